@@ -1,0 +1,5 @@
+"""`python -m relay` is the console script."""
+
+from relay.cli import main
+
+main()

@@ -1,0 +1,73 @@
+"""One event on its way to one sink: its states, the moves between them, and its attempts."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from relay.event import Event
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+MOVES: dict[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset({Status.PENDING, Status.DELIVERED, Status.DEAD}),
+    Status.DELIVERED: frozenset(),
+    Status.DEAD: frozenset(),
+}
+"""Where a delivery may go from each status; the store refuses every other move."""
+
+Result = Literal["delivered", "retry", "parked", "dead"]
+
+STATUS_AFTER: dict[Result, Status] = {
+    "delivered": Status.DELIVERED,
+    "retry": Status.PENDING,
+    "parked": Status.PENDING,
+    "dead": Status.DEAD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a sink's far end said when it took an event."""
+
+    status: int | None = None
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A leased delivery: one event that one sink is to be sent."""
+
+    seq: int
+    """The event's place in the store; with `sink`, the delivery's key."""
+    sink: str
+    event: Event
+    attempts: int
+    """Attempts that counted so far; a parked one does not."""
+    first_attempt_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One finished try, as it is recorded."""
+
+    started_ms: int
+    duration_ms: int
+    result: Result
+    status: int | None
+    reason: str
+    answer: str
+    """A bounded excerpt of the far end's answer; can hold personal data, so it is never logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What the store writes after an attempt; `due_ms` counts only where the delivery stays pending."""
+
+    delivery: Delivery
+    attempt: Attempt
+    due_ms: int

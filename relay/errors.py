@@ -1,0 +1,105 @@
+"""Every error that is raised on purpose; no other module defines one.
+
+No text in here may carry a secret, a URL, an address or a body: these texts are logged and shown.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+RejectReason = Literal["missing", "ambiguous", "malformed", "mismatch", "stale", "future"]
+
+
+class RelayError(Exception):
+    """The base of every error below."""
+
+
+class Rejected(RelayError):
+    """A request that failed verification; the reason is for metrics and logs, never for the answer."""
+
+    def __init__(self, reason: RejectReason) -> None:
+        super().__init__(reason)
+        self.reason: RejectReason = reason
+
+
+class InvalidTemplate(RelayError):
+    """A template that does not compile or cannot be rendered."""
+
+
+class InvalidRule(RelayError):
+    """A `when` that does not compile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake in a config: where it is (`sink[1].retry.first`) and what was expected there."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(RelayError):
+    """All faults of one config document at once."""
+
+    def __init__(self, file: str, faults: tuple[Fault, ...]) -> None:
+        super().__init__("\n".join(f"{file}: {fault}" for fault in faults))
+        self.file = file
+        self.faults = faults
+
+
+class StoreError(RelayError):
+    """The store did not take something; nothing of it may be answered with a 2xx."""
+
+
+class StoreFull(StoreError):
+    """No room: nothing was written, and the store goes on by itself once there is room."""
+
+
+class StoreBroken(StoreError):
+    """The disk failed under the store: it is unknown what was written, so nothing is taken any more."""
+
+
+class StoreLocked(StoreError):
+    """Another relay holds the store."""
+
+
+class StoreTooNew(StoreError):
+    """The schema was written by a newer relay."""
+
+
+class SinkError(RelayError):
+    """What a sink may raise; `reason` is fit for a log, `answer` is kept with the attempt only.
+
+    `status` is the far end's own code, where it has one.
+    """
+
+    def __init__(self, reason: str, *, status: int | None = None, answer: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.answer = answer
+
+
+class Temporary(SinkError):
+    """Try this event again; `retry_after_ms` is a floor that the far end asked for, for the whole sink."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        status: int | None = None,
+        answer: str = "",
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(reason, status=status, answer=answer)
+        self.retry_after_ms = retry_after_ms
+
+
+class Refused(SinkError):
+    """This event will never be taken: it becomes a dead letter, the sink goes on."""
+
+
+class Misconfigured(SinkError):
+    """Nothing will be taken until someone acts: the sink is parked, its backlog kept."""

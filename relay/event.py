@@ -1,0 +1,70 @@
+"""What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import orjson
+
+VIDEO_WATCHED = "video.watched"
+LEAD_CAPTURED = "lead.captured"
+WEBHOOK_TEST = "webhook.test"
+
+KINDS = (
+    "video.created",
+    "video.ready",
+    "video.failed",
+    "video.deleted",
+    VIDEO_WATCHED,
+    LEAD_CAPTURED,
+    WEBHOOK_TEST,
+)
+"""The sender's event kinds (video-service.md, section 6); others may come and are relayed alike."""
+
+MILESTONES = ("started", "25%", "50%", "75%", "completed")
+
+Outcome = Literal["accepted", "duplicate", "conflict", "unreadable"]
+"""What became of a verified request; a conflict is a known id with another body, and the first stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A verified event; its identity is `(source, id)`."""
+
+    source: str
+    id: str
+    kind: str
+    """The envelope's `event`."""
+    created_at: str | None
+    """The envelope's `createdAt` as received; its form is not documented."""
+    received_ms: int
+    body: bytes
+    """The raw bytes that were signed; never encoded again."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """The request's headers as received, names in lower case; credentials left out."""
+
+    def document(self) -> dict[str, Any]:
+        """The body decoded anew at each call, so that nobody can change a shared copy."""
+        return cast("dict[str, Any]", orjson.loads(self.body))
+
+    @property
+    def known_kind(self) -> str:
+        """The kind, or `other` for one that the sender's document does not list."""
+        return self.kind if self.kind in KINDS else "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A verified request without a usable event in it: kept raw, because a retry cannot help."""
+
+    source: str
+    received_ms: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...]
+    reason: str
+
+
+def milestone(document: dict[str, Any]) -> str | None:
+    """The milestone that a `video.watched` document reports, or None where it names none we know."""
+    data = document.get("data")
+    value = data.get("milestone") if isinstance(data, dict) else None
+    return value if value in MILESTONES else None

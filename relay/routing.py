@@ -1,0 +1,88 @@
+"""Which sinks want an event, and why each other one does not (pure)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any, Literal
+
+import jmespath
+import jmespath.exceptions
+
+from relay.errors import InvalidRule
+from relay.event import WEBHOOK_TEST, Event
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One route's word on one event; `why` is a sentence for the operator.
+
+    A rule that fails on an event is neither a yes nor a no: the delivery becomes a dead letter.
+    """
+
+    sink: str
+    outcome: Literal["takes", "declines", "fails"]
+    why: str
+
+
+class Route:
+    """One sink's `events`, `sources` and `when`, compiled."""
+
+    def __init__(
+        self,
+        sink: str,
+        *,
+        events: Sequence[str] = ("*",),
+        sources: Sequence[str] | None = None,
+        when: str | None = None,
+    ) -> None:
+        """Raises InvalidRule where `when` is not a JMESPath expression."""
+        self.sink = sink
+        self._globs = tuple(events)
+        self._kinds = re.compile("|".join(translate(glob) for glob in events))
+        self._sources = None if sources is None else frozenset(sources)
+        self._when = when
+        self._rule = None if when is None else _compile(when)
+
+    def judge(self, event: Event) -> Verdict:
+        """Say whether the sink takes the event, and why."""
+        if self._sources is not None and event.source not in self._sources:
+            return self._no(f"source {event.source} is not in sources")
+        if event.kind == WEBHOOK_TEST and WEBHOOK_TEST not in self._globs:
+            return self._no(f"{WEBHOOK_TEST} goes only to sinks that name it in events")
+        if self._kinds.fullmatch(event.kind) is None:
+            return self._no(f"{event.kind} matches nothing in events")
+        if self._rule is None:
+            return Verdict(self.sink, "takes", "events and sources match")
+        return self._ask(self._rule, event)
+
+    def _ask(self, rule: Any, event: Event) -> Verdict:  # noqa: ANN401
+        try:
+            answer = rule.search(event.document())
+        except (jmespath.exceptions.JMESPathError, TypeError, ValueError, ArithmeticError) as error:
+            # jmespath raises plain TypeError when it compares a number with a text.
+            return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
+        if _is_true(answer):
+            return Verdict(self.sink, "takes", f"when is true: {self._when}")
+        return self._no(f"when is false: {self._when}")
+
+    def _no(self, why: str) -> Verdict:
+        return Verdict(self.sink, "declines", why)
+
+
+def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
+    """The verdicts that become deliveries: those that take the event, and those whose rule failed on it."""
+    verdicts = (route.judge(event) for route in routes)
+    return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
+
+
+def _compile(when: str) -> Any:  # noqa: ANN401
+    try:
+        return jmespath.compile(when)
+    except jmespath.exceptions.JMESPathError as error:
+        raise InvalidRule(str(error)) from None
+
+
+def _is_true(answer: object) -> bool:
+    # JMESPath's own idea of truth: 0 is true; null, false and what is empty are not.
+    return answer is not None and answer is not False and answer not in ("", [], {})

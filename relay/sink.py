@@ -1,0 +1,69 @@
+"""What a sink is: the contract that every file in `relay/sinks/` fulfils.
+
+A sink's file holds two names: `Settings`, its table in the config, and `build`, which makes it.
+The file's name is the sink's `type`; nothing else names it.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.event import Event
+from relay.retry import RetryPolicy
+from relay.settings import Duration, Rate
+
+
+class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every `[[sink]]` table has; a sink's own `Settings` adds to it or changes a default."""
+
+    name: str
+    type: str
+    events: tuple[str, ...] = ("*",)
+    sources: tuple[str, ...] | None = None
+    when: str | None = None
+    concurrency: int = 1
+    rate: Rate | None = None
+    timeout: Duration = Duration.parse("10s")
+    retry: RetryPolicy = RetryPolicy()
+
+
+class Sink(Protocol):
+    """One configured far end.
+
+    The dispatcher calls `send` for up to `concurrency` events at once, each under the sink's timeout,
+    and may cancel it at any time.
+    A sink neither logs nor counts, and no error of its may carry a secret.
+    """
+
+    async def send(self, event: Event) -> Answer:
+        """Return once the far end has confirmed that it has the event.
+
+        Raises `Temporary` (try this event again), `Refused` (this event will never be taken) or
+        `Misconfigured` (nothing will be taken until someone acts).
+        """
+        ...
+
+    async def check(self) -> None:
+        """Reach the far end without delivering an event; raises as `send` does."""
+        ...
+
+    def render(self, event: Event) -> dict[str, Any]:
+        """What `send` would hand over, as JSON values; secrets in it are masked."""
+        ...
+
+    async def close(self) -> None:
+        """Let every connection go; may be called twice."""
+        ...
+
+
+class SinkModule(Protocol):
+    """A file in `relay/sinks/` as the config and the service see it."""
+
+    Settings: type[SinkSettings]
+
+    @staticmethod
+    def build(settings: Any, clock: Clock) -> Sink:  # noqa: ANN401
+        """Make the sink without opening a connection; raises `InvalidTemplate` and `ValueError`."""
+        ...

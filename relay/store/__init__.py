@@ -1,0 +1,76 @@
+"""What a store is: the protocol that SQLite fulfils today and PostgreSQL will."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.delivery import Delivery, Settlement
+from relay.event import Event, Outcome, Unreadable
+from relay.routing import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Deliveries that are the caller's until settled or released.
+
+    `next_due_ms` is when the sink's next delivery beyond these comes due, or None if it has no other.
+    """
+
+    deliveries: tuple[Delivery, ...]
+    next_due_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What one sink has before it; `oldest_ms` is the receipt of its oldest pending event."""
+
+    pending: int = 0
+    dead: int = 0
+    oldest_ms: int | None = None
+
+
+class Store(Protocol):
+    """The durable half of the relay; every `now_ms` is handed in.
+
+    All methods may raise StoreFull (nothing was written, goes on by itself) and StoreBroken (for good).
+    What has returned is on disk.
+    """
+
+    async def accept(self, event: Event, verdicts: Sequence[Verdict]) -> Outcome:
+        """Write the event and one delivery per verdict, a dead one where the rule failed, in one transaction.
+
+        A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
+        """
+        ...
+
+    async def keep(self, unreadable: Unreadable) -> Outcome:
+        """Write a raw request that holds no usable event; always `unreadable`, the same body kept once."""
+        ...
+
+    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
+        """Hand out the longest due deliveries of a sink that are not leased already, oldest due first."""
+        ...
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give leased deliveries back unchanged; they are due at once."""
+        ...
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Record an attempt and move its delivery; ends the lease."""
+        ...
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        """The backlog of every sink that ever had a delivery."""
+        ...
+
+    async def probe(self, *, now_ms: int) -> None:
+        """Commit one small write, to know that the store can; raises StoreFull below the floor."""
+        ...
+
+    async def expire(self, *, now_ms: int) -> bool:
+        """Do one small step of retention; True if there may be more to do."""
+        ...
+
+    async def close(self) -> None:
+        """Write everything home and mark the store as closed cleanly."""
+        ...
