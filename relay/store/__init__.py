@@ -2,11 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from relay.delivery import Delivery, Settlement
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
+from relay.settings import Duration, Size
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[store]`."""
+
+    type: Literal["sqlite"] = "sqlite"
+    path: str = "data/relay.db"
+    payload_retention: Duration = Duration.parse("30d")
+    """Bodies of events whose deliveries are all settled are kept this long."""
+    dedupe_retention: Duration = Duration.parse("90d")
+    """Event ids are kept this long; after it a known event would count as new."""
+    min_free: Size = Size.parse("256MiB")
+    """Below this much free space nothing is accepted, while there is still room to settle."""
 
 
 @dataclass(frozen=True, slots=True)
