@@ -1,0 +1,223 @@
+"""The one way out by HTTP: how a client is made, what a failed exchange and each status mean.
+
+outgoing-http.md, sections 3, 4, 7 and 8.
+"""
+
+import re
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import cast
+from urllib.parse import unquote
+
+import httpx
+
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.settings import Duration
+
+CONNECTIONS = 16
+"""Per sink; the work in httpx's pool is quadratic in it (outgoing-http.md, section 6)."""
+
+EXCERPT_BYTES = 1024
+READ_BYTES = 64 * 1024
+"""An answer is read up to here, so that its connection can be used again; then it is hung up."""
+
+_SECRET_CHARS = 8
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+_FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
+    # Someone has to act on a certificate, here or there, and until then nobody knows who listens.
+    (ssl.SSLCertVerificationError, Misconfigured, "the far end's TLS certificate does not verify"),
+    (ssl.SSLError, Temporary, "TLS failed"),
+    (socket.gaierror, Temporary, "name not found"),
+    (ConnectionRefusedError, Temporary, "connection refused"),
+    (httpx.ConnectTimeout, Temporary, "could not connect in time"),
+    (httpx.PoolTimeout, Temporary, "no free connection in time"),
+    (httpx.TimeoutException, Temporary, "no answer in time"),
+    (httpx.ConnectError, Temporary, "could not connect"),
+    (httpx.NetworkError, Temporary, "connection reset"),
+    (httpx.RemoteProtocolError, Temporary, "broken answer, or none before the connection ended"),
+)
+"""The first row that fits an error or one of its causes decides."""
+
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer as far as it was read; `complete` says that `excerpt` is all of it."""
+
+    status: int
+    headers: httpx.Headers
+    excerpt: str
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a status outside 2xx says: the error to raise, and a sentence for the operator."""
+
+    error: type[SinkError]
+    text: str
+
+
+_BY_CLASS = {
+    3: Meaning(Misconfigured, "a redirect, which is never followed: is the URL right?"),
+    4: Meaning(Refused, "the far end refuses this event"),
+    5: Meaning(Temporary, "the far end has a fault"),
+}
+
+MEANINGS: dict[int, Meaning] = {
+    **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
+    401: Meaning(Misconfigured, "the far end does not know our credentials"),
+    402: Meaning(Misconfigured, "the far end wants to be paid"),
+    403: Meaning(Misconfigured, "our credentials do not permit this"),
+    404: Meaning(Misconfigured, "nothing is at this URL"),
+    405: Meaning(Misconfigured, "the URL does not take this method"),
+    407: Meaning(Misconfigured, "a proxy wants credentials"),
+    408: Meaning(Temporary, "the far end gave up waiting for our request"),
+    410: Meaning(Misconfigured, "the URL is gone for good"),
+    413: Meaning(Refused, "the event is too large for the far end"),
+    415: Meaning(Refused, "the far end does not take this type of content"),
+    421: Meaning(Misconfigured, "the far end does not serve this host name"),
+    425: Meaning(Temporary, "the far end asks for it later"),
+    426: Meaning(Misconfigured, "the far end wants another protocol"),
+    429: Meaning(Temporary, "the far end asks for a slower pace"),
+    502: Meaning(Temporary, "the server behind the far end fails"),
+    503: Meaning(Temporary, "the far end cannot serve now"),
+    504: Meaning(Temporary, "the server behind the far end does not answer"),
+}
+"""Every status from 300 to 599; 2xx alone is success (outgoing-http.md, section 3)."""
+
+_UNKNOWN = Meaning(Temporary, "a status that HTTP does not have")
+
+
+@cache
+def _default_context() -> ssl.SSLContext:
+    # One for all sinks: making one costs about 30 ms.
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None and paths.capath is None:
+        return httpx.create_ssl_context(trust_env=False)  # the CAs that come with httpx
+    return ssl.create_default_context()
+
+
+def client(*, timeout: Duration, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+    """Make the one client of a sink; it opens no connection before its first exchange."""
+    return httpx.AsyncClient(
+        timeout=timeout.seconds,
+        verify=verify or _default_context(),
+        trust_env=False,
+        follow_redirects=False,
+        limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        headers={"accept-encoding": "identity"},
+        # A far end's cookies are neither kept nor sent.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+    )
+
+
+async def exchange(
+    client: httpx.AsyncClient, request: httpx.Request, *, secrets: Sequence[str] = ()
+) -> Response:
+    """Send one request and read its answer within bounds, whatever its status.
+
+    Where the answer repeats the URL's path, query or credentials, or one of `secrets`, it says ***.
+    Raises Temporary or Misconfigured where there was no answer.
+    """
+    request.extensions.setdefault("timeout", client.timeout.as_dict())
+    try:
+        answer = await client.send(request, stream=True)
+        try:
+            body = await _read(answer)
+        finally:
+            await answer.aclose()
+    except (httpx.HTTPError, OSError) as error:
+        failure = _failure(error)
+    else:
+        text, complete = _excerpt(body, (*url_secrets(request.url), *secrets))
+        return Response(answer.status_code, answer.headers, text, complete)
+    # Out here, because an error raised in the handler carries the first one, and that the URL.
+    raise failure
+
+
+def judge(response: Response, *, now_ms: int) -> None:
+    """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says."""
+    status = response.status
+    if 200 <= status < 300:
+        return
+    meaning = MEANINGS.get(status, _UNKNOWN)
+    reason = f"{status}: {meaning.text}"
+    if meaning.error is Temporary:
+        raise Temporary(
+            reason,
+            status=status,
+            answer=response.excerpt,
+            retry_after_ms=retry_after_ms(response.headers, now_ms=now_ms),
+        )
+    raise meaning.error(reason, status=status, answer=response.excerpt)
+
+
+def retry_after_ms(headers: httpx.Headers, *, now_ms: int) -> int | None:
+    """Read Retry-After, seconds or a date (RFC 9110, 10.2.3); None where it says nothing usable."""
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}", value):
+        return int(value) * 1000
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    # A date without a zone is GMT, the only one that HTTP knows.
+    due_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    return max(0, int(due_s * 1000) - now_ms)
+
+
+def url_secrets(url: httpx.URL) -> tuple[str, ...]:
+    """List what may be secret in a URL beyond its host, as sent and as a server decodes it."""
+    sent = f"{url.userinfo.decode()}@{url.raw_path.decode()}"
+    parts = [*re.split("[/?&=:@]", sent), url.raw_path.decode()]
+    return tuple({form for part in parts for form in (part, unquote(part))})
+
+
+async def _read(answer: httpx.Response) -> bytes:
+    body = bytearray()
+    stream = cast("AsyncGenerator[bytes, None]", answer.aiter_raw())
+    async with aclosing(stream) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > READ_BYTES:
+                break
+    return bytes(body)
+
+
+def _excerpt(body: bytes, secrets: Sequence[str]) -> tuple[str, bool]:
+    text = _CONTROLS.sub("\ufffd", body.decode(errors="replace"))
+    # The longest first, so that no part of a secret is left standing; a short one is a common word.
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SECRET_CHARS:
+            text = text.replace(secret, "***")
+    return text.encode()[:EXCERPT_BYTES].decode(errors="ignore"), len(body) <= EXCERPT_BYTES
+
+
+def _failure(error: Exception) -> SinkError:
+    causes = tuple(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLError) and _CERTIFICATE_ALERT.search(cause.reason or ""):
+            return Misconfigured("the far end does not accept our TLS certificate")
+    for kind, outcome, text in _FAILURES:
+        if any(isinstance(cause, kind) for cause in causes):
+            return outcome(text)
+    return Temporary("could not connect")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for member in error.exceptions:
+                yield from _causes(member)
+        error = error.__cause__ or error.__context__
