@@ -1,0 +1,67 @@
+"""The schema's numbered steps: each file in `migrations/` runs once, in order, whole or not at all."""
+
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+from relay.errors import StoreTooNew
+from relay.store.driver import sqlite3
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT
+"""
+
+
+class Step(NamedTuple):
+    number: int
+    name: str
+    sql: str
+
+
+def steps(dialect: str) -> tuple[Step, ...]:
+    """The dialect's files, `0001_what_it_does.sql` first."""
+    folder = files("relay.store") / "migrations" / dialect
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=str)
+    return tuple(
+        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in found
+    )
+
+
+def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
+    """Bring the schema up to date and return its number.
+
+    Raises StoreTooNew, without a change, for a store that a newer relay has written.
+    """
+    known = steps("sqlite")
+    db.execute(_TABLE)
+    current: int = db.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0]
+    newest = known[-1].number
+    if current > newest:
+        raise StoreTooNew(
+            f"the store's schema is number {current}, this relay knows up to {newest}: "
+            "run the relay that wrote it, or a newer one"
+        )
+    for step in known:
+        if step.number > current:
+            _apply(db, step, now_ms)
+    return newest
+
+
+def _apply(db: sqlite3.Connection, step: Step, now_ms: int) -> None:
+    digest = hashlib.sha256(step.sql.encode()).hexdigest()
+    # executescript takes no parameters; a file name of ours and two numbers need no quoting.
+    record = (
+        "INSERT INTO migrations (number, name, sha256, applied_at) "
+        f"VALUES ({step.number}, '{step.name}', '{digest}', {now_ms});"
+    )
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{step.sql}\n{record}\nCOMMIT;")
+    except sqlite3.Error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

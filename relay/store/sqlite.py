@@ -1,0 +1,161 @@
+"""The store on SQLite: one connection writes for everybody who waits, others only read.
+
+Leases are kept in memory: one process holds the store, and after a crash all that is pending is due.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import IO
+
+from relay.clock import Clock
+from relay.delivery import Delivery, Settlement, Status
+from relay.errors import StoreBroken
+from relay.event import Event, Outcome, Unreadable
+from relay.routing import Verdict
+from relay.store import Backlog, Lease, StoreSettings, disk, queries, retention, schema
+from relay.store.driver import Connection, open_reader, open_writer, sqlite3
+from relay.store.writer import Writer
+
+
+class SqliteStore:
+    """Fulfils `relay.store.Store`; made by `open_store`."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        held: IO[bytes],
+        writer: Writer,
+        reader: Connection,
+        tallies: dict[str, dict[Status, int]],
+        unclean: bool,
+    ) -> None:
+        self.path = Path(settings.path)
+        self.unclean = unclean
+        """Whether the relay that had the store before ended without closing it."""
+        self._settings = settings
+        self._held = held
+        self._writer = writer
+        self._reader = reader
+        self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
+        self._leased: defaultdict[str, set[int]] = defaultdict(set)
+        self._sweep = retention.Sweep(settings)
+
+    async def accept(self, event: Event, verdicts: Sequence[Verdict]) -> Outcome:
+        disk.require_room(self.path, self._settings.min_free)
+        outcome = await self._writer.submit(lambda db: queries.accept(db, event, verdicts))
+        if outcome == "accepted":
+            for verdict in verdicts:
+                status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
+                self._tallies[verdict.sink][status] += 1
+        return outcome
+
+    async def keep(self, unreadable: Unreadable) -> Outcome:
+        disk.require_room(self.path, self._settings.min_free)
+        await self._writer.submit(lambda db: queries.keep(db, unreadable))
+        return "unreadable"
+
+    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
+        # The reader may still see as pending what is settled while it reads, so what is left out is
+        # what was leased before it began.
+        leased = frozenset(self._leased[sink])
+        lease = await self._reader.run(
+            lambda db: queries.due(db, sink, now_ms=now_ms, limit=limit, leased=leased)
+        )
+        self._leased[sink].update(delivery.seq for delivery in lease.deliveries)
+        return lease
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._leased[delivery.sink].discard(delivery.seq)
+
+    async def settle(self, settlement: Settlement) -> None:
+        delivery = settlement.delivery
+        status = await self._writer.submit(lambda db: queries.settle(db, settlement))
+        self._leased[delivery.sink].discard(delivery.seq)
+        self._tallies[delivery.sink][Status.PENDING] -= 1
+        self._tallies[delivery.sink][status] += 1
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
+        oldest = await self._reader.run(lambda db: queries.oldest(db, waiting))
+        return {
+            sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], oldest.get(sink))
+            for sink, tally in self._tallies.items()
+        }
+
+    async def probe(self, *, now_ms: int) -> None:
+        disk.require_room(self.path, self._settings.min_free)
+        await self._writer.submit(lambda db: queries.remember(db, "heartbeat", now_ms))
+
+    async def expire(self, *, now_ms: int) -> bool:
+        step = await self._reader.run(lambda db: self._sweep.find(db, now_ms=now_ms))
+        removed = await self._writer.submit(step.remove)
+        for sink, count in removed.items():
+            self._tallies[sink][Status.DEAD] -= count
+        return step.more
+
+    async def close(self) -> None:
+        try:
+            if self._writer.broken is None:
+                await self._writer.submit(lambda db: queries.remember(db, "clean", 1))
+        finally:
+            await self._reader.close()
+            await self._writer.close()
+            self._held.close()
+
+
+async def open_store(
+    settings: StoreSettings,
+    *,
+    clock: Clock,
+    committed: Callable[[float], None] = lambda _: None,
+) -> SqliteStore:
+    """Lock, open and migrate the store; `committed` is told the seconds of each transaction.
+
+    Raises StoreLocked, StoreTooNew, and StoreBroken for a file that cannot be opened.
+    """
+    path = Path(settings.path)
+    async with AsyncExitStack() as opened:
+        try:
+            disk.make_folder(path)
+            held = opened.enter_context(disk.lock(path))
+            disk.make_file(path)
+            connection = await open_writer(path)
+            opened.push_async_callback(connection.close)
+            unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
+            reader = await open_reader(path)
+            opened.push_async_callback(reader.close)
+            tallies = await reader.run(queries.tallies)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
+        writer = Writer(connection, clock=clock, committed=committed)
+        store = SqliteStore(
+            settings, held=held, writer=writer, reader=reader, tallies=tallies, unclean=unclean
+        )
+        opened.pop_all()
+    return store
+
+
+def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
+    """Bring the schema up to date; True if the store was not closed by whoever had it last."""
+    schema.migrate(db, now_ms=now_ms)
+    unclean = queries.recall(db, "clean") == 0
+    queries.remember(db, "clean", 0)
+    return unclean
+
+
+async def check(path: Path) -> tuple[str, ...]:
+    """Read the whole file and say what is wrong with it; empty for a sound one.
+
+    Takes as long as reading the file does, on a thread and a connection of its own.
+    """
+    reader = await open_reader(path)
+    try:
+        return await reader.run(queries.faults)
+    except sqlite3.DatabaseError as error:
+        return (str(error),)
+    finally:
+        await reader.close()

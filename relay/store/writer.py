@@ -1,0 +1,140 @@
+"""Group commit: everybody who waits shares the next transaction, and nobody is answered before its fsync."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from relay.clock import Clock
+from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.store.driver import Connection, sqlite3
+
+BATCH_MAX = 256
+"""Transactions stay short, so that the last one who waits is not forgotten."""
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+
+class _Waiting(NamedTuple):
+    work: Work[Any]
+    outcome: asyncio.Future[Any]
+
+
+class Writer:
+    """The queue in front of the one connection that writes.
+
+    A work is a function of the connection that runs inside a transaction with others;
+    it may run twice, when a neighbour made the first transaction fail.
+    """
+
+    def __init__(
+        self, connection: Connection, *, clock: Clock, committed: Callable[[float], None]
+    ) -> None:
+        """`committed` is told the seconds that each transaction took."""
+        self._connection = connection
+        self._clock = clock
+        self._committed = committed
+        self._waiting: list[_Waiting] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self.broken: StoreBroken | None = None
+
+    async def submit(self, work: Work[T]) -> T:
+        """Run the work in the next transaction and return its result once that is on disk.
+
+        Cancelling the wait does not take the work back.
+        Raises StoreError.
+        """
+        if self.broken is not None:
+            raise self.broken
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(work, outcome))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return await outcome
+
+    async def close(self) -> None:
+        """Finish what waits, then close the connection, which writes the log home."""
+        if self._flushing is not None:
+            await self._flushing
+        await self._connection.close()
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            batch = self._waiting[:BATCH_MAX]
+            del self._waiting[:BATCH_MAX]
+            await self._write(batch)
+        self._flushing = None
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        works = [waiting.work for waiting in batch]
+        started = self._clock.monotonic()
+        try:
+            results = await self._connection.run(lambda db: _transact(db, works))
+        except Exception as error:
+            meaning = _meaning(error)
+            if meaning is not None or len(batch) == 1:
+                self._refuse(batch, meaning or StoreError(f"not written: {_name(error)}"))
+                return
+            # One work's own fault must not fail its neighbours: each gets its own transaction.
+            for waiting in batch:
+                await self._write([waiting])
+            return
+        self._committed(self._clock.monotonic() - started)
+        for waiting, result in zip(batch, results, strict=True):
+            if not waiting.outcome.done():
+                waiting.outcome.set_result(result)
+
+    def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
+        if isinstance(error, StoreBroken):
+            self.broken = error
+            batch = batch + self._waiting
+            self._waiting = []
+        for waiting in batch:
+            if not waiting.outcome.done():
+                waiting.outcome.set_exception(error)
+
+
+def _transact(db: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        results = [work(db) for work in works]
+        db.execute("COMMIT")
+    except BaseException:
+        # A full disk has rolled the transaction back already.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return results
+
+
+def _meaning(error: Exception) -> StoreError | None:
+    """What a failed transaction says about the whole store; None if only a work of its own failed.
+
+    Nothing of a transaction that ran out of room was written.
+    After any other I/O error the kernel may have dropped what it could not write (sqlite.md,
+    section 1), so trying again in this process would prove nothing.
+    """
+    name = _name(error)
+    if name in _NO_ROOM:
+        return StoreFull(f"the disk is full ({name})")
+    if name.startswith(_BUSY):
+        return StoreError(f"another program holds the store's write lock ({name})")
+    if name.startswith(_BROKEN):
+        return StoreBroken(f"the store cannot be written ({name})")
+    return None
+
+
+def _name(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", type(error).__name__)
+
+
+_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_BROKEN = (
+    "SQLITE_IOERR",
+    "SQLITE_CORRUPT",
+    "SQLITE_NOTADB",
+    "SQLITE_READONLY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_PROTOCOL",
+)
