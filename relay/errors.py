@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 RejectReason = Literal["missing", "ambiguous", "malformed", "mismatch", "stale", "future"]
+BodyFault = Literal["too_large", "timeout", "disconnected"]
 
 
 class RelayError(Exception):
@@ -19,6 +20,14 @@ class Rejected(RelayError):
     def __init__(self, reason: RejectReason) -> None:
         super().__init__(reason)
         self.reason: RejectReason = reason
+
+
+class BodyRejected(RelayError):
+    """A request whose body was not read to its end."""
+
+    def __init__(self, reason: BodyFault) -> None:
+        super().__init__(reason)
+        self.reason: BodyFault = reason
 
 
 class InvalidTemplate(RelayError):

@@ -63,7 +63,7 @@ class Gate:
                 self._close("throttled", now_s)
                 floor_s = now_s + min(asked_ms, RETRY_AFTER_CAP_MS) / 1000
                 self._probe_at_s = max(self._probe_at_s, floor_s)
-            case _ if self._failures + 1 >= PATIENCE:
+            case _ if self.state != "active" or self._failures + 1 >= PATIENCE:
                 self._close("throttled", now_s)
             case _:
                 self._failures += 1

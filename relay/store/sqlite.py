@@ -7,16 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from relay.clock import Clock
 from relay.delivery import Delivery, Settlement, Status
-from relay.errors import StoreBroken
+from relay.errors import StoreBroken, StoreError
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import Backlog, Lease, StoreSettings, disk, queries, retention, schema
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
-from relay.store.writer import Writer
+from relay.store.writer import Work, Writer, meaning
+
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -61,7 +63,7 @@ class SqliteStore:
         # The reader may still see as pending what is settled while it reads, so what is left out is
         # what was leased before it began.
         leased = frozenset(self._leased[sink])
-        lease = await self._reader.run(
+        lease = await self._read(
             lambda db: queries.due(db, sink, now_ms=now_ms, limit=limit, leased=leased)
         )
         self._leased[sink].update(delivery.seq for delivery in lease.deliveries)
@@ -80,7 +82,7 @@ class SqliteStore:
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
-        oldest = await self._reader.run(lambda db: queries.oldest(db, waiting))
+        oldest = await self._read(lambda db: queries.oldest(db, waiting))
         return {
             sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], oldest.get(sink))
             for sink, tally in self._tallies.items()
@@ -91,11 +93,17 @@ class SqliteStore:
         await self._writer.submit(lambda db: queries.remember(db, "heartbeat", now_ms))
 
     async def expire(self, *, now_ms: int) -> bool:
-        step = await self._reader.run(lambda db: self._sweep.find(db, now_ms=now_ms))
+        step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
         removed = await self._writer.submit(step.remove)
         for sink, count in removed.items():
             self._tallies[sink][Status.DEAD] -= count
         return step.more
+
+    async def _read(self, work: Work[T]) -> T:
+        try:
+            return await self._reader.run(work)
+        except sqlite3.Error as error:
+            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
 
     async def close(self) -> None:
         try:

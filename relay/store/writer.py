@@ -71,9 +71,9 @@ class Writer:
         try:
             results = await self._connection.run(lambda db: _transact(db, works))
         except Exception as error:
-            meaning = _meaning(error)
-            if meaning is not None or len(batch) == 1:
-                self._refuse(batch, meaning or StoreError(f"not written: {_name(error)}"))
+            refusal = meaning(error)
+            if refusal is not None or len(batch) == 1:
+                self._refuse(batch, refusal or StoreError(f"not written: {_name(error)}"))
                 return
             # One work's own fault must not fail its neighbours: each gets its own transaction.
             for waiting in batch:
@@ -107,8 +107,8 @@ def _transact(db: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
     return results
 
 
-def _meaning(error: Exception) -> StoreError | None:
-    """What a failed transaction says about the whole store; None if only a work of its own failed.
+def meaning(error: Exception) -> StoreError | None:
+    """What an error says about the whole store; None if only one work of its own failed.
 
     Nothing of a transaction that ran out of room was written.
     After any other I/O error the kernel may have dropped what it could not write (sqlite.md,

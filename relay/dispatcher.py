@@ -1,0 +1,230 @@
+"""One sink's half of the relay: leases what is due, sends it, and settles what became of it."""
+
+import asyncio
+import math
+from collections import deque
+from random import Random
+from typing import Protocol
+
+from relay import log
+from relay.clock import Clock
+from relay.delivery import Answer, Attempt, Delivery, Result, Settlement
+from relay.errors import SinkError, StoreBroken, StoreError, Temporary
+from relay.gate import Gate, State
+from relay.retry import decide
+from relay.settings import Duration
+from relay.sink import Sink, SinkSettings
+from relay.store import Store
+
+HANDFUL = 32
+"""Deliveries leased ahead at most; their bodies are what a dispatcher holds in memory."""
+
+LOOK_AGAIN_S = 30.0
+"""The longest wait between two looks, so that a clock that was set back heals by itself."""
+
+STORE_AGAIN_S = 1.0
+
+
+class Gauges(Protocol):
+    """What a dispatcher counts; `relay.metrics.Metrics` is one."""
+
+    def attempted(self, sink: str, result: Result, seconds: float) -> None: ...
+    def settled(self, sink: str, outcome: str, lag_s: float) -> None: ...
+    def sink_state(self, sink: str, state: State) -> None: ...
+
+
+class Dispatcher:
+    """Runs until `drain`; `wake` tells it of new work."""
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        sink: Sink,
+        *,
+        store: Store,
+        gauges: Gauges,
+        clock: Clock,
+        dice: Random,
+    ) -> None:
+        self.name = settings.name
+        self._settings = settings
+        self._sink = sink
+        self._store = store
+        self._gauges = gauges
+        self._clock = clock
+        self._dice = dice
+        self._gate = Gate(settings.retry, settings.rate, dice=dice)
+        self._bell = asyncio.Event()
+        self._ready: deque[Delivery] = deque()
+        self._sends: set[asyncio.Task[None]] = set()
+        self._look_at_ms = 0.0
+        self._draining = False
+        self._log = log.get().bind(sink=self.name)
+
+    def wake(self) -> None:
+        """Say that a delivery may be due; costs nothing when called often."""
+        self._look_at_ms = 0.0
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Send what is due until drained; whatever goes wrong with the store is raised."""
+        self._gauges.sink_state(self.name, self._gate.state)
+        async with asyncio.TaskGroup() as slots:
+            while not self._draining:
+                # Cleared before looking: what rings while we look is then not lost.
+                self._bell.clear()
+                await self._fill()
+                wait_s = self._start(slots)
+                await self._wait(wait_s)
+
+    async def drain(self, grace: Duration) -> None:
+        """Start nothing more, let running sends end for as long as the grace, then leave them.
+
+        What was left comes due again after the next start.
+        """
+        self._draining = True
+        self._bell.set()
+        if self._sends:
+            _, late = await asyncio.wait(self._sends, timeout=grace.seconds)
+            for task in late:
+                task.cancel()
+        self._store.release(tuple(self._ready))
+        self._ready.clear()
+
+    async def _fill(self) -> None:
+        now_ms = self._clock.now_ms()
+        low = len(self._ready) < min(self._settings.concurrency, HANDFUL)
+        if not low or now_ms < self._look_at_ms or self._wait_for_gate_s() > 0:
+            return
+        limit = HANDFUL - len(self._ready)
+        # Set before the look: a bell that rings meanwhile resets it, and that must win.
+        self._look_at_ms = math.inf
+        try:
+            lease = await self._store.lease(self.name, now_ms=now_ms, limit=limit)
+        except StoreBroken:
+            raise
+        except StoreError as error:
+            self._log.warning("store.unavailable", reason=str(error))
+            self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
+            return
+        self._ready.extend(lease.deliveries)
+        next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
+        self._look_at_ms = min(self._look_at_ms, next_ms)
+
+    def _start(self, slots: asyncio.TaskGroup) -> float:
+        """Start what may start now; return the seconds until there may be more to do."""
+        while self._ready and len(self._sends) < self._settings.concurrency and not self._draining:
+            wait_s = self._wait_for_gate_s()
+            if wait_s > 0:
+                return wait_s
+            self._gate.started(now_s=self._clock.monotonic())
+            task = slots.create_task(self._attempt(self._ready.popleft()))
+            self._sends.add(task)
+            task.add_done_callback(self._freed)
+        if self._ready or len(self._sends) >= self._settings.concurrency:
+            return math.inf
+        due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
+        return max(due_s, self._wait_for_gate_s())
+
+    def _wait_for_gate_s(self) -> float:
+        return self._gate.wait_s(in_flight=len(self._sends), now_s=self._clock.monotonic())
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        self._sends.discard(task)
+        self._bell.set()
+
+    async def _wait(self, wait_s: float) -> None:
+        """Until the bell rings or the time is over; a bell must not cut a closed gate's wait short."""
+        try:
+            async with asyncio.timeout(max(0.0, min(wait_s, LOOK_AGAIN_S))):
+                await self._bell.wait()
+        except TimeoutError:
+            # Whatever the reason for the wait was, it is time to look.
+            self._look_at_ms = min(self._look_at_ms, self._clock.now_ms())
+
+    async def _attempt(self, delivery: Delivery) -> None:
+        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
+        answer, error = await self._send(delivery)
+        now_s = self._clock.monotonic()
+        decision = decide(
+            delivery,
+            error,
+            self._settings.retry,
+            started_ms=started_ms,
+            now_ms=self._clock.now_ms(),
+            dice=self._dice,
+        )
+        attempt = Attempt(
+            started_ms=started_ms,
+            duration_ms=round((now_s - started_s) * 1000),
+            result=decision.result,
+            status=answer.status,
+            reason=decision.reason,
+            answer=answer.excerpt,
+        )
+        self._learn(error, started_s=started_s, now_s=now_s)
+        await self._settle(Settlement(delivery=delivery, attempt=attempt, due_ms=decision.due_ms))
+        self._report(delivery, attempt, seconds=now_s - started_s)
+
+    async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds):
+                return await self._sink.send(delivery.event), None
+        except SinkError as error:
+            return Answer(error.status, error.answer), error
+        except TimeoutError:
+            wait = self._settings.timeout.seconds
+            return Answer(), Temporary(f"no answer within {wait:g} s")
+        except Exception as error:
+            # A sink that raises anything else has a bug; the event is not to blame for it.
+            self._log.error("sink.bug", id=delivery.event.id, **log.describe(error))
+            return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
+
+    def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
+        before = self._gate.state
+        self._gate.ended(error, started_s=started_s, now_s=now_s)
+        state = self._gate.state
+        if state == before:
+            return
+        self._gauges.sink_state(self.name, state)
+        reason = "" if error is None else error.reason
+        if state == "active":
+            self._log.info("sink.active", state=state, previous=before)
+        else:
+            self._store.release(tuple(self._ready))
+            self._ready.clear()
+            self._look_at_ms = 0.0
+            self._log.warning(f"sink.{state}", state=state, previous=before, reason=reason)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        """Write the outcome down, however long that takes: without it the event is sent again."""
+        while True:
+            try:
+                await self._store.settle(settlement)
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                self._log.warning("store.unavailable", reason=str(error))
+                await asyncio.sleep(STORE_AGAIN_S)
+            else:
+                break
+        if settlement.attempt.result in ("retry", "parked"):
+            self._look_at_ms = min(self._look_at_ms, settlement.due_ms)
+
+    def _report(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
+        lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
+        self._gauges.attempted(self.name, attempt.result, seconds)
+        if attempt.result in ("delivered", "dead"):
+            self._gauges.settled(self.name, attempt.result, lag_ms / 1000)
+        level = "info" if attempt.result == "delivered" else "warning"
+        getattr(self._log, level)(
+            f"delivery.{attempt.result}",
+            source=delivery.event.source,
+            id=delivery.event.id,
+            kind=delivery.event.kind,
+            attempt=delivery.attempts + 1,
+            status=attempt.status,
+            reason=attempt.reason,
+            duration_ms=attempt.duration_ms,
+            lag_ms=lag_ms,
+        )
