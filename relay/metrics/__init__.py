@@ -1,0 +1,246 @@
+"""Every metric of the relay, in the words of the domain; no id, address or title is ever a label.
+
+Counters live in memory and are kept up to date, so that a scrape touches neither store nor sinks.
+"""
+
+import platform
+import sqlite3
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import get_args
+
+from relay.delivery import Result
+from relay.errors import RejectReason
+from relay.event import KINDS, MILESTONES, Outcome
+from relay.metrics.board import Board
+
+UNKNOWN = "unknown"
+"""The source label of a request to no source's path."""
+
+CODES = (200, 202, 401, 404, 405, 408, 413, 503)
+REASONS = (
+    *get_args(RejectReason),
+    *("too_large", "timeout", "disconnected", "unavailable", "method", "path"),
+)
+SETTLED = ("delivered", "dead")
+STATES = ("active", "throttled", "parked", "paused")
+
+FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Around the goal of an acknowledgement; the sender gives up after 10 s (seconds)."""
+ATTEMPT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LAG = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400)
+_OFF = (1, 5, 10, 30, 60, 120, 300, 600)
+SKEW = (*(-bound for bound in reversed(_OFF)), 0, *_OFF)
+
+
+class Metrics:
+    """What the relay counts; every method is cheap and none fails for a name it does not know.
+
+    Source and sink names are those of the config; times are in seconds, instants in milliseconds.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        sinks: Sequence[str],
+        *,
+        sqlite: str = sqlite3.sqlite_version,
+        revision: str = "",
+    ) -> None:
+        """`sqlite` is the version of the library that the store runs on."""
+        self._board = Board()
+        self._define_for_process()
+        self._define_for_sources()
+        self._define_for_sinks()
+        build = (version("relay"), revision, platform.python_version(), sqlite)
+        self._build[build].set(1)
+        self.reloaded(successful=True)
+        self._requests.exist((UNKNOWN,), CODES)
+        self._rejected.exist((UNKNOWN,), REASONS)
+        for source in sources:
+            self.add_source(source)
+        for sink in sinks:
+            self.add_sink(sink)
+
+    def _define_for_process(self) -> None:
+        self._build = self._board.gauge(
+            "relay_build_info",
+            "Always 1; the labels say what runs.",
+            *("version", "revision", "python", "sqlite"),
+        )
+        self._reload_good = self._board.gauge(
+            "relay_config_last_reload_successful",
+            "1 if the config that was read last is the one in use.",
+        )
+        self._commits = self._board.histogram(
+            "relay_store_commit_seconds", "How long a commit took, fsync included.", FAST
+        )
+        self._bytes = self._board.gauge("relay_store_bytes", "Size of the store's files.")
+        self._free = self._board.gauge(
+            "relay_store_free_bytes", "Free space on the disk that holds the store."
+        )
+
+    def _define_for_sources(self) -> None:
+        self._requests = self._board.counter(
+            "relay_requests_total",
+            "Requests to the public listener by answer; source unknown: to no source's path.",
+            *("source", "code"),
+        )
+        self._rejected = self._board.counter(
+            "relay_rejected_total",
+            "Requests to the public listener that were turned away.",
+            *("source", "reason"),
+        )
+        self._acks = self._board.histogram(
+            "relay_ack_seconds",
+            "From a request's head to its 2xx, with the reading of the body and the commit.",
+            FAST,
+            "source",
+        )
+        self._skews = self._board.histogram(
+            "relay_signature_skew_seconds",
+            "Our clock less the time in a good signature; below 0 the sender's clock is ahead.",
+            SKEW,
+            "source",
+        )
+        self._events = self._board.counter(
+            "relay_events_total",
+            "Verified requests by what became of them.",
+            *("source", "event", "outcome"),
+        )
+        self._leads = self._board.counter(
+            "relay_leads_captured_total",
+            "New lead.captured events, once each, after they are durable.",
+            "source",
+        )
+        self._watched = self._board.counter(
+            "relay_video_watched_total",
+            "New video.watched events, once each, after they are durable.",
+            *("source", "milestone"),
+        )
+        self._last = self._board.gauge(
+            "relay_last_event_timestamp_seconds",
+            "When the last verified event came, new or not; 0 if none did since the start.",
+            *("source", "event"),
+        )
+
+    def _define_for_sinks(self) -> None:
+        self._deliveries = self._board.counter(
+            "relay_deliveries_total", "Deliveries that came to an end.", "sink", "outcome"
+        )
+        self._attempts = self._board.counter(
+            "relay_attempts_total",
+            "Tries to deliver; one delivery can take several.",
+            *("sink", "result"),
+        )
+        self._attempt_times = self._board.histogram(
+            "relay_attempt_seconds", "How long a try took.", ATTEMPT, "sink"
+        )
+        self._lags = self._board.histogram(
+            "relay_delivery_lag_seconds",
+            "From the receipt of an event to the end of its delivery.",
+            LAG,
+            "sink",
+        )
+        self._pending = self._board.gauge(
+            "relay_pending_deliveries", "Deliveries still to be made.", "sink"
+        )
+        self._oldest = self._board.gauge(
+            "relay_oldest_pending_timestamp_seconds",
+            "When the oldest event came that is still to be delivered; 0 when nothing is pending.",
+            "sink",
+        )
+        self._dead = self._board.gauge(
+            "relay_dead_letters", "Deliveries that were given up and can be replayed.", "sink"
+        )
+        self._states = self._board.gauge(
+            "relay_sink_state",
+            "1 for the state that the sink is in, 0 for the others.",
+            *("sink", "state"),
+        )
+
+    def add_source(self, source: str) -> None:
+        """Let every series of the source exist; harmless for one that is there."""
+        own, kinds = (source,), (*KINDS, "other")
+        self._requests.exist(own, CODES)
+        self._rejected.exist(own, REASONS)
+        self._acks.exist(own)
+        self._skews.exist(own)
+        self._events.exist(own, kinds, get_args(Outcome))
+        self._leads.exist(own)
+        self._watched.exist(own, MILESTONES)
+        self._last.exist(own, kinds)
+
+    def add_sink(self, sink: str) -> None:
+        """Let every series of the sink exist; harmless for one that is there."""
+        own = (sink,)
+        self._deliveries.exist(own, SETTLED)
+        self._attempts.exist(own, get_args(Result))
+        self._states.exist(own, STATES)
+        self._attempt_times.exist(own)
+        self._lags.exist(own)
+        for gauge in (self._pending, self._oldest, self._dead):
+            gauge.exist(own)
+
+    def drop_source(self, source: str) -> None:
+        """Forget the series of a source that the config no longer has."""
+        self._board.drop("source", source)
+
+    def drop_sink(self, sink: str) -> None:
+        """Forget the series of a sink that the config no longer has."""
+        self._board.drop("sink", sink)
+
+    def request(self, source: str, code: int) -> None:
+        self._requests[source, code].inc()
+
+    def acknowledged(self, source: str, seconds: float) -> None:
+        self._acks[source].observe(seconds)
+
+    def rejected(self, source: str, reason: str) -> None:
+        self._rejected[source, reason].inc()
+
+    def skew(self, source: str, seconds: float) -> None:
+        self._skews[source].observe(seconds)
+
+    def received(self, source: str, kind: str, outcome: Outcome, at_ms: int) -> None:
+        """Count a verified request; the kind is a known one or `other`."""
+        self._events[source, kind, outcome].inc()
+        self._last[source, kind].set(at_ms / 1000)
+
+    def lead(self, source: str) -> None:
+        self._leads[source].inc()
+
+    def milestone(self, source: str, milestone: str) -> None:
+        self._watched[source, milestone].inc()
+
+    def attempted(self, sink: str, result: Result, seconds: float) -> None:
+        self._attempts[sink, result].inc()
+        self._attempt_times[sink].observe(seconds)
+
+    def settled(self, sink: str, outcome: str, lag_s: float) -> None:
+        self._deliveries[sink, outcome].inc()
+        self._lags[sink].observe(lag_s)
+
+    def backlog(self, sink: str, pending: int, dead: int, oldest_ms: int | None) -> None:
+        self._pending[sink].set(pending)
+        self._dead[sink].set(dead)
+        self._oldest[sink].set((oldest_ms or 0) / 1000)
+
+    def sink_state(self, sink: str, state: str) -> None:
+        for each in STATES:
+            self._states[sink, each].set(each == state)
+
+    def committed(self, seconds: float) -> None:
+        self._commits[()].observe(seconds)
+
+    def store_size(self, size: int, free: int) -> None:
+        """Both in bytes."""
+        self._bytes[()].set(size)
+        self._free[()].set(free)
+
+    def reloaded(self, *, successful: bool) -> None:
+        self._reload_good[()].set(successful)
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Render the text and its content type; takes milliseconds, so call it in a thread."""
+        return self._board.exposition(accept)
