@@ -3,6 +3,7 @@
 outgoing-http.md, sections 3, 4, 7 and 8.
 """
 
+import logging
 import re
 import socket
 import ssl
@@ -23,6 +24,10 @@ from relay.settings import Duration
 
 CONNECTIONS = 16
 """Per sink; the work in httpx's pool is quadratic in it (outgoing-http.md, section 6)."""
+
+# httpx logs the URL of every request, and httpcore the headers; both hold secrets.
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
@@ -98,20 +103,25 @@ MEANINGS: dict[int, Meaning] = {
 _UNKNOWN = Meaning(Temporary, "a status that HTTP does not have")
 
 
-@cache
-def _default_context() -> ssl.SSLContext:
-    # One for all sinks: making one costs about 30 ms.
+def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Trust the system's CAs, or those of a file alone; raises OSError for the file."""
     paths = ssl.get_default_verify_paths()
-    if paths.cafile is None and paths.capath is None:
+    if ca_file is None and paths.cafile is None and paths.capath is None:
         return httpx.create_ssl_context(trust_env=False)  # the CAs that come with httpx
-    return ssl.create_default_context()
+    return ssl.create_default_context(cafile=ca_file)
+
+
+@cache
+def _shared_context() -> ssl.SSLContext:
+    # One for all sinks: making one costs about 30 ms (outgoing-http.md, section 7).
+    return tls_context()
 
 
 def client(*, timeout: Duration, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
     """Make the one client of a sink; it opens no connection before its first exchange."""
     return httpx.AsyncClient(
         timeout=timeout.seconds,
-        verify=verify or _default_context(),
+        verify=verify or _shared_context(),
         trust_env=False,
         follow_redirects=False,
         limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
@@ -129,14 +139,13 @@ async def exchange(
     Where the answer repeats the URL's path, query or credentials, or one of `secrets`, it says ***.
     Raises Temporary or Misconfigured where there was no answer.
     """
-    request.extensions.setdefault("timeout", client.timeout.as_dict())
     try:
         answer = await client.send(request, stream=True)
         try:
             body = await _read(answer)
         finally:
             await answer.aclose()
-    except (httpx.HTTPError, OSError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         failure = _failure(error)
     else:
         text, complete = _excerpt(body, (*url_secrets(request.url), *secrets))

@@ -1,0 +1,70 @@
+"""CloudEvents 1.0 over HTTP in binary mode: an event's attributes as headers (pure).
+
+outgoing-http.md, section 2; the body stays what it was, so its type is the request's content-type.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from relay.event import Event
+
+_AS_IS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_NEEDS_NOTHING = re.compile(f"[{re.escape(_AS_IS)}]*")
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def header_value(text: str) -> str:
+    """Percent-encode what a header cannot carry, and `%` itself, so that unquoting gives `text`.
+
+    HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2.
+    """
+    return text if _NEEDS_NOTHING.fullmatch(text) else quote(text, safe=_AS_IS)
+
+
+def headers(event: Event) -> list[tuple[bytes, bytes]]:
+    """Make the `ce-` headers; `ce-time` is the time of receipt where createdAt is no time."""
+    attributes = {
+        "specversion": "1.0",
+        "id": event.id,
+        # A URI reference by the specification; a plain name is one.
+        "source": quote(event.source, safe=""),
+        "type": event.kind,
+        "time": event.created_at if _is_time(event.created_at) else rfc3339(event.received_ms),
+        "subject": _video_id(event.document()),
+    }
+    return [
+        (b"ce-" + name.encode(), header_value(value).encode())
+        for name, value in attributes.items()
+        if value
+    ]
+
+
+def rfc3339(ms: int) -> str:
+    """Write milliseconds since the epoch as a time in UTC."""
+    time = datetime.fromtimestamp(ms / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_time(text: str | None) -> bool:
+    if text is None or _TIME.fullmatch(text) is None:
+        return False
+    try:
+        datetime.fromisoformat(text.upper())
+    except ValueError:
+        return False
+    return True
+
+
+def _video_id(document: dict[str, Any]) -> str | None:
+    # video-service.md, section 6: `data.video.id`, or `data.id` where the event is about a video.
+    data = document.get("data")
+    if not isinstance(data, dict):
+        return None
+    video = data.get("video", data if str(document.get("event")).startswith("video.") else None)
+    found = video.get("id") if isinstance(video, dict) else None
+    return found if isinstance(found, str) else None

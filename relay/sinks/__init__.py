@@ -1,0 +1,30 @@
+"""Which sink types there are: one file in this folder each, and nothing else lists them."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import cast
+
+from relay.sink import SinkModule
+
+
+def names() -> tuple[str, ...]:
+    """Every sink type, without importing any."""
+    return tuple(sorted(module.name for module in iter_modules(__path__)))
+
+
+def load(type_: str) -> SinkModule:
+    """Import a sink type.
+
+    Raises ValueError where there is no such type, or where its client library is not installed.
+    """
+    known = names()
+    if type_ not in known:
+        raise ValueError(f"no sink type is called `{type_}`; there are: {', '.join(known)}")
+    try:
+        module = import_module(f"{__name__}.{type_}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "relay":
+            raise  # a fault of ours, and no client would mend it
+        needs = f"sink type `{type_}` needs its client: pip install 'relay[{type_}]'"
+        raise ValueError(needs) from None
+    return cast("SinkModule", module)

@@ -1,0 +1,208 @@
+"""The `http` sink: each event is one signed POST of the received bytes.
+
+outgoing-http.md, sections 1, 2 and 7.
+"""
+
+import base64
+import re
+import ssl
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any, Literal
+
+import httpx
+import msgspec
+
+from relay import cloudevents, http_client, standard_webhooks
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.event import Event
+from relay.settings import Secret
+from relay.sink import SinkSettings
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
+_OURS = re.compile(
+    r"(webhook|ce|relay)-.*|host|content-length|content-encoding|transfer-encoding|connection"
+    r"|upgrade|te|trailer|expect|accept-encoding",
+    re.IGNORECASE,
+)
+
+UNREACHABLE = frozenset({401, 403, 404, 407, 410})
+"""Someone has to act on these; otherwise a good receiver may well answer 405, or even 500."""
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type http."""
+
+    url: Secret
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
+    """Sent with every request, and masked wherever they would show."""
+    signing_secrets: tuple[Secret, ...] = ()
+    """Standard Webhooks; all of them sign, so that a consumer can change over without loss."""
+    format: Literal["raw", "cloudevents"] = "raw"
+    ca_file: str | None = None
+    """Verifies the far end in place of the system's CAs."""
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    """Only where the key is not in client_cert_file."""
+    concurrency: int = http_client.CONNECTIONS
+
+
+class HttpSink:
+    """Posts to one URL."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, clock: Clock, *, settings: Settings, url: httpx.URL
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._url = url.copy_with(username=None, password=None, fragment=None)
+        self._cloudevents = settings.format == "cloudevents"
+        self._keys = _keys(settings.signing_secrets)
+        self._own = [*_authorization(url), *_own_headers(settings.headers)]
+        # Made once, because httpx parses and merges headers anew for every request.
+        self._fixed = _fixed_headers(self._url, self._own)
+        self._secrets = tuple(_secret_texts(settings, url))
+
+    async def send(self, event: Event) -> Answer:
+        request = httpx.Request("POST", self._url, headers=self._headers(event), content=event.body)
+        response = await self._exchange(request)
+        http_client.judge(response, now_ms=self._clock.now_ms())
+        return Answer(response.status, response.excerpt)
+
+    async def check(self) -> None:
+        response = await self._exchange(httpx.Request("OPTIONS", self._url, headers=self._fixed))
+        if response.status in UNREACHABLE:
+            http_client.judge(response, now_ms=self._clock.now_ms())
+
+    def render(self, event: Event) -> dict[str, Any]:
+        masked = {name.lower() for name, _ in self._own} | {b"webhook-signature"}
+        headers = {
+            name.decode(): "***" if name.lower() in masked else value.decode()
+            for name, value in self._headers(event)
+        }
+        return {"method": "POST", "headers": headers, "body": event.body.decode(errors="replace")}
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _exchange(self, request: httpx.Request) -> http_client.Response:
+        return await http_client.exchange(self._client, request, secrets=self._secrets)
+
+    def _headers(self, event: Event) -> RawHeaders:
+        id_ = cloudevents.header_value(event.id)
+        now_s = self._clock.now_ms() // 1000
+        return [
+            *self._fixed,
+            (b"content-length", b"%d" % len(event.body)),
+            *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
+            (b"relay-event", cloudevents.header_value(event.kind).encode()),
+            (b"relay-source", cloudevents.header_value(event.source).encode()),
+            (b"relay-received-at", cloudevents.rfc3339(event.received_ms).encode()),
+            *(cloudevents.headers(event) if self._cloudevents else ()),
+        ]
+
+
+def build(settings: Settings, clock: Clock) -> HttpSink:
+    url = _url(settings.url)
+    if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
+        raise ValueError("headers.authorization: url carries credentials already")
+    client = http_client.client(timeout=settings.timeout, verify=_tls(settings, url))
+    return HttpSink(client, clock, settings=settings, url=url)
+
+
+def _url(secret: Secret) -> httpx.URL:
+    try:
+        url = httpx.URL(secret.reveal())
+    except httpx.InvalidURL:
+        raise ValueError("url: is not a URL") from None  # httpx's own text repeats it
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("url: expected http:// or https:// and a host")
+    return url
+
+
+def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
+    keys = []
+    for index, secret in enumerate(secrets):
+        try:
+            keys.append(standard_webhooks.key(secret.reveal()))
+        except ValueError as error:
+            raise ValueError(f"signing_secrets[{index}]: {error}") from None
+    return tuple(keys)
+
+
+def _own_headers(headers: dict[str, Secret]) -> RawHeaders:
+    seen: set[str] = set()
+    for name, value in headers.items():
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"headers.{name}: HTTP does not allow this name")
+        if _OURS.fullmatch(name):
+            raise ValueError(f"headers.{name}: is set by the relay itself")
+        if name.lower() in seen:
+            raise ValueError(f"headers.{name}: stands there twice, in other letters")
+        if _VALUE.fullmatch(value.reveal()) is None:
+            raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
+        seen.add(name.lower())
+    return [(name.encode(), value.reveal().encode()) for name, value in headers.items()]
+
+
+def _authorization(url: httpx.URL) -> RawHeaders:
+    if not url.userinfo:
+        return []
+    credentials = base64.b64encode(f"{url.username}:{url.password}".encode())
+    return [(b"authorization", b"Basic " + credentials)]
+
+
+def _fixed_headers(url: httpx.URL, own: RawHeaders) -> RawHeaders:
+    defaults = {
+        b"host": url.netloc,
+        b"content-type": b"application/json",
+        b"user-agent": f"relay/{version('relay')}".encode(),
+        b"accept": b"*/*",
+        b"accept-encoding": b"identity",
+    }
+    names = {name.lower() for name, _ in own}
+    return [*((name, value) for name, value in defaults.items() if name not in names), *own]
+
+
+def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
+    yield settings.url.reveal()
+    yield from http_client.url_secrets(url)
+    for secret in settings.signing_secrets:
+        yield secret.reveal()
+    for _, value in (*_own_headers(settings.headers), *_authorization(url)):
+        yield from (value.decode(), *value.decode().split())
+
+
+def _tls(settings: Settings, url: httpx.URL) -> ssl.SSLContext | None:
+    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
+    if not any(files):
+        return None
+    if url.scheme != "https":
+        raise ValueError("url: expected https://, because TLS files are given")
+    if settings.client_key_file and not settings.client_cert_file:
+        raise ValueError("client_key_file: needs client_cert_file")
+    try:
+        context = http_client.tls_context(settings.ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file: {_why(error)}") from None
+    if settings.client_cert_file:
+        _load_pair(context, settings.client_cert_file, settings.client_key_file)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str | None) -> None:
+    try:
+        # An empty passphrase, or OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(cert_file, key_file, password="")
+    except OSError as error:
+        raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "holds no usable PEM, or certificate and key do not fit"
+    return f"cannot be read: {error.strerror}"
