@@ -1,0 +1,157 @@
+"""Templates: what they can say, what is escaped, and how their mistakes read."""
+
+import pytest
+
+from relay import samples
+from relay.errors import InvalidTemplate
+from relay.event import Event
+from relay.template import OUTPUT_MAX, Template
+
+
+def braces(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def event(data: bytes = b'{"name":"A & <B>","n":3,"none":null,"list":[1,"x"],"on":true}') -> Event:
+    return Event(
+        source="main",
+        id="evt_1",
+        kind="lead.captured",
+        created_at="then",
+        received_ms=0,
+        body=b'{"id":"evt_1","event":"lead.captured","createdAt":"then","data":' + data + b"}",
+    )
+
+
+def failure(source: str, of: Event | None = None) -> InvalidTemplate:
+    with pytest.raises(InvalidTemplate) as caught:
+        Template(source, escape=braces).render(of or event())
+    return caught.value
+
+
+def test_a_template_speaks_of_the_envelope_and_the_source() -> None:
+    template = Template("{{ source }} {{ event }} {{ id }} {{ createdAt }} {{ data.n + 1 }}")
+    assert template.render(event()) == "main lead.captured evt_1 then 4"
+
+
+def test_a_source_in_the_body_does_not_shadow_ours() -> None:
+    forged = Event(
+        source="main", id="1", kind="k", created_at=None, received_ms=0, body=b'{"source":"forged"}'
+    )
+    assert Template("{{ source }}|{{ data }}").render(forged) == "main|"
+
+
+def test_null_is_nothing_and_what_is_not_text_is_json() -> None:
+    template = Template("{{ data.none }}|{{ data.on }}|{{ data.list }}|{{ 1.5 }}")
+    assert template.render(event()) == '|true|[1,"x"]|1.5'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<b>{{ data.name }}", "<b>A &amp; &lt;B>"),
+        ("{{ '<' ~ data.name }}", "&lt;A &amp; &lt;B>"),
+        ("{{ data.name | upper }}", "A &amp; &lt;B>"),
+        ("{% autoescape false %}{{ data.name }}{% endautoescape %}", "A &amp; &lt;B>"),
+        ("{% set who %}<i>{{ data.name }}{% endset %}{{ who }}", "<i>A &amp; &lt;B>"),
+        ("{% macro it(v) %}<i>{{ v }}{% endmacro %}{{ it(data.name) }}", "<i>A &amp; &lt;B>"),
+        ("{{ [data.name, '<'] | join(', ') }}", "A &amp; &lt;B>, &lt;"),
+        ("{% for c in data.name[:3] %}{{ c }}{% endfor %}", "A &amp;"),
+    ],
+)
+def test_every_expression_is_escaped_exactly_once(source: str, expected: str) -> None:
+    assert Template(source, escape=braces).render(event()) == expected
+
+
+@pytest.mark.parametrize("name", ["safe", "e", "escape", "forceescape", "tojson", "urlize"])
+def test_filters_that_would_go_round_the_escaping_do_not_exist(name: str) -> None:
+    assert str(failure(f"{{{{ data.name | {name} }}}}")) == f"line 1: No filter named '{name}'."
+
+
+def test_without_escaping_json_can_be_written() -> None:
+    assert Template("{{ data.list | tojson }}").render(event()) == '[1, "x"]'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a\n{% if x", "line 2: unexpected end of template, expected 'end of statement block'."),
+        ("{{ data.name | shout }}", "line 1: No filter named 'shout'."),
+        (
+            "a\n{{ dta.name }}",
+            "line 2: no such name: dta; there are createdAt, data, event, id, source",
+        ),
+        ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "it is nested too deeply"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_before_anything_is_rendered(
+    source: str, expected: str
+) -> None:
+    with pytest.raises(InvalidTemplate) as caught:
+        Template(source)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "a\nb\n{{ data.nope }}",
+            "line 3: nope is missing in this event: write | default('') where it may be",
+        ),
+        ("{{ data.name.first.letter }}", "line 1: first is missing in this event: write"),
+        ("{{ data.name.__class__ }}", "line 1: it reaches for something that templates may not"),
+        ("{{ data.n / 0 }}", "line 1: it fails with ZeroDivisionError"),
+        ("{% include 'other' %}", "line 1: it fails with TypeError"),
+        ("{{ data.list.append(1) }}", "line 1: it reaches for something that templates may not"),
+    ],
+)
+def test_a_failure_on_an_event_is_named_with_its_line(source: str, expected: str) -> None:
+    assert str(failure(source)).startswith(expected)
+
+
+def test_a_default_stands_in_for_what_is_missing() -> None:
+    assert Template("{{ data.budget | default('-') }}").render(event()) == "-"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ data[data.email] }}",
+        "{{ data.email + 1 }}",
+        "{{ data.email | int / 0 }}",
+        "{{ {}[data.email].x }}",
+        "{{ data.email | attr(data.email) }}",
+        "{{ '%d' | format(data.email) }}",
+    ],
+)
+def test_no_failure_repeats_a_value_of_the_event(source: str) -> None:
+    error = failure(source, event(b'{"email":"ada@example.com"}'))
+    assert "ada" not in str(error)
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(90000) %}x{% endfor %}",
+        "{{ 'x' * 10 ** 9 }}",
+        "{{ '█' * data.many }}",
+        "{{ [0] * data.many }}",
+        "{{ 9 ** data.many }}",
+    ],
+)
+def test_an_output_beyond_the_cap_fails_and_says_the_cap(source: str) -> None:
+    assert str(OUTPUT_MAX) in str(failure(source, event(b'{"many":1000000000000}')))
+
+
+def test_ordinary_arithmetic_and_repetition_work() -> None:
+    template = Template("{{ '█' * data.n }}{{ 2 ** 8 * 1.5 }} {{ 3000000 * 3000000 }}")
+    assert template.render(event()) == "███384.0 9000000000000"
+
+
+@pytest.mark.parametrize("source", ["", "plain", "{{ data.name }}\n", "{# note #}"])
+def test_a_template_without_trouble_renders_for_every_sample(source: str) -> None:
+    template = Template(source)
+    assert template.render(samples.event("lead.captured")) is not None
