@@ -58,6 +58,14 @@ class ConfigError(RelayError):
         self.faults = faults
 
 
+class ListenFailed(RelayError):
+    """An address that cannot be listened on."""
+
+    def __init__(self, address: str, cause: str) -> None:
+        super().__init__(f"cannot listen on {address}: {cause}")
+        self.address = address
+
+
 class StoreError(RelayError):
     """The store did not take something; nothing of it may be answered with a 2xx."""
 

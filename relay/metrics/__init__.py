@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import get_args
 
 from relay.delivery import Result
-from relay.errors import RejectReason
+from relay.errors import BodyFault, RejectReason
 from relay.event import KINDS, MILESTONES, Outcome
 from relay.metrics.board import Board
 
@@ -20,7 +20,8 @@ UNKNOWN = "unknown"
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
 REASONS = (
     *get_args(RejectReason),
-    *("too_large", "timeout", "disconnected", "unavailable", "method", "path"),
+    *get_args(BodyFault),
+    *("unavailable", "method", "path"),
 )
 SETTLED = ("delivered", "dead")
 STATES = ("active", "throttled", "parked", "paused")

@@ -1,0 +1,226 @@
+"""Two real listeners in one process: how they start, and how they stop without loss."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from relay.errors import ListenFailed
+from relay.listener import Listener, split_address
+from relay.settings import Duration
+
+GRACE = Duration.parse("5s")
+
+
+@pytest.fixture(
+    params=[("asyncio", {"use_uvloop": True}), ("asyncio", {})], ids=["uvloop", "plain"]
+)
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return request.param
+
+
+class Gate:
+    """An app that answers once it is told to."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.release = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self.entered.set()
+            await self.release.wait()
+            await PlainTextResponse("done")(scope, receive, send)
+        finally:
+            self.ended.set()
+
+
+async def client_address(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse(scope["client"][0])(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: ASGIApp, address: str = "127.0.0.1:0", grace: Duration = GRACE, **options: tuple[str, ...]
+) -> AsyncIterator[Listener]:
+    listener = Listener(app, address, grace=grace, **options)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    listener: Listener, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(host, listener.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def get(listener: Listener, *headers: str, host: str = "127.0.0.1") -> bytes:
+    async with connected(listener, host) as (reader, writer):
+        writer.write(request("Connection: close", *headers))
+        return await asyncio.wait_for(reader.read(), 5)
+
+
+def request(*headers: str) -> bytes:
+    return "\r\n".join(["GET / HTTP/1.1", "Host: relay", *headers, "", ""]).encode()
+
+
+def refuses(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def soon(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_free_port_is_taken_for_port_0_and_named_in_the_url() -> None:
+    async with listening(client_address) as listener:
+        answer = await get(listener)
+        assert listener.port > 0
+        assert listener.url == f"http://127.0.0.1:{listener.port}"
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\ndate: " in answer
+    assert b"server:" not in answer
+
+
+async def test_an_ipv6_address_is_listened_on() -> None:
+    async with listening(client_address, "[::1]:0") as listener:
+        assert listener.url == f"http://[::1]:{listener.port}"
+        assert (await get(listener, host="::1")).endswith(b"::1")
+
+
+async def test_a_request_in_flight_is_answered_during_the_stop() -> None:
+    gate = Gate()
+    async with listening(gate) as listener, connected(listener) as (reader, writer):
+        port = listener.port
+        writer.write(request())
+        await gate.entered.wait()
+        stopping = asyncio.create_task(listener.stop())
+        await soon(lambda: refuses(port))
+        assert not stopping.done()
+        gate.release.set()
+        answer = await asyncio.wait_for(reader.read(), 5)
+        await stopping
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"done")
+    assert b"connection: close" in answer
+
+
+async def test_an_idle_connection_is_closed_by_the_stop() -> None:
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await reader.readuntil(b"127.0.0.1")
+        await asyncio.wait_for(listener.stop(), 2)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_after_the_stop_nothing_is_served() -> None:
+    async with listening(client_address) as listener:
+        port = listener.port
+        assert not refuses(port)
+        await listener.stop()
+        assert refuses(port)
+        await listener.stop()
+
+
+async def test_a_request_that_outlives_the_grace_is_cut_off_without_an_answer() -> None:
+    gate = Gate()
+    grace = Duration.parse("150ms")
+    async with listening(gate, grace=grace) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await gate.entered.wait()
+        await listener.stop()
+        assert gate.ended.is_set()
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_two_listeners_live_side_by_side_and_stop_in_order() -> None:
+    async with listening(client_address) as admin, listening(client_address) as public:
+        public_port, admin_port = public.port, admin.port
+        await public.stop()
+        assert refuses(public_port)
+        assert (await get(admin)).endswith(b"127.0.0.1")
+        await admin.stop()
+        assert refuses(admin_port)
+
+
+async def test_sigterm_is_left_to_whoever_runs_the_listeners() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    told = asyncio.Event()
+    async with listening(client_address) as listener:
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(told.wait(), 5)
+            assert (await get(listener)).startswith(b"HTTP/1.1 200")
+        finally:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+
+async def test_a_taken_address_is_named_in_the_error() -> None:
+    async with listening(client_address) as listener:
+        second = Listener(client_address, f"127.0.0.1:{listener.port}", grace=GRACE)
+        with pytest.raises(ListenFailed, match=rf"127\.0\.0\.1:{listener.port}: Address already"):
+            await second.start()
+
+
+@pytest.mark.parametrize(
+    ("trusted", "seen"), [((), b"127.0.0.1"), (("127.0.0.1",), b"203.0.113.9")]
+)
+async def test_the_forwarded_client_is_believed_from_trusted_proxies_only(
+    trusted: tuple[str, ...], seen: bytes
+) -> None:
+    async with listening(client_address, trusted_proxies=trusted) as listener:
+        answer = await get(listener, "X-Forwarded-For: 203.0.113.9")
+    assert answer.endswith(b"\r\n\r\n" + seen)
+
+
+def test_a_listener_that_has_not_started_has_no_port() -> None:
+    with pytest.raises(RuntimeError, match="not been started"):
+        _ = Listener(client_address, "127.0.0.1:0", grace=GRACE).port
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        (":8080", ("", 8080)),
+    ],
+)
+def test_an_address_is_read(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize("address", ["", "8080", "host:", "host:http", "::1:80", "h:65536", "h:-1"])
+def test_a_wrong_address_is_told_by_example(address: str) -> None:
+    with pytest.raises(ValueError, match=r"\[::1\]:8080"):
+        split_address(address)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "256.256.256.256:1", "192.0.2.1:0"])
+async def test_an_address_that_cannot_be_bound_is_an_error_of_ours(address: str) -> None:
+    with pytest.raises(ListenFailed, match="cannot listen on " + address):
+        await Listener(client_address, address, grace=GRACE).start()
