@@ -1,0 +1,53 @@
+"""Whether the relay can take events right now; sinks do not count, for they lose nothing."""
+
+import asyncio
+from collections.abc import Callable
+
+from relay.clock import Clock
+from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.store import Store
+
+PROBE_TIMEOUT_S = 2.0
+"""Well below the timeout that an operator would give a health check."""
+
+
+class Readiness:
+    """Asks the store to commit; all who ask at once share one commit, also one that hangs."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        draining: Callable[[], bool],
+        *,
+        timeout_s: float = PROBE_TIMEOUT_S,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._draining = draining
+        self._timeout_s = timeout_s
+        self._probing: asyncio.Task[str | None] | None = None
+
+    async def problems(self) -> list[str]:
+        """Return what keeps the relay from taking events, in words; nothing if it is ready."""
+        if self._draining():
+            return ["the relay is stopping"]
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe())
+        # A probe is not cancelled: whoever asks next waits for the same one.
+        done, _ = await asyncio.wait((self._probing,), timeout=self._timeout_s)
+        if not done:
+            return [f"the store has not committed within {self._timeout_s:g} s"]
+        problem = self._probing.result()
+        return [] if problem is None else [problem]
+
+    async def _probe(self) -> str | None:
+        try:
+            await self._store.probe(now_ms=self._clock.now_ms())
+        except StoreFull:
+            return "the store is short of free space"
+        except StoreBroken:
+            return "the disk failed under the store; the relay must be restarted"
+        except StoreError:
+            return "the store does not take events"
+        return None
