@@ -4,13 +4,13 @@ import asyncio
 import math
 from collections import deque
 from random import Random
-from typing import Protocol
 
 from relay import log
 from relay.clock import Clock
-from relay.delivery import Answer, Attempt, Delivery, Result, Settlement
+from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError, Temporary
-from relay.gate import Gate, State
+from relay.gate import Gate
+from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
 from relay.sink import Sink, SinkSettings
@@ -25,14 +25,6 @@ LOOK_AGAIN_S = 30.0
 STORE_AGAIN_S = 1.0
 
 
-class Gauges(Protocol):
-    """What a dispatcher counts; `relay.metrics.Metrics` is one."""
-
-    def attempted(self, sink: str, result: Result, seconds: float) -> None: ...
-    def settled(self, sink: str, outcome: str, lag_s: float) -> None: ...
-    def sink_state(self, sink: str, state: State) -> None: ...
-
-
 class Dispatcher:
     """Runs until `drain`; `wake` tells it of new work."""
 
@@ -42,7 +34,7 @@ class Dispatcher:
         sink: Sink,
         *,
         store: Store,
-        gauges: Gauges,
+        metrics: Metrics,
         clock: Clock,
         dice: Random,
     ) -> None:
@@ -50,7 +42,7 @@ class Dispatcher:
         self._settings = settings
         self._sink = sink
         self._store = store
-        self._gauges = gauges
+        self._metrics = metrics
         self._clock = clock
         self._dice = dice
         self._gate = Gate(settings.retry, settings.rate, dice=dice)
@@ -68,7 +60,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
-        self._gauges.sink_state(self.name, self._gate.state)
+        self._metrics.sink_state(self.name, self._gate.state)
         async with asyncio.TaskGroup() as slots:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
@@ -186,7 +178,7 @@ class Dispatcher:
         state = self._gate.state
         if state == before:
             return
-        self._gauges.sink_state(self.name, state)
+        self._metrics.sink_state(self.name, state)
         reason = "" if error is None else error.reason
         if state == "active":
             self._log.info("sink.active", state=state, previous=before)
@@ -213,9 +205,9 @@ class Dispatcher:
 
     def _report(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
         lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
-        self._gauges.attempted(self.name, attempt.result, seconds)
+        self._metrics.attempted(self.name, attempt.result, seconds)
         if attempt.result in ("delivered", "dead"):
-            self._gauges.settled(self.name, attempt.result, lag_ms / 1000)
+            self._metrics.settled(self.name, attempt.result, lag_ms / 1000)
         level = "info" if attempt.result == "delivered" else "warning"
         getattr(self._log, level)(
             f"delivery.{attempt.result}",

@@ -6,7 +6,7 @@ The answers are those of CONTRACT.md, section 3: never a redirect, never 410, ne
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 import orjson
 from starlette.responses import Response
@@ -16,14 +16,11 @@ from relay import log
 from relay.clock import Clock
 from relay.config import ServerSettings
 from relay.errors import BodyRejected, Rejected, StoreError
-from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, milestone
+from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
 from relay.inbound import Headers, SourceSettings, authenticate
 from relay.metrics import Metrics
 from relay.routing import Route, match
 from relay.store import Store
-
-UNKNOWN = "unknown"
-"""The source label of a request to no source's path; no source may be called so."""
 
 _STATUS = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -68,7 +65,9 @@ class Receiver:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
+        self._storing: set[asyncio.Task[Outcome]] = set()
         self._log = log.get()
+        self._sampled = log.Sampled(clock)
         self.draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,14 +132,29 @@ class Receiver:
         now_ms = self._clock.now_ms()
         content, skew_s = authenticate(source, headers, body, now_ms=now_ms)
         self._metrics.skew(source.name, skew_s)
-        async with asyncio.timeout(self._limits.ack_timeout.seconds):
-            if isinstance(content, Event):
-                outcome = await self._accept(content)
-            else:
-                outcome = await self._store.keep(content)
-                self._metrics.received(source.name, "other", outcome, now_ms)
-                self._log.warning("event.unreadable", source=source.name, reason=content.reason)
-        return _acknowledgement(outcome, content.id if isinstance(content, Event) else None)
+        if isinstance(content, Event):
+            outcome = await self._in_time(self._accept(content))
+            return _acknowledgement(outcome, content.id)
+        return _acknowledgement(await self._in_time(self._keep(content)), None)
+
+    async def _in_time(self, storing: Coroutine[None, None, Outcome]) -> Outcome:
+        """Wait for the store as long as the sender may be kept waiting. Raises TimeoutError.
+
+        What becomes durable after that is still counted and dispatched, so it is not cancelled.
+        """
+        task = asyncio.ensure_future(storing)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+        done, _ = await asyncio.wait((task,), timeout=self._limits.ack_timeout.seconds)
+        if not done:
+            raise TimeoutError
+        return task.result()
+
+    async def _keep(self, unreadable: Unreadable) -> Outcome:
+        outcome = await self._store.keep(unreadable)
+        self._metrics.received(unreadable.source, "other", outcome, unreadable.received_ms)
+        self._log.warning("event.unreadable", source=unreadable.source, reason=unreadable.reason)
+        return outcome
 
     async def _accept(self, event: Event) -> Outcome:
         verdicts = match(event, self._routes)
@@ -166,7 +180,7 @@ class Receiver:
         response = _REFUSALS.get(reason, _UNAUTHORIZED)
         self._metrics.rejected(source, reason)
         client = scope.get("client")
-        self._refused.line(
+        self._sampled.line(
             "request.refused",
             source=source,
             code=response.status_code,

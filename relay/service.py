@@ -1,0 +1,224 @@
+"""The only place that builds the relay's parts, starts them, and takes them down in order."""
+
+import asyncio
+from collections.abc import Callable
+from random import SystemRandom
+
+from relay import log, sinks
+from relay.admin import Admin, admin_app
+from relay.clock import Clock
+from relay.config import Config
+from relay.dispatcher import Dispatcher
+from relay.errors import StoreBroken, StoreError
+from relay.listener import Listener
+from relay.metrics import Metrics
+from relay.receiver import Receiver
+from relay.settings import Duration
+from relay.store import disk, driver
+from relay.store.sqlite import SqliteStore, check, open_store
+
+GAUGES_EVERY_S = 1.0
+HEARTBEAT_EVERY_S = 5.0
+RETENTION_EVERY_S = 3600.0
+RETENTION_PAUSE_S = 0.05
+"""Between two steps, so that acknowledgements find the writer free."""
+
+ADMIN_GRACE = Duration.parse("1s")
+
+
+class Service:
+    """One running relay: made by `open`, served by `run`."""
+
+    def __init__(self, config: Config, clock: Clock, store: SqliteStore, metrics: Metrics) -> None:
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._metrics = metrics
+        self._log = log.get()
+        self._sinks = {
+            settings.name: sinks.load(settings.type).build(settings, clock)
+            for settings in config.sinks
+        }
+        self._dispatchers = {
+            settings.name: Dispatcher(
+                settings,
+                self._sinks[settings.name],
+                store=store,
+                metrics=metrics,
+                clock=clock,
+                dice=SystemRandom(),
+            )
+            for settings in config.sinks
+        }
+        self._receiver = Receiver(
+            config.sources,
+            config.routes,
+            store=store,
+            limits=config.server,
+            metrics=metrics,
+            clock=clock,
+            wake=self._wake,
+        )
+        admin = Admin(
+            store=store,
+            clock=clock,
+            metrics=metrics,
+            draining=lambda: self._receiver.draining,
+            token=config.admin.token,
+        )
+        self.admin = Listener(admin_app(admin), config.server.admin_listen, grace=ADMIN_GRACE)
+        self.public = Listener(
+            self._receiver,
+            config.server.listen,
+            grace=config.server.drain_timeout,
+            trusted_proxies=config.server.trusted_proxies,
+        )
+
+    @classmethod
+    async def open(cls, config: Config, *, clock: Clock) -> "Service":
+        """Open the store and build everything around it; nothing listens or connects yet.
+
+        Raises StoreLocked, StoreTooNew and StoreBroken.
+        """
+        metrics = Metrics(
+            sources=[source.name for source in config.sources],
+            sinks=[sink.name for sink in config.sinks],
+            sqlite=driver.VERSION,
+        )
+        store = await open_store(config.store, clock=clock, committed=metrics.committed)
+        return cls(config, clock, store, metrics)
+
+    async def run(self, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stop` is set, then drain; `ready` is called once all listens.
+
+        Raises ListenFailed, and StoreBroken where the disk has failed.
+        """
+        try:
+            async with asyncio.TaskGroup() as parts:
+                await self._start(parts)
+                ready()
+                await stop.wait()
+                await self._drain()
+        except* StoreBroken as failures:
+            error = failures.exceptions[0]
+            self._log.error("store.broken", reason=str(error), advice=_ADVICE)
+            raise error from None
+        finally:
+            await self._close()
+
+    async def _start(self, parts: asyncio.TaskGroup) -> None:
+        self._report_store()
+        await self._show_gauges()
+        for dispatcher in self._dispatchers.values():
+            parts.create_task(dispatcher.run())
+        self._chores = [
+            parts.create_task(chore)
+            for chore in (self._gauges(), self._heartbeat(), self._retention(), self._inspection())
+        ]
+        await self.admin.start()
+        await self.public.start()
+        self._log.info(
+            "relay.ready",
+            listen=self.public.url,
+            admin_listen=self.admin.url,
+            sources=[source.name for source in self._config.sources],
+            sinks=list(self._sinks),
+        )
+
+    async def _drain(self) -> None:
+        """The public side closes first; running sends get what is left of the grace."""
+        self._log.info("relay.draining")
+        started_s = self._clock.monotonic()
+        grace = self._config.server.drain_timeout
+        self._receiver.draining = True
+        await self.public.stop()
+        left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
+        await asyncio.gather(*(each.drain(left) for each in self._dispatchers.values()))
+        for chore in self._chores:
+            chore.cancel()
+
+    async def _close(self) -> None:
+        await self.public.stop()
+        await asyncio.gather(*(sink.close() for sink in self._sinks.values()))
+        await self.admin.stop()
+        await self._store.close()
+        self._log.info("relay.stopped")
+
+    def _wake(self, sink: str) -> None:
+        self._dispatchers[sink].wake()
+
+    async def _gauges(self) -> None:
+        while True:
+            await asyncio.sleep(GAUGES_EVERY_S)
+            await self._show_gauges()
+
+    async def _show_gauges(self) -> None:
+        try:
+            backlogs = await self._store.backlogs()
+        except StoreBroken:
+            raise
+        except StoreError as error:
+            self._log.warning("store.unavailable", reason=str(error))
+            return
+        for sink, backlog in backlogs.items():
+            self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
+        path = self._store.path
+        self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
+
+    async def _heartbeat(self) -> None:
+        """Leave a trace of being alive, and notice a broken store when nobody calls."""
+        able = True
+        while True:
+            try:
+                await self._store.probe(now_ms=self._clock.now_ms())
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                if able:
+                    self._log.error("store.unavailable", reason=str(error), advice=_ADVICE_FULL)
+                able = False
+            else:
+                if not able:
+                    self._log.info("store.available")
+                able = True
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
+
+    async def _retention(self) -> None:
+        while True:
+            try:
+                while await self._store.expire(now_ms=self._clock.now_ms()):
+                    await asyncio.sleep(RETENTION_PAUSE_S)
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                self._log.warning("retention.stopped", reason=str(error))
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _inspection(self) -> None:
+        """Read the whole file once after an unclean stop, beside the work."""
+        if not self._store.unclean:
+            return
+        self._log.warning("store.unclean", path=str(self._store.path))
+        faults = await check(self._store.path)
+        if faults:
+            raise StoreBroken(f"the store {self._store.path} is damaged: {faults[0]}")
+        self._log.info("store.sound", path=str(self._store.path))
+
+    def _report_store(self) -> None:
+        path = str(self._store.path)
+        if driver.has_wal_reset_fault():
+            self._log.warning("store.sqlite_fault", sqlite=driver.VERSION, advice=_ADVICE_SQLITE)
+        network = disk.network_file_system(self._store.path)
+        if network is not None:
+            self._log.warning("store.network_file_system", path=path, reason=network)
+
+
+_ADVICE = (
+    "nothing is acknowledged any more; look at the disk and the kernel's log, "
+    "then start again: the store is checked at the start"
+)
+_ADVICE_FULL = "events are answered 503 until there is room; make room beside the store"
+_ADVICE_SQLITE = (
+    "this SQLite can lose pages where several programs write to the file; relay writes with one "
+    "connection only; open it with no other program, or install relay[sqlite]"
+)
