@@ -216,7 +216,7 @@ class Dispatcher:
             kind=delivery.event.kind,
             attempt=delivery.attempts + 1,
             status=attempt.status,
-            reason=attempt.reason,
+            reason=attempt.reason or None,
             duration_ms=attempt.duration_ms,
             lag_ms=lag_ms,
         )

@@ -18,7 +18,7 @@ from relay.config import ServerSettings
 from relay.errors import BodyRejected, Rejected, StoreError
 from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
 from relay.inbound import Headers, SourceSettings, authenticate
-from relay.metrics import Metrics
+from relay.metrics import UNKNOWN, Metrics
 from relay.routing import Route, match
 from relay.store import Store
 

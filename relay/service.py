@@ -108,6 +108,7 @@ class Service:
 
     async def _start(self, parts: asyncio.TaskGroup) -> None:
         self._report_store()
+        await self._report_orphans()
         await self._show_gauges()
         for dispatcher in self._dispatchers.values():
             parts.create_task(dispatcher.run())
@@ -211,6 +212,11 @@ class Service:
         network = disk.network_file_system(self._store.path)
         if network is not None:
             self._log.warning("store.network_file_system", path=path, reason=network)
+
+    async def _report_orphans(self) -> None:
+        for sink, backlog in (await self._store.backlogs()).items():
+            if sink not in self._sinks and backlog.pending:
+                self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
 
 
 _ADVICE = (

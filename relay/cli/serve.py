@@ -1,0 +1,43 @@
+"""`relay serve`: the service until SIGTERM or SIGINT."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+import uvloop
+
+from relay import config, log
+from relay.clock import SystemClock
+from relay.config import Config
+from relay.service import Service
+
+
+@click.command()
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    help="The config; default: $RELAY_CONFIG, else ./config.toml.",
+)
+def serve(path: Path | None) -> None:
+    """Run the relay until SIGTERM or SIGINT, then drain.
+
+    Exits 0 after a drain, 78 for a bad config, 75 if another relay holds the store,
+    74 if the disk failed under the store.
+    """
+    loaded = config.load(path or config.default_path())
+    log.configure(loaded.log)
+    for warning in loaded.warnings:
+        log.get().warning("config.warning", key=warning.path, reason=warning.message)
+    uvloop.run(run(loaded))
+
+
+async def run(loaded: Config) -> None:
+    """Open and run a service that the process's signals stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = await Service.open(loaded, clock=SystemClock())
+    await service.run(stop)
