@@ -22,6 +22,8 @@ KEEP_ALIVE_S = 130
 So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
 """
 
+DRAIN_LOOK_S = 0.01
+
 
 class Listener:
     """Serves an ASGI app on one address; takes no signals, so several can live in one process."""
@@ -76,7 +78,6 @@ class Listener:
         bound, self._socket = self._socket, None
         self._ticking.cancel()
         try:
-            # Not uvicorn's own limit: behind it requests are answered 500 and not waited for.
             async with asyncio.timeout(self._grace.seconds):
                 await self._server.shutdown(sockets=[bound])
         except TimeoutError:
@@ -113,6 +114,22 @@ class _Server(uvicorn.Server):
         while True:
             await asyncio.sleep(1)
             await self.on_tick(0)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, close what idles, and wait for what does not, however long.
+
+        In place of uvicorn's, which answers 500 to what outlives its limit and does not wait for it.
+        """
+        for server in self.servers:
+            server.close()
+        for bound in sockets or ():
+            bound.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(DRAIN_LOOK_S)
+        for server in self.servers:
+            await server.wait_closed()
 
     async def abort(self) -> None:
         """Cut off what outlived the grace, unanswered: the sender will try again elsewhere."""

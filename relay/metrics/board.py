@@ -75,7 +75,12 @@ class Board:
                 series.drop(name)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
+        """Render in the form that the Accept header asks for; in the plain text form if in doubt."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except TypeError:
+            # prometheus-client compares the parts of any version, also where they are no numbers.
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def _add(self, series: Series[Metric]) -> Series[Metric]:

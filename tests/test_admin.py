@@ -1,0 +1,235 @@
+"""The admin listener: metrics and health for anyone, nothing else without the token."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from relay.admin import Admin, admin_app
+from relay.admin.readiness import Readiness
+from relay.clock import Clock
+from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.listener import Listener
+from relay.metrics import Metrics
+from relay.settings import Duration, Secret, Size
+from relay.store import Store, StoreSettings
+from relay.store.sqlite import SqliteStore, open_store
+
+TOKEN = "token-of-the-test"  # noqa: S105
+
+
+@dataclass
+class Probed:
+    """A store of which only `probe` is asked: it fails as told, or hangs."""
+
+    error: Exception | None = None
+    hangs: bool = False
+    probes: int = 0
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def probe(self, *, now_ms: int) -> None:
+        del now_ms
+        self.probes += 1
+        if self.hangs:
+            await self.release.wait()
+        if self.error is not None:
+            raise self.error
+
+
+@asynccontextmanager
+async def serving(
+    store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
+) -> AsyncIterator[httpx.AsyncClient]:
+    app = admin_app(
+        Admin(
+            store=store,  # type: ignore[arg-type]
+            clock=clock,
+            metrics=Metrics(["main"], ["sales"]),
+            draining=lambda: draining,
+            token=None if token is None else Secret(token),
+        )
+    )
+    listener = Listener(app, "127.0.0.1:0", grace=Duration.parse("1s"))
+    await listener.start()
+    try:
+        async with httpx.AsyncClient(base_url=listener.url, trust_env=False) as client:
+            yield client
+    finally:
+        await listener.stop()
+
+
+@asynccontextmanager
+async def opened(folder: Path, clock: Clock, min_free: str = "1MiB") -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
+    store = await open_store(settings, clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_the_metrics_are_served_to_anyone(clock: Clock) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'relay_leads_captured_total{source="main"} 0.0' in answer.text
+
+
+async def test_openmetrics_are_served_to_a_scraper_that_wants_them(clock: Clock) -> None:
+    async with serving(Probed(), clock) as client:
+        wanted = {"accept": "application/openmetrics-text; version=1.0.0"}
+        answer = await client.get("/metrics", headers=wanted)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text; version=1.x", "nonsense", ";,=;"]
+)
+async def test_an_odd_accept_header_gets_the_plain_text(clock: Clock, accept: str) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.get("/metrics", headers={"accept": accept})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_the_metrics_touch_no_store(clock: Clock) -> None:
+    store = Probed(error=StoreBroken("gone"))
+    async with serving(store, clock) as client:
+        assert (await client.get("/metrics")).status_code == 200
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert store.probes == 0
+
+
+async def test_a_relay_that_can_commit_is_ready(clock: Clock, tmp_path: Path) -> None:
+    async with opened(tmp_path, clock) as store, serving(store, clock) as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_relay_without_free_space_is_not_ready(clock: Clock, tmp_path: Path) -> None:
+    async with opened(tmp_path, clock, "999999GiB") as store, serving(store, clock) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["problems"] == ["the store is short of free space"]
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (StoreFull("sec.ret"), "the store is short of free space"),
+        (StoreBroken("sec.ret"), "the disk failed under the store; the relay must be restarted"),
+        (StoreError("sec.ret"), "the store does not take events"),
+    ],
+)
+async def test_what_is_wrong_with_the_store_is_said_in_words(
+    clock: Clock, error: StoreError, problem: str
+) -> None:
+    async with serving(Probed(error), clock) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "problems": [problem]}
+
+
+async def test_a_draining_relay_is_not_ready_and_asks_no_store(clock: Clock) -> None:
+    store = Probed()
+    async with serving(store, clock, draining=True) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["problems"] == ["the relay is stopping"]
+    assert store.probes == 0
+
+
+async def test_all_who_ask_a_hanging_store_share_one_probe(clock: Clock) -> None:
+    store = Probed(hangs=True)
+    readiness = Readiness(_as_store(store), clock, lambda: False, timeout_s=0.02)
+    answers = await asyncio.gather(*(readiness.problems() for _ in range(5)))
+    assert answers == [["the store has not committed within 0.02 s"]] * 5
+    assert store.probes == 1
+    store.release.set()
+    store.hangs = False
+    await asyncio.sleep(0)
+    assert await readiness.problems() == []
+    assert store.probes == 2
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+async def test_head_is_answered_like_get_without_a_body(clock: Clock, path: str) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+async def test_another_method_is_a_problem_that_names_the_allowed_ones(clock: Clock) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.post("/metrics")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {"title": "Method Not Allowed", "status": 405}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": f"Bearer {TOKEN}x"},
+        {"authorization": f"Basic {TOKEN}"},
+        {"authorization": TOKEN},
+        {"authorization": "Bearer"},
+        {"authorization": b"Bearer \xe9\xff"},
+    ],
+)
+async def test_without_the_token_nothing_else_is_answered(
+    clock: Clock, headers: dict[str, str | bytes]
+) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.get("/api/v1/events", headers=list(headers.items()))  # type: ignore[arg-type]
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["title"] == "Unauthorized"
+
+
+async def test_two_authorization_headers_are_refused(clock: Clock) -> None:
+    twice = [("authorization", f"Bearer {TOKEN}")] * 2
+    async with serving(Probed(), clock) as client:
+        assert (await client.get("/api", headers=twice)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/api/v1/events", "/-/reload"])
+async def test_with_the_token_an_unknown_path_is_not_found(clock: Clock, path: str) -> None:
+    async with serving(Probed(), clock) as client:
+        answer = await client.get(path, headers={"authorization": f"bearer {TOKEN}"})
+    assert answer.status_code == 404
+    assert answer.json() == {"title": "Not Found", "status": 404}
+
+
+@pytest.mark.parametrize("token", [None, ""])
+async def test_without_a_configured_token_the_admin_api_is_off(
+    clock: Clock, token: str | None
+) -> None:
+    async with serving(Probed(), clock, token=token) as client:
+        answer = await client.get("/api/v1/events", headers={"authorization": "Bearer"})
+        assert (await client.get("/readyz")).status_code == 200
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "The admin API is off because [admin] token is not set."
+
+
+async def test_a_bug_is_answered_with_a_problem_that_tells_nothing_of_it(clock: Clock) -> None:
+    async with serving(Probed(KeyError("sec.ret")), clock) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "sec.ret" not in answer.text
+
+
+def _as_store(store: Probed) -> Store:
+    return store  # type: ignore[return-value]
