@@ -1,10 +1,14 @@
-"""The values of a TOML config that are more than text and numbers: secrets, durations, sizes, rates."""
+"""The values of a TOML config that are more than text: secrets, durations, sizes, addresses."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+
+FILE_MAX_BYTES = 1 << 20
+"""The most that is read of a config or a secret's file; `/dev/zero` has an end here."""
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -51,6 +55,52 @@ class Rate(float):
         return cls(int(match[1]) / _UNITS_RATE[match[2]])
 
 
+class Address(str):
+    """Where to listen, written `"127.0.0.1:8080"`, `"[::1]:8080"` or `"localhost:8080"`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Port 0 lets the system choose; raises ValueError for a missing host or a bad port."""
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5})", text)
+        if match is None or int(match[2]) > 65535 or not _is_host(match[1]):
+            raise ValueError('expected "host:port" such as "127.0.0.1:8080" or "[::1]:8080"')
+        return cls(text)
+
+    @property
+    def host(self) -> str:
+        """Without the brackets of IPv6."""
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host == "localhost" or _has(self.host, "is_loopback")
+
+    @property
+    def is_wildcard(self) -> bool:
+        return _has(self.host, "is_unspecified")
+
+
+class Network(str):
+    """An address or a network, written `"127.0.0.1"`, `"::1"` or `"10.0.0.0/8"`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError for names, ports, and addresses with bits beyond the network's."""
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise ValueError('expected an address or a network such as "10.0.0.0/8"') from None
+        return cls(text)
+
+
 class Secret:
     """A value that does not print; `reveal` is the only way to it."""
 
@@ -64,18 +114,18 @@ class Secret:
         """Read `env:NAME` or `file:/path`, or take the text itself.
 
         One trailing newline of a file is dropped.
-        Raises ValueError where the reference leads nowhere or to nothing but white space.
+        Raises ValueError, which names the reference, where it leads nowhere or to nothing but white space.
         """
         scheme, _, rest = text.partition(":")
         match scheme:
             case "env":
-                value = _from_environment(rest, environ)
+                value, origin = _from_environment(rest, environ), f"the environment variable {rest}"
             case "file":
-                value = _from_file(rest)
+                value, origin = _from_file(rest), f"the file {rest}"
             case _:
-                value = text
+                value, origin = text, "the value"
         if not value.strip():
-            raise ValueError("is empty")
+            raise ValueError(f"{origin} is empty")
         return cls(value)
 
     def reveal(self) -> str:
@@ -91,28 +141,72 @@ class Secret:
         return hash(self._value)
 
 
-def decode(kind: type[Any], value: object) -> Any:  # noqa: ANN401
+def decode(kind: type[Any], value: object, environ: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN401
     """Turn a TOML value into one of the types above; msgspec calls this for each of them.
 
     Raises ValueError with what was expected.
     """
-    if kind not in (Duration, Size, Rate, Secret):
+    if kind not in (Duration, Size, Rate, Secret, Address, Network):
         raise ValueError(f"no such setting type: {kind.__name__}")
-    if not isinstance(value, str):
-        raise ValueError("expected text in quotes")  # noqa: TRY004
-    return kind.resolve(value) if kind is Secret else kind.parse(value)
+    if kind is Secret:
+        if not isinstance(value, str):
+            raise ValueError("expected text in quotes")
+        return Secret.resolve(value, environ)
+    # What is no text fails as the empty text does, with the form that was expected.
+    return kind.parse(value if isinstance(value, str) else "")
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a small file, line ends untouched; raises ValueError with the cause."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(content) > FILE_MAX_BYTES:
+        raise ValueError("cannot be read: larger than 1 MiB")
+    try:
+        # Editors on Windows put a mark before the text that would become part of a secret.
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"cannot be read: not UTF-8 text (line {line})") from None
 
 
 def _from_environment(name: str, environ: Mapping[str, str]) -> str:
+    if not name:
+        raise ValueError('expected the name of an environment variable after "env:"')
     if name not in environ:
         raise ValueError(f"the environment variable {name} is not set")
+    try:
+        environ[name].encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the environment variable {name} is not UTF-8 text") from None
     return environ[name]
 
 
 def _from_file(path: str) -> str:
+    if not path:
+        raise ValueError('expected a path after "file:"')
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ValueError(f"the file {path} cannot be read: {cause}") from None
-    return text.removesuffix("\n").removesuffix("\r")
+        text = read_text(path)
+    except ValueError as error:
+        raise ValueError(f"the file {path} {error}") from None
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def _is_host(host: str) -> bool:
+    # What looks like a number has to be an address; everything else is a name for the resolver.
+    if re.fullmatch(r"[0-9.]+|\[.*\]", host) is None:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).version == (6 if host[0] == "[" else 4)
+    except ValueError:
+        return False
+
+
+def _has(host: str, quality: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(host), quality))
+    except ValueError:
+        return False

@@ -1,0 +1,132 @@
+"""The config document: read, checked against itself, and refused with every fault at once."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from relay.config.checks import Document, check
+from relay.config.rules import LABEL, RULES
+from relay.config.sections import AdminSettings, ServerSettings
+from relay.config.sinks import read_sink
+from relay.config.table import Findings, Place, Reader, Table, found
+from relay.errors import ConfigError, Fault
+from relay.inbound import SourceSettings
+from relay.log import LogSettings
+from relay.routing import Route
+from relay.settings import read_text
+from relay.sink import SinkSettings
+from relay.store import StoreSettings
+
+__all__ = ["AdminSettings", "Config", "ServerSettings", "default_path", "load"]
+
+_ROOT = Place("", "")
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "server": ServerSettings,
+    "store": StoreSettings,
+    "admin": AdminSettings,
+    "log": LogSettings,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A document without a fault; secrets in it do not print."""
+
+    server: ServerSettings
+    store: StoreSettings
+    admin: AdminSettings
+    log: LogSettings
+    sources: tuple[SourceSettings, ...]
+    sinks: tuple[SinkSettings, ...]
+    routes: tuple[Route, ...]
+    """One per sink, in the same order."""
+    warnings: tuple[Fault, ...] = ()
+    """What is allowed but hardly meant."""
+
+
+def default_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the config is when no command-line option says so."""
+    return Path(environ.get("RELAY_CONFIG") or "config.toml")
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a document; every sink is built once, unconnected, to prove that it can be.
+
+    Raises ConfigError with all faults.
+    """
+    findings = Findings()
+    raw = _parse(path)
+    document = _read(raw, Reader(RULES, environ, findings), findings)
+    check(document, findings)
+    if findings.faults:
+        raise ConfigError(str(path), tuple(findings.faults))
+    return Config(
+        server=document.server.build(),
+        store=document.store.build(),
+        admin=document.admin.build(),
+        log=document.log.build(),
+        sources=tuple(table.build() for table in document.sources),
+        sinks=tuple(table.build() for table in document.sinks),
+        routes=tuple(route for route in document.routes if route is not None),
+        warnings=tuple(findings.warnings),
+    )
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        text = read_text(path)
+    except ValueError as error:
+        raise ConfigError(str(path), (Fault("", str(error)),)) from None
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        fault = "is not TOML that can be read: nested too deeply"
+    except ValueError as error:  # also raised bare, for a number of thousands of digits
+        last = text.rstrip().count("\n") + 1
+        where = re.sub(r"at end of document", f"at the end, line {last}", str(error))
+        fault = f"is not TOML: {where}"
+    raise ConfigError(str(path), (Fault("", fault),))
+
+
+def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
+    reader.unknown(raw, (*_SECTIONS, "source", "sink"), _ROOT)
+    tables = {
+        name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
+        for name, kind in _SECTIONS.items()
+    }
+    sources = tuple(
+        reader.table(item, SourceSettings, place) for item, place in _each(raw, "source", findings)
+    )
+    if "source" not in raw:
+        findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
+    sinks = [
+        read_sink(item, place, reader, findings) for item, place in _each(raw, "sink", findings)
+    ]
+    return Document(
+        **tables,
+        sources=sources,
+        sinks=tuple(sink for sink, _ in sinks),
+        routes=tuple(route for _, route in sinks),
+    )
+
+
+def _each(raw: dict[str, Any], name: str, findings: Findings) -> list[tuple[object, Place]]:
+    tables = raw.get(name, [])
+    if not isinstance(tables, list):
+        message = f"expected [[{name}]] in two pairs of brackets, found {found(tables)}"
+        findings.fault(_ROOT.key(name), message)
+        return []
+    return [
+        (table, _ROOT.key(name).item(index, _label(table))) for index, table in enumerate(tables)
+    ]
+
+
+def _label(table: object) -> str:
+    name = table.get("name") if isinstance(table, dict) else None
+    return f" ({name})" if isinstance(name, str) and LABEL.fullmatch(name) else ""

@@ -1,0 +1,211 @@
+"""What no value can say alone: values against each other, and what is allowed but odd."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from relay.config.table import FAULTY, Findings, Place, Table, quoted
+from relay.event import KINDS, WEBHOOK_TEST
+from relay.routing import Route
+from relay.samples import series
+from relay.settings import Address, Duration, Secret
+
+SENDER_GIVES_UP = Duration.parse("11m")
+"""An event may come again this long after its first try: 6 tries, 20 to 320 s apart, 10 s each."""
+
+SECRET_GOOD_BYTES = 16
+TOLERANCE_ODD = Duration.parse("1h")
+
+
+@dataclass(frozen=True)
+class Document:
+    """All tables of a document; `routes` stand beside `sinks`, None where one cannot be built."""
+
+    server: Table
+    store: Table
+    admin: Table
+    log: Table
+    sources: tuple[Table, ...]
+    sinks: tuple[Table, ...]
+    routes: tuple[Route | None, ...]
+
+
+def check(document: Document, findings: Findings) -> None:
+    """Note every fault and every warning that takes more than one value to see."""
+    for judge in _CHECKS:
+        judge(document, findings)
+
+
+def _distinct(document: Document, findings: Findings) -> None:
+    for tables, key, form in (
+        (document.sources, "name", str),
+        (document.sources, "path", _path),
+        (document.sinks, "name", str),
+    ):
+        for second, first in _repeated(tables, key, form):
+            message = f"is taken already by {first.place.text}: expected another {key}"
+            findings.fault(second.at(key), message)
+
+
+def _repeated(
+    tables: Iterable[Table], key: str, form: Callable[[str], str]
+) -> Iterator[tuple[Table, Table]]:
+    seen: dict[str, Table] = {}
+    for table in tables:
+        value = table.get(key)
+        if value is None:
+            continue
+        first = seen.setdefault(form(value), table)
+        if first is not table:
+            yield table, first
+
+
+def _path(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _secrets(document: Document, findings: Findings) -> None:
+    owners: dict[Secret, tuple[int, Place]] = {}
+    for index, source in enumerate(document.sources):
+        for place, secret in _items(source, "secrets"):
+            owner, first = owners.setdefault(secret, (index, place))
+            if first is place:
+                _secret_form(place, secret, findings)
+            elif owner == index:
+                findings.fault(place, f"is the same as {first.text}: expected another secret")
+            else:
+                # hostile-requests.md, row 53: secrets belong to one route.
+                findings.warn(
+                    place, f"is the same as {first.text}: what one source signs, the other takes"
+                )
+    if (token := document.admin.get("token")) is not None:
+        _secret_form(document.admin.at("token"), token, findings)
+
+
+def _secret_form(place: Place, secret: Secret, findings: Findings) -> None:
+    value = secret.reveal()
+    if len(value.encode()) < SECRET_GOOD_BYTES:
+        findings.warn(place, f"is short: a good secret has {SECRET_GOOD_BYTES} bytes or more")
+    if value != value.strip():
+        findings.warn(place, "begins or ends with white space, which counts")
+
+
+def _items(table: Table, key: str) -> Iterator[tuple[Place, Any]]:
+    for index, item in enumerate(table.get(key) or ()):
+        if item is not FAULTY:
+            yield table.at(key).item(index), item
+
+
+def _named_sources(document: Document, findings: Findings) -> None:
+    names = [name for source in document.sources if (name := source.get("name")) is not None]
+    if len(names) < len(document.sources):
+        return  # the name that is missed may be one that could not be read
+    for sink in document.sinks:
+        for place, name in _items(sink, "sources"):
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+                findings.fault(place, f"no source is called {quoted(name)}; {hint}")
+
+
+def _listeners(document: Document, findings: Findings) -> None:
+    public: Address | None = document.server.get("listen")
+    admin: Address | None = document.server.get("admin_listen")
+    if admin is None:
+        return
+    if not admin.is_loopback and document.admin.whole and document.admin.get("token") is None:
+        findings.warn(
+            document.server.at("admin_listen"),
+            "is open to the network without a token: set [admin] token",
+        )
+    if public is None or public.port != admin.port or admin.port == 0:
+        return
+    if public.host == admin.host or public.is_wildcard or admin.is_wildcard:
+        findings.fault(
+            document.server.at("admin_listen"),
+            f"shares port {admin.port} with server.listen: expected another port",
+        )
+
+
+def _retention(document: Document, findings: Findings) -> None:
+    payload, dedupe = (
+        document.store.get("payload_retention"),
+        document.store.get("dedupe_retention"),
+    )
+    if dedupe is None:
+        return
+    place = document.store.at("dedupe_retention")
+    if payload is not None and dedupe < payload:
+        findings.fault(place, "is shorter than store.payload_retention: expected as long or longer")
+    tolerances = [table.get("tolerance") or 0 for table in document.sources]
+    if dedupe < max(tolerances, default=0) + SENDER_GIVES_UP:
+        findings.fault(
+            place,
+            "is shorter than a source's tolerance and the 11m in which the sender tries again: "
+            "a late repetition would count as new",
+        )
+
+
+def _tolerances(document: Document, findings: Findings) -> None:
+    for source in document.sources:
+        if (source.get("tolerance") or 0) > TOLERANCE_ODD:
+            findings.warn(source.at("tolerance"), "is long: a captured request stays good as long")
+
+
+def _waits(document: Document, findings: Findings) -> None:
+    for sink in document.sinks:
+        retry = sink.get("retry")
+        if not isinstance(retry, Table):
+            continue
+        first, longest = retry.get("first"), retry.get("max")
+        if first is not None and longest is not None and first > longest:
+            findings.fault(retry.at("first"), f"is longer than {retry.at('max').text}")
+
+
+def _reach(document: Document, findings: Findings) -> None:
+    if not document.sinks:
+        findings.warn(Place("", "").key("sink"), "there is none: events are kept, but go nowhere")
+    for sink in document.sinks:
+        for place, glob in _items(sink, "events"):
+            if not any(_reaches(kind, glob) for kind in KINDS):
+                near = get_close_matches(glob, KINDS, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                findings.warn(place, f"takes nothing that the video service sends{hint}")
+
+
+def _reaches(kind: str, glob: str) -> bool:
+    return glob == kind if kind == WEBHOOK_TEST else fnmatchcase(kind, glob)
+
+
+def _rules(document: Document, findings: Findings) -> None:
+    for sink, route in zip(document.sinks, document.routes, strict=True):
+        if route is None or sink.get("when") is None:
+            continue
+        failing = [kind for kind in KINDS if _fails(route, kind, sink)]
+        if failing:
+            findings.warn(
+                sink.at("when"),
+                f"fails on samples of {', '.join(failing)}, which would become dead letters",
+            )
+
+
+def _fails(route: Route, kind: str, sink: Table) -> bool:
+    source = next(iter(sink.get("sources") or ("sample",)))
+    if not isinstance(source, str):
+        return False
+    return any(route.judge(event).outcome == "fails" for event in series(kind, source=source))
+
+
+_CHECKS = (
+    _distinct,
+    _secrets,
+    _named_sources,
+    _listeners,
+    _retention,
+    _tolerances,
+    _waits,
+    _reach,
+    _rules,
+)

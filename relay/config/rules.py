@@ -1,0 +1,129 @@
+"""What a value of the right type must still be: bounds, names, paths, secrets (pure)."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from relay.settings import Duration, Rate, Secret, Size
+
+SECRET_MIN_BYTES = 8
+LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""Names of sources and sinks are metric labels."""
+
+RESERVED_SOURCE = "unknown"
+"""The label under which the receiver counts what belongs to no source."""
+
+_UNITS: dict[type[int], tuple[tuple[str, int], ...]] = {
+    Duration: (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)),
+    Size: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
+}
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PLACEHOLDERS = ("changeme", "placeholder", "yoursecret", "replaceme", "insertsecret")
+_UNFILLED = re.compile(r"<.*>|\$\{.*\}|\$[A-Za-z_]+|\{\{.*\}\}")
+
+
+def weakness(secret: Secret) -> str | None:
+    """Why a secret must not guard anything (hostile-requests.md, row 51), in words without it."""
+    value = secret.reveal().strip()
+    if len(value.encode()) < SECRET_MIN_BYTES:
+        return f"is too short for a secret: expected {SECRET_MIN_BYTES} bytes or more"
+    plain = re.sub(r"[^a-z]", "", value.lower())
+    if any(word in plain for word in _PLACEHOLDERS) or _UNFILLED.fullmatch(value):
+        return "is a placeholder: expected the real secret"
+    if len(set(value)) == 1:
+        return "is one character again and again: expected the real secret"
+    return None
+
+
+def _between(low: Any, high: Any, written: str) -> Callable[[Any], str | None]:  # noqa: ANN401
+    def judge(value: Any) -> str | None:  # noqa: ANN401
+        # Not `low > value`, because nothing is above or below a nan.
+        return None if low <= value <= high else f"expected {written}, found {_shown(value)}"
+
+    return judge
+
+
+def _duration(low: str, high: str) -> Callable[[Any], str | None]:
+    return _between(Duration.parse(low), Duration.parse(high), f"{low} to {high}")
+
+
+def _size(low: str, high: str) -> Callable[[Any], str | None]:
+    return _between(Size.parse(low), Size.parse(high), f"{low} to {high}")
+
+
+def _matching(pattern: re.Pattern[str], written: str) -> Callable[[str], str | None]:
+    return lambda text: None if pattern.fullmatch(text) else f"expected {written}"
+
+
+def _source_name(name: str) -> str | None:
+    if name == RESERVED_SOURCE:
+        return f'"{RESERVED_SOURCE}" is reserved for requests of no source: expected another name'
+    return _label(name)
+
+
+def _source_path(path: str) -> str | None:
+    if not path.startswith("/"):
+        return 'expected a path that begins with "/"'
+    if _PATH.fullmatch(path) is None:
+        return "expected only characters that need no %-encoding: letters, digits, / - . _ ~"
+    if "//" in path or {".", ".."} & set(path.split("/")):
+        return 'expected a path without "//", "." or "..": proxies rewrite them'
+    return None
+
+
+def _glob(glob: str) -> str | None:
+    return None if glob.strip() else 'is empty: expected a kind or a glob such as "video.*"'
+
+
+def _filled(items: tuple[Any, ...]) -> str | None:
+    return None if items else "is empty: expected at least one"
+
+
+def _file(path: str) -> str | None:
+    return None if path.strip() and "\0" not in path else "is empty: expected a path"
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    """A value as an operator writes it, in the largest unit that divides it."""
+    for kind, units in _UNITS.items():
+        if isinstance(value, kind):
+            unit, factor = next((pair for pair in units if value % pair[1] == 0 < value), units[-1])
+            return f"{int(value) // factor}{unit}"
+    return str(value)
+
+
+_label = _matching(LABEL, "a-z, 0-9, - and _, not more than 63 and first a letter or digit")
+
+# Below the sender's 10 s, so that it is the relay that ends a slow request, with its own answer.
+_PATIENCE = _between(Duration(1), Duration(9_999), "1ms to less than 10s")
+
+RULES: dict[str, Callable[[Any], str | None]] = {
+    "server.max_body": _size("1KiB", "64MiB"),
+    "server.body_timeout": _PATIENCE,
+    "server.ack_timeout": _PATIENCE,
+    "server.drain_timeout": _duration("0s", "10m"),
+    "store.path": _file,
+    "store.payload_retention": _duration("0s", "3650d"),
+    "store.dedupe_retention": _duration("1m", "3650d"),
+    "store.min_free": _size("0B", "1024GiB"),
+    "admin.token": weakness,
+    "source[].name": _source_name,
+    "source[].path": _source_path,
+    "source[].secrets": _filled,
+    "source[].secrets[]": weakness,
+    "source[].tolerance": _duration("1s", "1d"),
+    "source[].signature_header": _matching(_HEADER, 'a header name such as "Service-Signature"'),
+    "sink[].name": _label,
+    "sink[].events": _filled,
+    "sink[].events[]": _glob,
+    "sink[].sources": _filled,
+    "sink[].concurrency": _between(1, 32, "1 to 32"),
+    "sink[].rate": _between(Rate.parse("1/h"), Rate.parse("10000/s"), "1/h to 10000/s"),
+    "sink[].timeout": _duration("1ms", "10m"),
+    "sink[].retry.first": _duration("1ms", "1d"),
+    "sink[].retry.factor": _between(1, 100, "1 to 100"),
+    "sink[].retry.max": _duration("1ms", "30d"),
+    "sink[].retry.give_up_after": _duration("0s", "365d"),
+}
+"""By key; every one of them names a field (a test walks the table)."""

@@ -1,0 +1,24 @@
+"""The tables that no single reader owns: `[server]` and `[admin]`."""
+
+import msgspec
+
+from relay.settings import Address, Duration, Network, Secret, Size
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`: the two listeners, and how long and how much a request may take."""
+
+    listen: Address = Address.parse("127.0.0.1:8080")
+    admin_listen: Address = Address.parse("127.0.0.1:9464")
+    max_body: Size = Size.parse("1MiB")
+    body_timeout: Duration = Duration.parse("5s")
+    """The sender hangs up after 10 s (video-service.md, section 6), so each wait is shorter."""
+    ack_timeout: Duration = Duration.parse("5s")
+    drain_timeout: Duration = Duration.parse("10s")
+    trusted_proxies: tuple[Network, ...] = (Network.parse("127.0.0.1"), Network.parse("::1"))
+
+
+class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[admin]`; without a token the admin API is open to all who reach its listener."""
+
+    token: Secret | None = None

@@ -1,0 +1,94 @@
+"""One `[[sink]]` table: read by its type's settings, routed, and built once to prove that it can be."""
+
+import re
+from typing import Any
+
+import jmespath
+from jmespath.functions import Functions
+
+from relay import sinks
+from relay.clock import SystemClock
+from relay.config.table import FAULTY, Findings, Place, Reader, Table
+from relay.errors import InvalidRule, InvalidTemplate
+from relay.routing import Route
+from relay.sink import SinkModule, SinkSettings
+
+_KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
+"""What a sink says of its own key: `url: expected ...`, `headers.accept: ...`."""
+
+
+def read_sink(
+    raw: object, place: Place, reader: Reader, findings: Findings
+) -> tuple[Table, Route | None]:
+    """Read one table, with its route if that much of it is good."""
+    module = _module(raw, place, findings)
+    if module is None:
+        table = _of_no_type(raw, place, reader)
+    else:
+        table = reader.table(raw, module.Settings, place)
+        if table.whole:
+            _prove(module, table, findings)
+    return table, _route(table, findings)
+
+
+def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:
+    kind = raw.get("type") if isinstance(raw, dict) else None
+    if not isinstance(kind, str):
+        return None  # the reader will say so
+    try:
+        return sinks.load(kind)
+    except ValueError as error:
+        findings.fault(place.key("type"), str(error))
+        return None
+
+
+def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
+    # Which other keys are known depends on the type, so only the common ones are read.
+    common = SinkSettings.__struct_fields__
+    if isinstance(raw, dict):
+        raw = {key: value for key, value in raw.items() if key in common}
+    return reader.table(raw, SinkSettings, place)
+
+
+def _prove(module: SinkModule, table: Table, findings: Findings) -> None:
+    try:
+        module.build(table.build(), SystemClock())
+    except (ValueError, InvalidTemplate) as error:
+        keyed = _KEYED.fullmatch(str(error))
+        if keyed is None or keyed[2] not in table.kind.__struct_fields__:
+            findings.fault(table.place, str(error))
+        else:
+            findings.fault(Place(f"{table.place.text}.{keyed[1]}", ""), keyed[3])
+
+
+def _route(table: Table, findings: Findings) -> Route | None:
+    events = [glob for glob in table.get("events") or () if glob is not FAULTY]
+    sources, when = table.get("sources"), table.get("when")
+    try:
+        route = Route(table.get("name") or "", events=events, sources=sources, when=when)
+        _ask_functions(when)
+    except (InvalidRule, RecursionError) as error:
+        findings.fault(table.at("when"), f"is not a JMESPath expression: {_one_line(error)}")
+        return None
+    return route
+
+
+def _ask_functions(when: str | None) -> None:
+    """Raises InvalidRule for a function that JMESPath lacks: it would tell only at the first event."""
+    nodes: list[Any] = [] if when is None else [jmespath.compile(when).parsed]
+    while nodes:
+        node = nodes.pop()
+        nodes += [child for child in node["children"] if isinstance(child, dict)]
+        if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
+            raise InvalidRule(f"there is no function {node['value']}()")
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    text, *drawing = str(error).split("\n")
+    if not drawing:
+        return text
+    column = drawing[-1].find("^") - drawing[0].startswith('"')
+    where = "" if "column" in text else f" at column {column}"
+    return text.removesuffix(":").removesuffix(", for expression") + where

@@ -1,0 +1,222 @@
+"""How a TOML table becomes a settings struct: field by field, so that every fault is found at once."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+from relay import settings
+from relay.errors import Fault
+from relay.settings import Secret
+
+FAULTY: Final = object()
+"""Stands where a value could not be read, so that the checks of its neighbours still find theirs."""
+
+FOUND_MAX_CHARS = 60
+
+Rules = Mapping[str, Callable[[Any], str | None]]
+"""By `server.listen`, `source[].path` ...: what is wrong with a value that has the right type."""
+
+_EXPECTED: dict[Any, str] = {
+    str: "text in quotes",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list in [brackets]",
+    list: "a list in [brackets]",
+    dict: "a table",
+    Secret: 'a value in quotes, "env:NAME" or "file:/path"',
+}
+
+
+class Place(NamedTuple):
+    """A key as the operator is told it (`sink[1] (crm).url`), and as rules know it (`sink[].url`)."""
+
+    text: str
+    rule: str
+
+    def key(self, name: str) -> "Place":
+        shown = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+        dot = "." if self.text else ""
+        return Place(f"{self.text}{dot}{shown}", f"{self.rule}{dot}{name}")
+
+    def item(self, index: int, label: str = "") -> "Place":
+        return Place(f"{self.text}[{index}]{label}", f"{self.rule}[]")
+
+
+@dataclass
+class Findings:
+    """What is wrong and what is only odd in one document, gathered on the way through it."""
+
+    faults: list[Fault] = field(default_factory=list)
+    warnings: list[Fault] = field(default_factory=list)
+
+    def fault(self, place: Place, message: str) -> None:
+        self.faults.append(Fault(place.text, message))
+
+    def warn(self, place: Place, message: str) -> None:
+        self.warnings.append(Fault(place.text, message))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table as far as it could be read: good values, defaults, and FAULTY for the rest.
+
+    Never printed and never kept: a `Config` is made of the structs.
+    """
+
+    place: Place
+    kind: type[msgspec.Struct]
+    values: dict[str, Any]
+    whole: bool
+
+    def get(self, name: str) -> Any:  # noqa: ANN401
+        """The value, or None where it is faulty."""
+        value = self.values.get(name)
+        return None if value is FAULTY else value
+
+    def at(self, name: str) -> Place:
+        return self.place.key(name)
+
+    def build(self) -> Any:  # noqa: ANN401
+        """Make the struct of a whole table; raises ValueError where the struct itself objects."""
+        parts = {
+            name: value.build() if isinstance(value, Table) else value
+            for name, value in self.values.items()
+        }
+        return self.kind(**parts)
+
+
+class Reader:
+    """Turns raw TOML values into typed ones and notes each fault where it is."""
+
+    def __init__(self, rules: Rules, environ: Mapping[str, str], findings: Findings) -> None:
+        self._rules = rules
+        self._decode = partial(settings.decode, environ=environ)
+        self._findings = findings
+
+    def table(self, raw: object, kind: type[msgspec.Struct], place: Place) -> Table:
+        """Read one table; whatever is missing, unknown or wrong in it becomes a fault."""
+        before = len(self._findings.faults)
+        if not isinstance(raw, dict):
+            self._findings.fault(place, f"expected a table, found {found(raw)}")
+            return Table(place, kind, {}, whole=False)
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        values = {field.name: self._field(raw, field, place) for field in fields.values()}
+        self.unknown(raw, fields, place)
+        return Table(place, kind, values, whole=len(self._findings.faults) == before)
+
+    def unknown(self, raw: Iterable[str], known: Iterable[str], place: Place) -> None:
+        """Note every key that is not known here, with the nearest that is."""
+        names = sorted(known)
+        for key in raw:
+            if key in names:
+                continue
+            near = get_close_matches(key, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}"
+            self._findings.fault(place.key(key), f"is not a known key; {hint}")
+
+    def value(self, raw: object, kind: Any, place: Place) -> Any:  # noqa: ANN401
+        """Read one value of the given type; FAULTY where it cannot be, after noting why."""
+        kind = _bare(kind)
+        origin, arguments = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self.table(raw, kind, place)
+        if isinstance(raw, list) and (origin is list or arguments[1:] == (...,)):
+            items = [self.value(item, arguments[0], place.item(i)) for i, item in enumerate(raw)]
+            return self._judged((origin or tuple)(items), place)
+        if isinstance(raw, dict) and origin is dict:
+            entries = {key: self.value(raw[key], arguments[1], place.key(key)) for key in raw}
+            return self._judged(entries, place)
+        return self._leaf(raw, kind, place)
+
+    def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: Place) -> Any:  # noqa: ANN401
+        if field.encode_name in raw:
+            return self.value(raw[field.encode_name], field.type, place.key(field.encode_name))
+        if field.required:
+            expected = _expected(_bare(field.type))
+            self._findings.fault(place.key(field.encode_name), f"is missing: expected {expected}")
+            return FAULTY
+        if field.default_factory is not msgspec.NODEFAULT:
+            return field.default_factory()
+        return field.default
+
+    def _leaf(self, raw: object, kind: Any, place: Place) -> Any:  # noqa: ANN401
+        try:
+            value = msgspec.convert(raw, kind, dec_hook=self._decode)
+        except msgspec.ValidationError as error:
+            self._findings.fault(place, _complaint(raw, kind, error))
+            return FAULTY
+        return self._judged(value, place)
+
+    def _judged(self, value: Any, place: Place) -> Any:  # noqa: ANN401
+        complaint = self._rules.get(place.rule, lambda _: None)(value)
+        if complaint is None:
+            return value
+        self._findings.fault(place, complaint)
+        return FAULTY
+
+
+def found(raw: object) -> str:
+    """Name a raw TOML value so that an operator knows it again, in a bounded length."""
+    match raw:
+        case bool():
+            return str(raw).lower()
+        case int() if abs(raw) >= 1 << 63:
+            return "a very large number"
+        case int() | float():
+            return str(raw)
+        case str():
+            return quoted(raw)
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return "a date or time"
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, cut, with nothing in it that a terminal would obey."""
+    cut = text if len(text) <= FOUND_MAX_CHARS else text[:FOUND_MAX_CHARS] + "..."
+    return json.dumps(cut, ensure_ascii=not cut.isprintable())
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401
+    """The type without its notes and without None, which TOML cannot say."""
+    if get_origin(kind) is Annotated:
+        return kind
+    if get_origin(kind) in (Union, UnionType):
+        rest = [argument for argument in get_args(kind) if argument is not NoneType]
+        return _bare(rest[0]) if len(rest) == 1 else Union[tuple(rest)]
+    return kind
+
+
+def _expected(kind: Any) -> str:  # noqa: ANN401
+    if get_origin(kind) is Annotated:
+        return _expected(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " or ".join(json.dumps(choice) for choice in get_args(kind))
+    return _EXPECTED.get(get_origin(kind) or kind, "another kind of value")
+
+
+def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:  # noqa: ANN401
+    text = str(error).partition(" - at `$")[0]
+    if _holds_secret(kind):
+        # Whatever stands here may be the secret itself, in the wrong place or form.
+        return text if isinstance(raw, str) and kind is Secret else f"expected {_expected(kind)}"
+    if text.startswith("expected "):
+        return f"{text}, found {found(raw)}"
+    if (get_origin(kind) or kind) in _EXPECTED or get_origin(kind) is Literal:
+        return f"expected {_expected(kind)}, found {found(raw)}"
+    return f"{text[:1].lower()}{text[1:]}, found {found(raw)}"
+
+
+def _holds_secret(kind: Any) -> bool:  # noqa: ANN401
+    return kind is Secret or any(_holds_secret(argument) for argument in get_args(kind))
