@@ -1,0 +1,186 @@
+"""`relay check-config` and `relay verify`: what is wrong, before or after it went wrong."""
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from relay import sinks
+from relay.cli.diagnosis import Diagnosis, diagnose
+from relay.clock import SystemClock
+from relay.config import Config, default_path, load
+from relay.errors import ConfigError, Fault, Misconfigured, Refused, SinkError, Temporary
+from relay.settings import Duration, Secret
+from relay.sink import Sink, SinkSettings
+
+_WORDS: tuple[tuple[type[SinkError], str], ...] = (
+    (Misconfigured, "someone has to act"),
+    (Refused, "refused"),
+    (Temporary, "not now"),
+)
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How one sink's far end answered a `check`."""
+
+    sink: str
+    type: str
+    ok: bool
+    text: str
+
+
+@click.command("check-config")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    help="The config; else $RELAY_CONFIG, else ./config.toml.",
+)
+@click.option("--connect", is_flag=True, help="Also reach each sink, without delivering an event.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def check_config(
+    context: click.Context, *, path: Path | None, connect: bool, as_json: bool
+) -> None:
+    """Check a config and print every fault at once."""
+    path = path or default_path(os.environ)
+    try:
+        config = load(path)
+    except ConfigError as error:
+        click.echo(_faults_json(error) if as_json else str(error))
+        context.exit(1)
+    contacts = asyncio.run(reach(config.sinks)) if connect else ()
+    show = _summary_json if as_json else _summary
+    click.echo(show(path, config, contacts))
+    context.exit(0 if all(contact.ok for contact in contacts) else 1)
+
+
+@click.command()
+@click.option("--secret", required=True, metavar="REF", help="env:NAME, file:/path or the secret.")
+@click.option("--header", required=True, metavar="VALUE", help="The signature header as received.")
+@click.option("--body", required=True, type=click.File("rb"), help="The raw body; - is stdin.")
+@click.option("--at", type=int, metavar="UNIX", help="When it was received; else now.")
+@click.option("--tolerance", default="5m", show_default=True, help="How far the time may be off.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def verify(  # noqa: PLR0913
+    context: click.Context,
+    *,
+    secret: str,
+    header: str,
+    body: BinaryIO,
+    at: int | None,
+    tolerance: str,
+    as_json: bool,
+) -> None:
+    """Check one captured request and say exactly why it fails."""
+    diagnosis = diagnose(
+        _header(header),
+        body.read(),
+        secret=_parsed("--secret", Secret.resolve, secret).reveal().encode(),
+        now_s=int(time.time()) if at is None else at,
+        tolerance=_parsed("--tolerance", Duration.parse, tolerance),
+    )
+    click.echo(_diagnosis_json(diagnosis) if as_json else _diagnosis_text(diagnosis))
+    context.exit(0 if diagnosis.good else 1)
+
+
+async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
+    """Ask every sink's far end at once, each under its own timeout."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_contact(each)) for each in settings]
+    return tuple(task.result() for task in tasks)
+
+
+async def _contact(settings: SinkSettings) -> Contact:
+    sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
+    try:
+        async with asyncio.timeout(settings.timeout.seconds):
+            await sink.check()
+    except TimeoutError:
+        ok, text = False, f"no answer within {settings.timeout.seconds:g} s"
+    except SinkError as error:
+        ok, text = False, _words(error)
+    except Exception as error:  # noqa: BLE001  a sink's bug is a finding, and its text may hold secrets
+        ok, text = False, f"failed with a fault of the sink's own: {type(error).__name__}"
+    else:
+        ok, text = True, "reached"
+    finally:
+        await sink.close()
+    return Contact(settings.name, settings.type, ok, text)
+
+
+def _words(error: SinkError) -> str:
+    word = next(word for kind, word in _WORDS if isinstance(error, kind))
+    status = "" if error.status is None else f" (status {error.status})"
+    return f"{word}: {error.reason}{status}"
+
+
+def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> str:
+    server, store = config.server, config.store
+    names = ", ".join(f"{sink.name} ({sink.type})" for sink in config.sinks)
+    lines = [
+        f"{path}: good",
+        f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin",
+        f"  store      {store.type} at {store.path}",
+        f"  sources    {', '.join(f'{source.name} at {source.path}' for source in config.sources)}",
+        f"  sinks      {names or 'none'}",
+        *(f"  warning    {warning}" for warning in config.warnings),
+        *(f"  sink {each.sink} ({each.type}): {each.text}" for each in contacts),
+    ]
+    return "\n".join(lines)
+
+
+def _summary_json(path: Path, config: Config, contacts: Iterable[Contact]) -> str:
+    return json.dumps(
+        {
+            "file": str(path),
+            "ok": all(contact.ok for contact in contacts),
+            "faults": [],
+            "warnings": _listed(config.warnings),
+            "listen": config.server.listen,
+            "admin_listen": config.server.admin_listen,
+            "store": {"type": config.store.type, "path": config.store.path},
+            "sources": [{"name": each.name, "path": each.path} for each in config.sources],
+            "sinks": [{"name": each.name, "type": each.type} for each in config.sinks],
+            "connections": [vars(contact) for contact in contacts],
+        }
+    )
+
+
+def _faults_json(error: ConfigError) -> str:
+    return json.dumps({"file": error.file, "ok": False, "faults": _listed(error.faults)})
+
+
+def _listed(faults: Iterable[Fault]) -> list[dict[str, str]]:
+    return [{"path": fault.path, "message": fault.message} for fault in faults]
+
+
+def _header(value: str) -> bytes:
+    # Whoever copies a header from a log often copies its name too.
+    named = re.fullmatch(r"[A-Za-z0-9-]+:\s*(.*)", value.strip(), re.DOTALL)
+    return (named[1] if named else value.strip()).encode("utf-8", "surrogateescape")
+
+
+def _parsed(option: str, parse: Any, text: str) -> Any:  # noqa: ANN401
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _diagnosis_text(diagnosis: Diagnosis) -> str:
+    cause = f"\n{diagnosis.cause}" if diagnosis.cause else ""
+    return f"{diagnosis.result}: {diagnosis.text}{cause}"
+
+
+def _diagnosis_json(diagnosis: Diagnosis) -> str:
+    return json.dumps({"ok": diagnosis.good, **vars(diagnosis)})
