@@ -23,6 +23,7 @@ So the proxy closes first, and no POST of the sender meets a connection that we 
 """
 
 DRAIN_LOOK_S = 0.01
+PORT_MAX = 65535
 
 
 class Listener:
@@ -118,7 +119,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, close what idles, and wait for what does not, however long.
 
-        In place of uvicorn's, which answers 500 to what outlives its limit and does not wait for it.
+        In place of uvicorn's, which answers what outlives its limit with a 500.
         """
         for server in self.servers:
             server.close()
@@ -127,7 +128,7 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         while self.server_state.connections or self.server_state.tasks:
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(DRAIN_LOOK_S)  # noqa: ASYNC110 - uvicorn tells nobody
         for server in self.servers:
             await server.wait_closed()
 
@@ -152,7 +153,7 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise ValueError('expected an address such as "127.0.0.1:8080" or "[::1]:8080"')
     if ":" in host and not bracketed:
         raise ValueError('an IPv6 address stands in brackets: "[::1]:8080"')

@@ -240,7 +240,7 @@ def _template(record: logging.LogRecord) -> str | None:
     return record.msg.partition("\n")[0].partition("(")[0]
 
 
-def _warned(  # noqa: PLR0913
+def _warned(  # noqa: PLR0913, PLR0917 - as `warnings` calls it
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -89,7 +89,7 @@ def refuses(port: int) -> bool:
 async def soon(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # noqa: ASYNC110
 
 
 async def test_a_free_port_is_taken_for_port_0_and_named_in_the_url() -> None:

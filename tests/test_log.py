@@ -1,11 +1,14 @@
 """A log line holds what is allowed and nothing else, whoever wrote it."""
 
+import ast
 import asyncio
 import io
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,6 +19,10 @@ from relay import log
 from relay.log import LogSettings, Sampled
 from tests.conftest import ManualClock
 
+LOG_CALL = re.compile(
+    r"(log|sampled|log\.get\(\))\.(bind|debug|info|warning|error|exception|line)$"
+    r"|^getattr\(.*log, .*\)$"
+)
 Lines = Callable[[], list[dict[str, Any]]]
 
 
@@ -235,6 +242,20 @@ def test_a_repeating_library_message_is_limited(lines: Lines) -> None:
     for _ in range(50):
         logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert len(lines()) == 10
+
+
+def test_every_field_that_the_code_logs_is_allowed() -> None:
+    package = Path(log.__file__).parent
+    logged = {
+        keyword.arg
+        for file in package.rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and LOG_CALL.search(ast.unparse(call.func))
+        for keyword in call.keywords
+        if keyword.arg is not None
+    }
+    assert logged - set(log.FIELDS) == set()
+    assert "source" in logged
 
 
 def _fail() -> None:

@@ -1,4 +1,4 @@
-"""How a metric is kept: its own registry, its children at hand, every known series from the start."""
+"""How metrics are kept: in a registry of our own, with their children at hand."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -75,7 +75,7 @@ class Board:
                 series.drop(name)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Render in the form that the Accept header asks for; in the plain text form if in doubt."""
+        """Render in the form that the Accept header asks for; in plain text if in doubt."""
         try:
             encode, content_type = choose_encoder(accept)
         except TypeError:
