@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relay import log
 from relay.errors import ListenFailed
@@ -20,6 +21,12 @@ KEEP_ALIVE_S = 130
 """Longer than reverse proxies keep idle connections to us (nginx 60 s, Traefik 90 s, Caddy 120 s).
 
 So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
+"""
+
+HEAD_TIMEOUT_S = 10.0
+"""For a request's head to be complete, from the connection's start or the head's first byte.
+
+uvicorn has no such limit, and whoever dawdled would hold a file descriptor for ever.
 """
 
 DRAIN_LOOK_S = 0.01
@@ -43,7 +50,7 @@ class Listener:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=_Protocol,
                 loop="uvloop",
                 ws="none",
                 lifespan="off",
@@ -144,6 +151,44 @@ class _Server(uvicorn.Server):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Protocol(HttpToolsProtocol):
+    """Closes connections that dawdle over a head, or over the rest of a refused body."""
+
+    _dawdling: asyncio.TimerHandle | None = None
+    _in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begin_to_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_to_wait()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        answered = self.cycle is not None and self.cycle.response_complete
+        if self._dawdling is None and (self._in_head or answered):
+            self._begin_to_wait()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._end_to_wait()
+        super().on_headers_complete()
+
+    def _begin_to_wait(self) -> None:
+        self._dawdling = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+
+    def _end_to_wait(self) -> None:
+        if self._dawdling is not None:
+            self._dawdling.cancel()
+            self._dawdling = None
 
 
 def split_address(address: str) -> tuple[str, int]:

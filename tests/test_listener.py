@@ -186,7 +186,13 @@ async def test_a_taken_address_is_named_in_the_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trusted", "seen"), [((), b"127.0.0.1"), (("127.0.0.1",), b"203.0.113.9")]
+    ("trusted", "seen"),
+    [
+        ((), b"127.0.0.1"),
+        (("198.51.100.1",), b"127.0.0.1"),
+        (("127.0.0.1",), b"203.0.113.9"),
+        (("127.0.0.0/8",), b"203.0.113.9"),
+    ],
 )
 async def test_the_forwarded_client_is_believed_from_trusted_proxies_only(
     trusted: tuple[str, ...], seen: bytes
@@ -194,6 +200,61 @@ async def test_the_forwarded_client_is_believed_from_trusted_proxies_only(
     async with listening(client_address, trusted_proxies=trusted) as listener:
         answer = await get(listener, "X-Forwarded-For: 203.0.113.9")
     assert answer.endswith(b"\r\n\r\n" + seen)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: re"])
+async def test_a_connection_that_dawdles_over_its_head_is_closed(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        writer.write(sent)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await reader.readuntil(b"127.0.0.1")
+        writer.write(b"GET / HT")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        writer.write(request("Content-Length: 1000"))
+        await reader.readuntil(b"127.0.0.1")
+        writer.write(b"drip")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_a_quick_connection_is_kept_alive_beyond_the_limit_for_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        for _ in range(2):
+            writer.write(request())
+            await reader.readuntil(b"127.0.0.1")
+            await asyncio.sleep(0.15)
+        assert not reader.at_eof()
+
+
+async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    gate = Gate()
+    async with listening(gate) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await gate.entered.wait()
+        await asyncio.sleep(0.15)
+        gate.release.set()
+        await asyncio.wait_for(reader.readuntil(b"done"), 5)
 
 
 def test_a_listener_that_has_not_started_has_no_port() -> None:
