@@ -134,8 +134,9 @@ class _Server(uvicorn.Server):
             bound.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        while self.server_state.connections or self.server_state.tasks:
-            await asyncio.sleep(DRAIN_LOOK_S)  # noqa: ASYNC110 - uvicorn tells nobody
+        # uvicorn tells nobody when the last one is gone.
+        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_LOOK_S)
         for server in self.servers:
             await server.wait_closed()
 

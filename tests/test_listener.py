@@ -88,8 +88,8 @@ def refuses(port: int) -> bool:
 
 async def soon(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_a_free_port_is_taken_for_port_0_and_named_in_the_url() -> None:

@@ -54,7 +54,7 @@ class Metrics:
         self._define_for_sources()
         self._define_for_sinks()
         build = (version("relay"), revision, platform.python_version(), sqlite)
-        self._build[build].set(1)
+        self._build[build] = 1
         self.reloaded(successful=True)
         self._requests.exist((UNKNOWN,), CODES)
         self._rejected.exist((UNKNOWN,), REASONS)
@@ -192,55 +192,55 @@ class Metrics:
         self._board.drop("sink", sink)
 
     def request(self, source: str, code: int) -> None:
-        self._requests[source, code].inc()
+        self._requests[source, code] += 1
 
     def acknowledged(self, source: str, seconds: float) -> None:
         self._acks[source].observe(seconds)
 
     def rejected(self, source: str, reason: str) -> None:
-        self._rejected[source, reason].inc()
+        self._rejected[source, reason] += 1
 
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)
 
     def received(self, source: str, kind: str, outcome: Outcome, at_ms: int) -> None:
         """Count a verified request; the kind is a known one or `other`."""
-        self._events[source, kind, outcome].inc()
-        self._last[source, kind].set(at_ms / 1000)
+        self._events[source, kind, outcome] += 1
+        self._last[source, kind] = at_ms / 1000
 
     def lead(self, source: str) -> None:
-        self._leads[source].inc()
+        self._leads[source] += 1
 
     def milestone(self, source: str, milestone: str) -> None:
-        self._watched[source, milestone].inc()
+        self._watched[source, milestone] += 1
 
     def attempted(self, sink: str, result: Result, seconds: float) -> None:
-        self._attempts[sink, result].inc()
+        self._attempts[sink, result] += 1
         self._attempt_times[sink].observe(seconds)
 
     def settled(self, sink: str, outcome: str, lag_s: float) -> None:
-        self._deliveries[sink, outcome].inc()
+        self._deliveries[sink, outcome] += 1
         self._lags[sink].observe(lag_s)
 
     def backlog(self, sink: str, pending: int, dead: int, oldest_ms: int | None) -> None:
-        self._pending[sink].set(pending)
-        self._dead[sink].set(dead)
-        self._oldest[sink].set((oldest_ms or 0) / 1000)
+        self._pending[sink] = pending
+        self._dead[sink] = dead
+        self._oldest[sink] = (oldest_ms or 0) / 1000
 
     def sink_state(self, sink: str, state: str) -> None:
         for each in STATES:
-            self._states[sink, each].set(each == state)
+            self._states[sink, each] = each == state
 
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)
 
     def store_size(self, size: int, free: int) -> None:
         """Both in bytes."""
-        self._bytes[()].set(size)
-        self._free[()].set(free)
+        self._bytes[()] = size
+        self._free[()] = free
 
     def reloaded(self, *, successful: bool) -> None:
-        self._reload_good[()].set(successful)
+        self._reload_good[()] = successful
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""

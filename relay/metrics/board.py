@@ -1,37 +1,42 @@
-"""How metrics are kept: in a registry of our own, with their children at hand."""
+"""How metrics are kept: plain numbers at hand, turned into Prometheus' terms only at a scrape."""
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+V = TypeVar("V")
+S = TypeVar("S", bound="Series[Any]")
 
 
-class Series(dict[Any, Metric], Generic[Metric]):
-    """The children of one metric by their label values: a value, a tuple of them, or ().
+class Series(dict[Any, V]):
+    """One metric's values by those of its labels: one value, a tuple of them, or ().
 
-    A plain lookup on the hot path, where `labels()` would check, convert and lock.
+    Written by the event loop's thread only; Prometheus' own types lock at every step, which makes
+    an acknowledgement's share of the work three times as long.
     """
 
-    def __init__(self, metric: Metric, labels: Sequence[str]) -> None:
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
         super().__init__()
-        self._metric: Metric = metric
+        self.name = name
+        self.text = text
         self.labels = labels
 
-    def __missing__(self, key: Any) -> Metric:  # noqa: ANN401
-        values = _values(key)
-        return self.setdefault(key, self._metric.labels(*values) if values else self._metric)
+    def __missing__(self, key: Any) -> V:  # noqa: ANN401
+        return self.setdefault(key, self.zero())
+
+    def zero(self) -> V:
+        raise NotImplementedError
+
+    def family(self) -> Metric:
+        """Return what a scrape is told; called from another thread."""
+        raise NotImplementedError
 
     def exist(self, *axes: Iterable[object]) -> None:
         """Let every combination of the labels' values exist, at 0."""
@@ -39,40 +44,111 @@ class Series(dict[Any, Metric], Generic[Metric]):
             self[values[0] if len(values) == 1 else values]
 
     def drop(self, name: str) -> None:
-        """Forget the children whose first label is this."""
-        for key in [key for key in self if _values(key)[:1] == (name,)]:
+        """Forget the values whose first label is this."""
+        for key in [key for key in self if _texts(key)[:1] == [name]]:
             del self[key]
-            self._metric.remove(*_values(key))
 
 
-class Board:
+class Counts(Series[float]):
+    """A counter: it only grows."""
+
+    def zero(self) -> float:
+        return 0.0
+
+    def family(self) -> Metric:
+        family = CounterMetricFamily(self.name, self.text, labels=self.labels)
+        for key, value in self.copy().items():
+            family.add_metric(_texts(key), value)
+        return family
+
+
+class Levels(Series[float]):
+    """A gauge: it is set."""
+
+    def zero(self) -> float:
+        return 0.0
+
+    def family(self) -> Metric:
+        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        for key, value in self.copy().items():
+            family.add_metric(_texts(key), value)
+        return family
+
+
+class Distribution:
+    """What was observed under one set of label values."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def cumulated(self) -> tuple[list[tuple[str, float]], float]:
+        """Return the buckets as Prometheus wants them, each with all below it, and the sum."""
+        total = self._sum
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        return list(zip(names, itertools.accumulate(self._counts), strict=True)), total
+
+
+class Distributions(Series[Distribution]):
+    """A histogram with classic buckets."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], *, bounds: Sequence[float]
+    ) -> None:
+        super().__init__(name, text, labels)
+        self._bounds = bounds
+
+    def zero(self) -> Distribution:
+        return Distribution(self._bounds)
+
+    def family(self) -> Metric:
+        family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
+        for key, distribution in self.copy().items():
+            buckets, total = distribution.cumulated()
+            family.add_metric(_texts(key), buckets, total)
+            if self._bounds[0] < 0:
+                # The library leaves the count out with the sum, which negative values make useless.
+                labels = dict(zip(self.labels, _texts(key), strict=True))
+                family.add_sample(f"{self.name}_count", labels, buckets[-1][1])
+        return family
+
+
+class Board(Collector):
     """All metrics of one relay, with those of the process and of Python."""
 
     def __init__(self) -> None:
-        # A second series per counter and histogram, which nothing reads.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._all: list[Series[Any]] = []
         self._registry = CollectorRegistry()
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        self._all: list[Series[Any]] = []
 
-    def counter(self, name: str, text: str, *labels: str) -> Series[Counter]:
-        return self._add(Series(Counter(name, text, labels, registry=self._registry), labels))
+    def counter(self, name: str, text: str, *labels: str) -> Counts:
+        return self._add(Counts(name, text, labels))
 
-    def gauge(self, name: str, text: str, *labels: str) -> Series[Gauge]:
-        return self._add(Series(Gauge(name, text, labels, registry=self._registry), labels))
+    def gauge(self, name: str, text: str, *labels: str) -> Levels:
+        return self._add(Levels(name, text, labels))
 
     def histogram(
-        self, name: str, text: str, buckets: Sequence[float], *labels: str
-    ) -> Series[Histogram]:
-        metric = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
-        return self._add(Series(metric, labels))
+        self, name: str, text: str, bounds: Sequence[float], *labels: str
+    ) -> Distributions:
+        return self._add(Distributions(name, text, labels, bounds=bounds))
 
     def drop(self, label: str, name: str) -> None:
         """Forget every series of one source or one sink."""
         for series in self._all:
             if series.labels[:1] == (label,):
                 series.drop(name)
+
+    def collect(self) -> Iterator[Metric]:
+        return (series.family() for series in self._all)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render in the form that the Accept header asks for; in plain text if in doubt."""
@@ -83,10 +159,13 @@ class Board:
             encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
-    def _add(self, series: Series[Metric]) -> Series[Metric]:
+    def _add(self, series: S) -> S:
         self._all.append(series)
+        # Without labels there is one value, and it is known beforehand.
+        if not series.labels:
+            series.exist()
         return series
 
 
-def _values(key: object) -> tuple[object, ...]:
-    return key if isinstance(key, tuple) else (key,)
+def _texts(key: object) -> list[str]:
+    return [str(value) for value in (key if isinstance(key, tuple) else (key,))]
