@@ -158,7 +158,6 @@ class _Protocol(HttpToolsProtocol):
     """Closes connections that dawdle over a head, or over the rest of a refused body."""
 
     _dawdling: asyncio.TimerHandle | None = None
-    _in_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -171,15 +170,11 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         answered = self.cycle is not None and self.cycle.response_complete
-        if self._dawdling is None and (self._in_head or answered):
+        # Never while an answer is due: closing would cut it off.
+        if self._dawdling is None and answered:
             self._begin_to_wait()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-
     def on_headers_complete(self) -> None:
-        self._in_head = False
         self._end_to_wait()
         super().on_headers_complete()
 
