@@ -1,0 +1,167 @@
+"""The `slack` sink: each event is one message in the channel of an incoming webhook.
+
+slack.md, sections 1 to 3; the words themselves come from `relay.slack`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import httpx
+import orjson
+
+from relay import http_client, samples
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused
+from relay.event import KINDS, Event
+from relay.routing import Route
+from relay.settings import Rate, Secret
+from relay.sink import SinkSettings
+from relay.slack.answer import is_temporary, judge
+from relay.slack.message import message, plainest
+from relay.slack.template import OwnMessage
+
+_OK = 200
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type slack."""
+
+    url: Secret
+    """The incoming webhook; whoever has it can post."""
+    text: str | None = None
+    """A template in Slack's mrkdwn, in place of our own words."""
+    blocks: tuple[dict[str, Any], ...] | None = None
+    """Block Kit tables in which every text is a template, in place of our own layout."""
+    concurrency: int = 1
+    rate: Rate | None = Rate.parse("1/s")
+    """Slack's own limit for one hook (slack.md, section 3)."""
+
+
+class Words(Protocol):
+    """How an event becomes a payload; raises InvalidTemplate where it cannot."""
+
+    def __call__(self, event: Event, /) -> dict[str, Any]: ...
+
+
+class SlackSink:
+    """Posts to one hook."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, clock: Clock, *, url: httpx.URL, words: Words
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._url = url
+        self._words = words
+        # A trigger is no hook to a channel: any POST starts the workflow.
+        self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
+
+    async def send(self, event: Event) -> Answer:
+        try:
+            payload = self._words(event)
+        except InvalidTemplate as error:
+            raise Refused(f"the template fails on this event: {error}") from None
+        try:
+            return await self._post(payload)
+        except Refused as error:
+            refusal = error
+        return await self._post_plainest(event, refusal)
+
+    async def check(self) -> None:
+        if self._is_workflow:
+            await self._reach_host()
+            return
+        # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
+        # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
+        response = await self._exchange({})
+        try:
+            self._judge(response)
+        except Refused as error:
+            refusal = error
+        else:
+            return
+        if refusal.status == _OK:
+            raise Misconfigured("the URL answers, but not as a Slack webhook does", status=_OK)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return self._words(event)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _post(self, payload: dict[str, Any]) -> Answer:
+        response = await self._exchange(payload)
+        self._judge(response)
+        return Answer(response.status, response.excerpt)
+
+    async def _post_plainest(self, event: Event, refusal: Refused) -> Answer:
+        try:
+            answer = await self._post(plainest(event))
+        except Refused as error:
+            second = error
+        else:
+            return Answer(answer.status, f"{answer.excerpt} (in plainest form: {refusal.reason})")
+        raise Refused(
+            f"{refusal.reason}; its plainest form fared no better: {second.reason}",
+            status=second.status,
+            answer=second.answer,
+        )
+
+    async def _exchange(self, payload: dict[str, Any]) -> http_client.Response:
+        headers = {"content-type": "application/json; charset=utf-8"}
+        content = orjson.dumps(payload)
+        request = self._client.build_request("POST", self._url, headers=headers, content=content)
+        return await http_client.exchange(self._client, request)
+
+    async def _reach_host(self) -> None:
+        root = self._url.copy_with(raw_path=b"/")
+        response = await http_client.exchange(
+            self._client, self._client.build_request("HEAD", root)
+        )
+        if is_temporary(response):
+            self._judge(response)
+
+    def _judge(self, response: http_client.Response) -> None:
+        # A workflow answers success with nothing, or with words of its own.
+        if not (self._is_workflow and 200 <= response.status < 300):  # noqa: PLR2004
+            judge(response, now_ms=self._clock.now_ms())
+
+
+def build(settings: Settings, clock: Clock) -> SlackSink:
+    url = _url(settings.url)
+    words: Words = message
+    if settings.text is not None or settings.blocks is not None:
+        words = OwnMessage(text=settings.text, blocks=settings.blocks).render
+        _check(words, settings)
+    client = http_client.client(timeout=settings.timeout)
+    return SlackSink(client, clock, url=url, words=words)
+
+
+def _url(secret: Secret) -> httpx.URL:
+    # The host is not checked: Slack has more than one, and a proxy may stand before it.
+    try:
+        url = httpx.URL(secret.reveal())
+    except httpx.InvalidURL:  # its text repeats the URL, so that nothing is raised from in here
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("url: expected the https:// address of a Slack incoming webhook")
+    return url
+
+
+def _check(words: Words, settings: Settings) -> None:
+    for sample in _samples(settings):
+        try:
+            words(sample)
+        except InvalidTemplate as error:
+            raise InvalidTemplate(f"{error} (tried with a sample of {sample.kind})") from None
+
+
+def _samples(settings: Settings) -> Iterator[Event]:
+    """Every sample that the sink would be sent."""
+    try:
+        route = Route(settings.name, events=settings.events, when=settings.when)
+    except InvalidRule:  # which the config reports by itself
+        return
+    for kind in KINDS:
+        yield from (each for each in samples.series(kind) if route.judge(each).outcome == "takes")
