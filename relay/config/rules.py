@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from relay.config.table import found
 from relay.settings import Duration, Rate, Secret, Size
 
 SECRET_MIN_BYTES = 8
@@ -90,7 +91,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401
         if isinstance(value, kind):
             unit, factor = next((pair for pair in units if value % pair[1] == 0 < value), units[-1])
             return f"{int(value) // factor}{unit}"
-    return str(value)
+    return found(value)
 
 
 _label = _matching(LABEL, "a-z, 0-9, - and _, not more than 63 and first a letter or digit")
