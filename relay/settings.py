@@ -114,7 +114,7 @@ class Secret:
         """Read `env:NAME` or `file:/path`, or take the text itself.
 
         One trailing newline of a file is dropped.
-        Raises ValueError, which names the reference, where it leads nowhere or to nothing but white space.
+        Raises ValueError, which names the reference, where that leads nowhere or to a blank.
         """
         scheme, _, rest = text.partition(":")
         match scheme:

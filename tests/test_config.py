@@ -1,4 +1,4 @@
-"""A config is taken whole or refused with every fault; `tests/configs/` holds a file per mistake."""
+"""A config is taken whole or refused with every fault; `configs/` holds one file per mistake."""
 
 import re
 from collections.abc import Callable
@@ -138,8 +138,10 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:SECRET"]\n',
-            "source[1] (b).secrets[0]: is the same as source[0] (main).secrets[0]: "
-            "what one source signs, the other takes",
+            (
+                "source[1] (b).secrets[0]: is the same as source[0] (main).secrets[0]: "
+                "what one source signs, the other takes"
+            ),
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["twelve-bytes"]\n',
@@ -155,17 +157,23 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
         ),
         (
             '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["lead.capture"]\n',
-            "sink[0] (a).events[0]: takes nothing that the video service sends; "
-            "did you mean lead.captured?",
+            (
+                "sink[0] (a).events[0]: takes nothing that the video service sends; "
+                "did you mean lead.captured?"
+            ),
         ),
         (
             '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["webhook.*"]\n',
-            "sink[0] (a).events[0]: takes nothing that the video service sends; "
-            "did you mean webhook.test?",
+            (
+                "sink[0] (a).events[0]: takes nothing that the video service sends; "
+                "did you mean webhook.test?"
+            ),
         ),
         (
-            '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["lead.captured"]\n'
-            'when = "length(data.nothing) > `1`"\n',
+            (
+                '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["lead.captured"]\n'
+                'when = "length(data.nothing) > `1`"\n'
+            ),
             "sink[0] (a).when: fails on samples of lead.captured, which would become dead letters",
         ),
     ],

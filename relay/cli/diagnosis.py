@@ -21,7 +21,7 @@ _MILLISECONDS = re.compile(rb"[0-9]{13}")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict and the sentence that explains it; `cause` is a guess that was proven by a match."""
+    """The verdict, why, and what was done to the request where a match proves it (`cause`)."""
 
     result: str
     text: str

@@ -14,7 +14,7 @@ from relay.config.checks import Document, check
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
-from relay.config.table import Findings, Place, Reader, Table, found
+from relay.config.table import Findings, Place, Reader, found
 from relay.errors import ConfigError, Fault
 from relay.inbound import SourceSettings
 from relay.log import LogSettings

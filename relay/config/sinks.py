@@ -1,4 +1,4 @@
-"""One `[[sink]]` table: read by its type's settings, routed, and built once to prove that it can be."""
+"""One `[[sink]]` table: read by its type's settings, routed, and built once for proof."""
 
 import re
 from typing import Any
@@ -74,7 +74,7 @@ def _route(table: Table, findings: Findings) -> Route | None:
 
 
 def _ask_functions(when: str | None) -> None:
-    """Raises InvalidRule for a function that JMESPath lacks: it would tell only at the first event."""
+    """Raises InvalidRule for a function that JMESPath lacks, which it tells only of an event."""
     nodes: list[Any] = [] if when is None else [jmespath.compile(when).parsed]
     while nodes:
         node = nodes.pop()

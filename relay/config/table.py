@@ -1,11 +1,12 @@
-"""How a TOML table becomes a settings struct: field by field, so that every fault is found at once."""
+"""How a TOML table becomes a settings struct: field by field, so that every fault is found."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -16,13 +17,14 @@ from relay.errors import Fault
 from relay.settings import Secret
 
 FAULTY: Final = object()
-"""Stands where a value could not be read, so that the checks of its neighbours still find theirs."""
+"""Stands where a value could not be read, so that its neighbours are still checked."""
 
 FOUND_MAX_CHARS = 60
 
 Rules = Mapping[str, Callable[[Any], str | None]]
 """By `server.listen`, `source[].path` ...: what is wrong with a value that has the right type."""
 
+_FOUND: dict[type, str] = {list: "a list", dict: "a table"}
 _EXPECTED: dict[Any, str] = {
     str: "text in quotes",
     int: "a whole number",
@@ -36,13 +38,13 @@ _EXPECTED: dict[Any, str] = {
 
 
 class Place(NamedTuple):
-    """A key as the operator is told it (`sink[1] (crm).url`), and as rules know it (`sink[].url`)."""
+    """A key as it is shown (`sink[1] (crm).url`), and as rules know it (`sink[].url`)."""
 
     text: str
     rule: str
 
     def key(self, name: str) -> "Place":
-        shown = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+        shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else quoted(name)
         dot = "." if self.text else ""
         return Place(f"{self.text}{dot}{shown}", f"{self.rule}{dot}{name}")
 
@@ -165,21 +167,13 @@ class Reader:
 
 def found(raw: object) -> str:
     """Name a raw TOML value so that an operator knows it again, in a bounded length."""
-    match raw:
-        case bool():
-            return str(raw).lower()
-        case int() if abs(raw) >= 1 << 63:
-            return "a very large number"
-        case int() | float():
-            return str(raw)
-        case str():
-            return quoted(raw)
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
+    if isinstance(raw, bool):
+        return str(raw).lower()
+    if isinstance(raw, int) and abs(raw) >= 1 << 63:
+        return "a very large number"  # Python refuses to write out thousands of digits
+    if isinstance(raw, int | float):
+        return str(raw)
+    return quoted(raw) if isinstance(raw, str) else _FOUND.get(type(raw), "a date or time")
 
 
 def quoted(text: str) -> str:
@@ -194,7 +188,7 @@ def _bare(kind: Any) -> Any:  # noqa: ANN401
         return kind
     if get_origin(kind) in (Union, UnionType):
         rest = [argument for argument in get_args(kind) if argument is not NoneType]
-        return _bare(rest[0]) if len(rest) == 1 else Union[tuple(rest)]
+        return _bare(rest[0]) if len(rest) == 1 else reduce(or_, rest)
     return kind
 
 

@@ -1,0 +1,247 @@
+"""`relay check-config` and `relay verify` say what is wrong, and never a secret."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+from relay import signature
+from relay.cli.check import check_config, verify
+
+SECRET = "marked-secret-of-the-source"
+NOW = 1_772_443_800
+BODY = '{\n  "id": "evt_1",\n  "event": "lead.captured",\n  "data": {"name": "Zoë"}\n}\n'.encode()
+GOOD = f'[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["{SECRET}"]\n'
+STDOUT = '[[sink]]\nname = "console"\ntype = "stdout"\n'
+
+
+class Ran(NamedTuple):
+    exit_code: int
+    output: str
+
+
+Check = Callable[..., Ran]
+
+
+@pytest.fixture
+def check(capfd: pytest.CaptureFixture[str]) -> Check:
+    """Run the command on a real stdout, because the stdout sink asks for its descriptor."""
+
+    def check(*arguments: str | Path) -> Ran:
+        code = check_config.main([str(each) for each in arguments], standalone_mode=False)
+        return Ran(code, capfd.readouterr().out)
+
+    return check
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_good_config_is_summed_up(tmp_path: Path, check: Check) -> None:
+    result = check("--config", written(tmp_path, GOOD + STDOUT))
+    assert result.exit_code == 0
+    for part in (
+        "good",
+        "127.0.0.1:8080",
+        "127.0.0.1:9464",
+        "main at /webhooks",
+        "console (stdout)",
+    ):
+        assert part in result.output
+    assert SECRET not in result.output
+
+
+def test_warnings_are_shown_and_do_no_harm(tmp_path: Path, check: Check) -> None:
+    result = check("--config", written(tmp_path, GOOD))
+    assert result.exit_code == 0
+    assert "warning    sink: there is none" in result.output
+
+
+def test_every_fault_is_a_line_with_file_key_and_expectation(tmp_path: Path, check: Check) -> None:
+    path = written(tmp_path, GOOD.replace("/webhooks", "webhooks") + '[log]\nlevel = "loud"\n')
+    result = check("--config", path)
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        f'{path}: log.level: expected "debug" or "info" or "warning" or "error", found "loud"',
+        f'{path}: source[0] (main).path: expected a path that begins with "/"',
+    ]
+
+
+def test_faults_are_there_for_machines_too(tmp_path: Path, check: Check) -> None:
+    path = tmp_path / "none.toml"
+    result = check("--config", path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.output) == {
+        "file": str(path),
+        "ok": False,
+        "faults": [{"path": "", "message": "cannot be read: No such file or directory"}],
+    }
+
+
+def test_the_summary_is_there_for_machines_too(tmp_path: Path, check: Check) -> None:
+    summary = json.loads(check("--config", written(tmp_path, GOOD + STDOUT), "--json").output)
+    assert (summary["ok"], summary["faults"], summary["warnings"]) == (True, [], [])
+    assert summary["sources"] == [{"name": "main", "path": "/webhooks"}]
+    assert summary["sinks"] == [{"name": "console", "type": "stdout"}]
+
+
+def test_the_path_comes_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: Check
+) -> None:
+    monkeypatch.setenv("RELAY_CONFIG", str(written(tmp_path, GOOD + STDOUT)))
+    assert check().exit_code == 0
+
+
+def http_sink(far_end: socket.socket, path: str = "") -> str:
+    url = f"http://127.0.0.1:{far_end.getsockname()[1]}{path}"
+    return f'[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
+
+
+def test_connect_tells_of_each_sink(tmp_path: Path, check: Check) -> None:
+    with socket.socket() as bound:  # bound, but nobody listens
+        bound.bind(("127.0.0.1", 0))
+        http = http_sink(bound, path="/marked")
+        result = check("--config", written(tmp_path, GOOD + STDOUT + http), "--connect")
+    assert result.exit_code == 1
+    assert "sink console (stdout): reached" in result.output
+    assert "sink crm (http): not now: connection refused" in result.output
+    assert "marked" not in result.output
+
+
+def test_connect_ends_at_the_sinks_timeout(tmp_path: Path, check: Check) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        http = http_sink(silent) + 'timeout = "50ms"\n'
+        result = check("--config", written(tmp_path, GOOD + http), "--connect", "--json")
+    assert result.exit_code == 1
+    (contact,) = json.loads(result.output)["connections"]
+    assert (contact["sink"], contact["type"], contact["ok"]) == ("crm", "http", False)
+    assert "in time" in contact["text"] or "within 0.05 s" in contact["text"]
+
+
+def judged(
+    header: str, body: bytes = BODY, *options: str, secret: str = SECRET, at: int = NOW
+) -> Result:
+    arguments = ["--secret", secret, "--header", header, "--body", "-", "--at", str(at), *options]
+    result = CliRunner().invoke(verify, arguments, input=body)
+    assert SECRET not in result.output
+    assert signature.sign(SECRET.encode(), b"%d" % NOW, BODY).decode() not in result.output
+    return result
+
+
+HEADER = signature.header(SECRET.encode(), now_s=NOW, body=BODY)
+DIGEST = HEADER.partition("v1=")[2]
+
+
+@pytest.mark.parametrize("prefix", ["", "Service-Signature: ", "service-signature:"])
+def test_a_good_request_is_good(prefix: str) -> None:
+    result = judged(prefix + HEADER, at=NOW + 3)
+    assert result.exit_code == 0
+    assert result.output == "good: the signature matches; signed 3 s before the time of the check\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ("", "it is empty"),
+        ("nonsense", 'part 1 of 1 has no "="'),
+        (f"t={NOW},v1", 'part 2 of 2 has no "="'),
+        (f"v1={DIGEST}", "it has 0 parts t=, and one was expected"),
+        (f"t=1,t=2,v1={DIGEST}", "it has 2 parts t=, and one was expected"),
+        (f"t={NOW}000,v1={DIGEST}", "t is in milliseconds, and seconds were expected"),
+        (f"t=yesterday,v1={DIGEST}", "t is not a unix time in whole seconds"),
+        (f"t={NOW}", "it has no part v1="),
+        (f"t={NOW},v0={DIGEST}", "it has no part v1="),
+        (f"t={NOW},v1={DIGEST.upper()}", "v1 has capital letters, and lowercase hex was expected"),
+        (f"t={NOW},v1=abc", "v1 has 3 characters, and 64 of lowercase hex were expected"),
+        (f"t={NOW}" + f",v1={DIGEST}" * 9, "it has 9 parts v1=, and 8 are the most"),
+        (f"t={NOW}" + ",a=b" * 32, "it has 33 parts, and 32 are the most"),
+        ("t=" + "1" * 4096, "it is longer than 4096 bytes"),
+    ],
+)
+def test_a_malformed_header_is_told_which_part_is_wrong(header: str, text: str) -> None:
+    result = judged(header)
+    assert result.exit_code == 1
+    assert result.output == f"malformed: the header is malformed: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (NOW + 301, "stale: the digest matches, but the time does not: signed 301 s before"),
+        (NOW - 400, "future: the digest matches, but the time does not: signed 400 s after"),
+    ],
+)
+def test_a_request_of_another_time_is_told_how_far_off_it_is(at: int, text: str) -> None:
+    result = judged(HEADER, at=at)
+    assert result.exit_code == 1
+    assert result.output.startswith(text)
+    assert judged(HEADER, BODY, "--tolerance", "10m", at=at).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (BODY + b"\n", "the trailing newline is dropped"),
+        (BODY + b"\r\n", "the trailing newline (CRLF) is dropped"),
+        (BODY.removesuffix(b"\n"), "a trailing newline is added"),
+        (BODY.replace(b"\n", b"\r\n"), "CRLF line ends are turned into LF"),
+        (b"  " + BODY, None),
+        (b"\xef\xbb\xbf" + BODY, "the byte order mark is dropped"),
+        (BODY.replace(b"evt_1", b"evt_2"), None),
+        (b"", None),
+        (b"[" * 600 + b"]" * 600, None),
+    ],
+)
+def test_a_changed_body_is_told_how_it_was_changed(body: bytes, cause: str | None) -> None:
+    result = judged(HEADER, body)
+    assert result.exit_code == 1
+    assert result.output.startswith("mismatch: the v1 digest does not match this secret")
+    assert f"{len(body)} bytes" in result.output
+    if cause is None:
+        assert "once" not in result.output
+    else:
+        assert f"once {cause}: the body was changed on its way" in result.output
+
+
+@pytest.mark.parametrize(
+    ("sent", "form"),
+    [
+        (b'{"id":"1","name":"Zo\xc3\xab"}', "without blanks"),
+        (b'{"id":"1","name":"Zo\\u00eb"}', "without blanks, in ASCII"),
+        (b'{"id": "1", "name": "Zo\xc3\xab"}', "with blanks after commas and colons"),
+        (b'{"id": "1", "name": "Zo\\u00eb"}', "with blanks after commas and colons, in ASCII"),
+    ],
+)
+def test_a_body_that_was_written_anew_is_recognised(sent: bytes, form: str) -> None:
+    received = b'{\n    "id": "1",\n    "name": "Zo\xc3\xab"\n}'
+    result = judged(signature.header(SECRET.encode(), now_s=NOW, body=sent), received)
+    assert f"once the JSON is written {form}: the body was changed" in result.output
+
+
+def test_white_space_around_the_secret_is_recognised() -> None:
+    result = judged(HEADER, secret=f"{SECRET} ")
+    assert "the signature matches once white space around the secret is dropped" in result.output
+
+
+def test_several_digests_are_counted() -> None:
+    header = f"t={NOW},v1={'0' * 64},v1={'1' * 64}"
+    assert "none of 2 v1 digests matches" in judged(header).output
+
+
+def test_the_verdict_is_there_for_machines_too() -> None:
+    verdict = json.loads(judged(HEADER, BODY + b"\n", "--json").output)
+    assert (verdict["ok"], verdict["result"]) == (False, "mismatch")
+    assert verdict["cause"].startswith("the signature matches once the trailing newline is dropped")
+
+
+def test_a_secret_that_cannot_be_found_is_named() -> None:
+    result = judged(HEADER, secret="env:RELAY_NO_SUCH_VARIABLE")
+    assert result.exit_code == 2
+    assert "the environment variable RELAY_NO_SUCH_VARIABLE is not set" in result.output
