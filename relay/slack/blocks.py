@@ -6,6 +6,7 @@ Whatever text comes in here was typed by a stranger, unless a parameter says oth
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 import orjson
@@ -56,12 +57,9 @@ def cut(text: str, limit: int) -> str:
     """Shorten by whole characters until the text is within the limit, escaped or not."""
     if sum(map(_width, text)) <= limit:
         return text
-    room = limit - 1
-    for end, char in enumerate(text):
-        room -= _width(char)
-        if room < 0:
-            return text[:end].rstrip() + "…"
-    return text
+    widths = accumulate(map(_width, text))
+    end = sum(1 for _ in takewhile(lambda width: width < limit, widths))
+    return text[:end].rstrip() + "…"
 
 
 def escape(text: str) -> str:

@@ -1,0 +1,1 @@
+"""What Slack is told."""

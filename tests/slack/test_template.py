@@ -1,0 +1,124 @@
+"""Own messages: the operator's structure stays, values are escaped for where they stand."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from relay.errors import InvalidTemplate
+from relay.slack.template import OwnMessage
+from tests.slack.limits import harmless
+from tests.slack.test_message import HOSTILE, event
+
+ADA = event("lead.captured", {"name": "A & <B>", "id": "v/1?x", "none": None, "n": 3})
+
+
+def own(block: dict[str, Any]) -> dict[str, Any]:
+    payload = OwnMessage(blocks=[block]).render(ADA)
+    first: dict[str, Any] = payload["blocks"][0]
+    return first
+
+
+def mrkdwn(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+
+
+def test_a_text_is_mrkdwn_of_the_author_with_escaped_values() -> None:
+    payload = OwnMessage(text="<!here> *{{ data.name }}*").render(ADA)
+    assert payload["text"] == "<!here> *A &amp; &lt;B&gt;*"
+    assert payload["blocks"][0]["text"]["text"] == payload["text"]
+
+
+def test_blocks_and_text_go_together_and_the_event_id_comes_last() -> None:
+    payload = OwnMessage(text="{{ event }}", blocks=[{"type": "divider"}]).render(ADA)
+    assert payload["text"] == "lead.captured"
+    assert payload["blocks"][0] == {"type": "divider"}
+    assert payload["blocks"][1]["elements"][-1]["text"] == "Event evt_1"
+
+
+def test_blocks_without_a_text_get_our_line_for_notifications() -> None:
+    payload = OwnMessage(blocks=[{"type": "divider"}]).render(ADA)
+    assert payload["text"] == "New lead: A &amp; &lt;B&gt;"
+
+
+def test_values_are_escaped_for_the_object_that_they_stand_in() -> None:
+    block = {
+        "type": "section",
+        "text": {"type": "mrkdwn", "text": "*{{ data.name }}*"},
+        "fields": [{"type": "plain_text", "text": "{{ data.name }}", "emoji": True}],
+        "accessory": {
+            "type": "button",
+            "text": {"type": "plain_text", "text": "Open"},
+            "url": "https://app.example.com/videos/{{ data.id }}?a=1&b=2",
+        },
+    }
+    assert own(block) == {
+        "type": "section",
+        "text": {"type": "mrkdwn", "text": "*A &amp; &lt;B&gt;*", "verbatim": True},
+        "fields": [{"type": "plain_text", "text": "A & <B>", "emoji": True}],
+        "accessory": {
+            "type": "button",
+            "text": {"type": "plain_text", "text": "Open"},
+            "url": "https://app.example.com/videos/v%2F1%3Fx?a=1&b=2",
+        },
+    }
+
+
+def test_what_is_no_text_keeps_its_type() -> None:
+    assert own({"type": "section", "expand": True, "n": 1, "x": 0.5, "l": [1]}) == {
+        "type": "section",
+        "expand": True,
+        "n": 1,
+        "x": 0.5,
+        "l": [1],
+    }
+
+
+def test_an_author_can_ask_for_links_of_bare_addresses() -> None:
+    block = {"type": "section", "text": {"type": "mrkdwn", "text": "x", "verbatim": False}}
+    assert own(block)["text"]["verbatim"] is False
+
+
+def test_an_empty_value_makes_no_empty_text() -> None:
+    assert own(mrkdwn("{{ data.none }}"))["text"]["text"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("header", 150), ("section", 3000)], ids=["header", "section"]
+)
+def test_a_plain_text_is_cut_to_what_its_place_takes(kind: str, limit: int) -> None:
+    text = {"type": "plain_text", "text": "{{ data.name * 600 }}{{ data.name * 600 }}" * 4}
+    shown = own({"type": kind, "text": text})["text"]["text"]
+    assert len(shown) <= limit
+    assert shown.endswith("…")
+
+
+@pytest.mark.parametrize("shift", range(12))
+def test_mrkdwn_is_cut_neither_in_an_entity_nor_in_a_link(shift: int) -> None:
+    entities = own(mrkdwn("x" * shift + "{{ '<' }}" * 1000))["text"]["text"]
+    links = own(mrkdwn("x" * shift + "<https://a.example|b>" * 200))["text"]["text"]
+    harmless(entities)
+    assert len(entities) <= 3000
+    assert links.count("<") == links.count(">")
+    assert len(links) <= 3000
+
+
+@pytest.mark.parametrize("row", HOSTILE)
+def test_nothing_that_a_stranger_types_acts_in_an_own_template(row: str) -> None:
+    odd = event("lead.captured", {"name": HOSTILE[row]})
+    payload = OwnMessage(text="Lead: {{ data.name }}").render(odd)
+    harmless(payload["text"])
+    assert "\n" not in payload["text"]
+    assert payload["blocks"][0]["text"]["verbatim"] is True
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), None])
+def test_a_date_in_the_toml_is_named(value: object) -> None:
+    with pytest.raises(InvalidTemplate, match=r"blocks\[0\]\.when: Slack's blocks hold"):
+        OwnMessage(blocks=[{"type": "section", "when": value}])
+
+
+def test_an_own_message_that_grows_too_long_is_refused() -> None:
+    message = OwnMessage(blocks=[mrkdwn("{{ (data.name * 200)[:2000] }}") for _ in range(12)])
+    with pytest.raises(InvalidTemplate, match="blocks: longer than"):
+        message.render(ADA)
