@@ -1,12 +1,14 @@
 """A config is taken whole or refused with every fault; `configs/` holds one file per mistake."""
 
 import re
+import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
+from relay import sinks
 from relay.config import AdminSettings, Config, ServerSettings, default_path, load
 from relay.errors import ConfigError
 from relay.inbound import SourceSettings
@@ -196,3 +198,28 @@ def test_the_path_comes_from_the_environment_or_is_config_toml() -> None:
     assert default_path({"RELAY_CONFIG": "/etc/relay.toml"}) == Path("/etc/relay.toml")
     assert default_path({"RELAY_CONFIG": ""}) == Path("config.toml")
     assert default_path({}) == Path("config.toml")
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("import no_such_client\n", "type: sink type `frail` needs its client: pip install *"),
+        ("raise InvalidTemplate('line 1: no')", "*(a): line 1: no"),
+        ("raise ValueError('topic: no wildcards')", "topic: no wildcards"),
+        ("raise ValueError('broker: not ours')", "*(a): broker: not ours"),
+    ],
+)
+def test_a_sink_that_cannot_be_built_is_a_fault(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, fault: str
+) -> None:
+    head, body = (source, "pass") if source.startswith("import") else ("", source)
+    (tmp_path / "frail.py").write_text(
+        f"from relay.errors import InvalidTemplate\nfrom relay.sink import SinkSettings\n{head}\n"
+        "class Settings(SinkSettings, frozen=True, kw_only=True):\n    topic: str = 'x'\n"
+        f"def build(settings, clock):\n    {body}\n"
+    )
+    monkeypatch.setattr(sinks, "__path__", [*sinks.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "relay.sinks.frail", raising=False)
+    (found,) = faults(write(f'{MINIMAL}[[sink]]\nname = "a"\ntype = "frail"\n'))
+    assert found.startswith("sink[0] (a)")
+    assert fnmatchcase(found, fault) or fnmatchcase(found.removeprefix("sink[0] (a)."), fault)
