@@ -1,0 +1,1 @@
+"""The tests of the relay: each name states a fact."""

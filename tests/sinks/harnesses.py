@@ -1,0 +1,218 @@
+"""Every sink type's harness: one class, and one line in `HARNESSES`."""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import redirect_stdout, suppress
+from typing import Any, ClassVar, Self
+
+from relay.clock import Clock
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.sink import Sink
+from tests.sinks.conformance import Harness, Message
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+STATUSES: Mapping[str, type[SinkError]] = {
+    **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
+    **dict.fromkeys(("400", "413", "415", "422", "418"), Refused),
+    **dict.fromkeys(("401", "403", "404", "410", "301", "302", "307", "308"), Misconfigured),
+}
+
+
+class OverHttp(Harness):
+    """What the sinks that post to a URL have in common."""
+
+    failures: ClassVar = {**STATUSES, "nobody listens": Temporary, "no HTTP": Temporary}
+    down = "nobody listens"
+    path: ClassVar[str]
+    success: ClassVar[Reply] = Reply()
+
+    def __init__(self) -> None:
+        self.far_end = FarEnd()
+
+    async def __aenter__(self) -> Self:
+        await self.far_end.listen()
+        await self.recover()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.far_end.stop()
+
+    def table(self) -> dict[str, Any]:
+        return {"url": self.far_end.url(self.path)}
+
+    async def fail(self, how: str) -> None:
+        if how == self.down:
+            await self.far_end.stop()
+        elif how == "no HTTP":
+            self.far_end.reply = lambda request: b"no HTTP " + self._echo(request)
+        else:
+            self._answer(int(how), {"location": self.far_end.url("/other")})
+
+    async def hang(self) -> None:
+        self.far_end.reply = lambda _: None
+
+    async def recover(self) -> None:
+        await self.far_end.stop()
+        await self.far_end.listen()
+        self.far_end.reply = lambda _: self.success
+
+    def throttle(self, retry_after: str) -> None:
+        self._answer(429, {"retry-after": retry_after})
+
+    def connections(self) -> int:
+        return self.far_end.open
+
+    def contacts(self) -> int:
+        return self.far_end.accepted
+
+    def posts(self) -> list[Request]:
+        return [request for request in self.far_end.requests if request.method == "POST"]
+
+    def _answer(self, status: int, headers: dict[str, str]) -> None:
+        self.far_end.reply = lambda request: Reply(status, self._echo(request), headers)
+
+    def _echo(self, request: Request) -> bytes:
+        return json.dumps([self.far_end.url(request.target), *request.headers]).encode()
+
+
+class HttpHarness(OverHttp):
+    sink_type = "http"
+    raw = True
+    path = "/hook/marked-path?token=marked-query"
+    secrets = ("marked-path", "marked-query", "marked-header", "bWFya2VkIGtleSBvZiAyNCBieXRlcyEh")
+    wrong: ClassVar = {
+        "url": 1,
+        "headers": {"x-own": 1},
+        "signing_secrets": "whsec_x",
+        "format": "xml",
+        "ca_file": 1,
+        "client_cert_file": 1,
+        "client_key_file": 1,
+        "concurrency": "many",
+    }
+
+    def table(self) -> dict[str, Any]:
+        return {
+            **super().table(),
+            "headers": {"authorization": "Bearer marked-header"},
+            "signing_secrets": ["whsec_bWFya2VkIGtleSBvZiAyNCBieXRlcyEh"],
+        }
+
+    def messages(self) -> list[Message]:
+        return [Message(post.header["webhook-id"], post.body) for post in self.posts()]
+
+
+class SlackHarness(OverHttp):
+    sink_type = "slack"
+    raw = False
+    path = "/services/T00000000/B00000000/markedhookurltoken"
+    secrets = ("T00000000", "B00000000", "markedhookurltoken")
+    success = Reply(body=b"ok")
+    wrong: ClassVar = {"url": 1, "text": 1, "blocks": "none"}
+
+    def messages(self) -> list[Message]:
+        # A check posts an empty object, which is no message to Slack.
+        bodies = [post.body for post in self.posts() if post.body != b"{}"]
+        found = [(re.search(rb"evt_\w+", body), body) for body in bodies]
+        return [Message(match[0].decode() if match else "", body) for match, body in found]
+
+
+class StdoutHarness(Harness):
+    """Stdout is a pipe here, whose other end this reads."""
+
+    sink_type = "stdout"
+    raw = True
+    failures: ClassVar = {"the reader is gone": Misconfigured, "no space": Temporary}
+    down = None
+    wrong: ClassVar = {"concurrency": "many"}
+    deviations: ClassVar = {
+        "a_refusal_is_of_this_event_alone": "stdout never says no to one line",
+        "retry_after_is_kept_in_both_forms": "stdout does not ask for a pace",
+        "building_opens_no_connection": "stdout is open before the relay starts",
+        "no_connection_is_left_open": "stdout stays open for what comes after the sink",
+        "a_far_end_that_is_down_is_temporary_and_found_by_a_check": "nobody connects to stdout",
+    }
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._read = -1
+        self._stdout = -1
+
+    async def __aenter__(self) -> Self:
+        self._read, self._stdout = os.pipe()
+        self._listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+        os.close(self._stdout)
+
+    def build(self, clock: Clock) -> Sink:
+        with open(self._stdout, "w", closefd=False) as stdout, redirect_stdout(stdout):
+            return super().build(clock)
+
+    def table(self) -> dict[str, Any]:
+        return {}
+
+    def messages(self) -> list[Message]:
+        lines = [line for line in self._received.split(b"\n") if line]
+        head = re.compile(rb'\{"source":.*?,"id":"(.*?)",.*?"body":(.*)\}')
+        matches = [head.fullmatch(line) for line in lines]
+        return [Message(match[1].decode(), match[2]) for match in matches if match]
+
+    async def fail(self, how: str) -> None:
+        if how == "the reader is gone":
+            self._leave()
+            return
+        self._leave()
+        self._replace_stdout_by(os.open("/dev/full", os.O_WRONLY))
+
+    async def hang(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._read)
+        fill(self._stdout)
+
+    async def recover(self) -> None:
+        if self._read < 0:
+            self._read, write = os.pipe()
+            self._replace_stdout_by(write)
+        self._listen()
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._read, self._take)
+
+    def _take(self) -> None:
+        self._received += os.read(self._read, 65536)
+
+    def _leave(self) -> None:
+        if self._read >= 0:
+            asyncio.get_running_loop().remove_reader(self._read)
+            os.close(self._read)
+            self._read = -1
+
+    def _replace_stdout_by(self, descriptor: int) -> None:
+        os.dup2(descriptor, self._stdout)
+        os.close(descriptor)
+
+
+def fill(descriptor: int) -> None:
+    """Fill a pipe with empty lines to the last byte, and leave it blocking as it was."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(descriptor, b"\n" * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(descriptor, b"\n")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+
+HARNESSES: tuple[type[Harness], ...] = (
+    HttpHarness,
+    SlackHarness,
+    StdoutHarness,
+)

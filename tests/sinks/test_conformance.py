@@ -1,0 +1,274 @@
+"""What every sink does, whatever its far end: each test is one fact, tried on every type."""
+
+import asyncio
+import json
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from email.utils import formatdate
+
+import msgspec
+import pytest
+
+from relay import samples, sinks
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import LEAD_CAPTURED, Event
+from relay.sink import Sink
+from tests.conftest import ManualClock
+from tests.sinks.conformance import Harness
+from tests.sinks.far_end import DEADLINE_S, until
+from tests.sinks.harnesses import HARNESSES
+
+TYPES = [
+    pytest.param(kind, id=kind.sink_type) for kind in HARNESSES if kind.sink_type in sinks.names()
+]
+
+
+@pytest.fixture(params=TYPES)
+async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    kind: type[Harness] = request.param
+    why = kind.deviations.get(request.function.__name__.removeprefix("test_"))
+    if why is not None:
+        pytest.skip(f"declared: {why}")
+    async with kind() as harness:
+        yield harness
+
+
+@pytest.fixture
+async def sink(far_end: Harness, clock: ManualClock) -> AsyncIterator[Sink]:
+    sink = far_end.build(clock)
+    yield sink
+    await sink.close()
+
+
+async def arrived(far_end: Harness, count: int) -> None:
+    await until(lambda: len(far_end.messages()) >= count, what=f"{count} messages")
+
+
+async def failure(sink: Sink, event: Event) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        async with asyncio.timeout(DEADLINE_S):
+            await sink.send(event)
+    return caught.value
+
+
+def test_every_sink_type_has_a_harness() -> None:
+    assert set(sinks.names()) <= {kind.sink_type for kind in HARNESSES}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_deviation_names_a_fact(kind: type[Harness]) -> None:
+    facts = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert set(kind.deviations) <= facts
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_own_key_has_a_wrong_value_to_try(kind: type[Harness]) -> None:
+    module = sinks.load(kind.sink_type)
+    own = {field.name for field in msgspec.structs.fields(module.Settings)}
+    shared = {field.name for field in msgspec.structs.fields(module.Settings.__mro__[1])}
+    assert own - shared <= set(kind.wrong)
+
+
+async def test_one_send_is_exactly_one_message(far_end: Harness, sink: Sink, lead: Event) -> None:
+    await sink.send(lead)
+    await arrived(far_end, 1)
+    await sink.close()
+    assert len(far_end.messages()) == 1
+
+
+async def test_the_event_id_travels_with_the_message(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await sink.send(lead)
+    await arrived(far_end, 1)
+    assert far_end.messages()[0].id == lead.id
+
+
+async def test_twenty_at_once_all_arrive(far_end: Harness, sink: Sink) -> None:
+    events = [samples.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(20)]
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        for event in events:
+            group.create_task(sink.send(event))
+    await arrived(far_end, 20)
+    assert sorted(message.id for message in far_end.messages()) == sorted(e.id for e in events)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{ "id":"evt_1" ,"n":1.0e+2, "big":123456789012345678901234567890, "u":"\\u00fc\xc3\xbc"}',
+        b'{"id":"evt_1","b":"\\r\\n\\/","z":-0.0,"a":"' + b"x" * 200_000 + b'"}',
+    ],
+    ids=["spelling", "large"],
+)
+async def test_a_raw_body_arrives_byte_for_byte(
+    far_end: Harness, sink: Sink, lead: Event, body: bytes
+) -> None:
+    await sink.send(replace(lead, body=body))
+    await arrived(far_end, 1)
+    assert not far_end.raw or far_end.messages()[0].content == body
+
+
+async def test_what_will_pass_is_temporary(far_end: Harness, sink: Sink, lead: Event) -> None:
+    await each_comes_out_as(Temporary, far_end, sink, lead)
+
+
+async def test_a_refusal_is_of_this_event_alone(far_end: Harness, sink: Sink, lead: Event) -> None:
+    await each_comes_out_as(Refused, far_end, sink, lead)
+
+
+async def test_what_someone_must_mend_is_misconfigured(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await each_comes_out_as(Misconfigured, far_end, sink, lead)
+
+
+async def each_comes_out_as(
+    kind: type[SinkError], far_end: Harness, sink: Sink, event: Event
+) -> None:
+    failures = far_end.all_of(kind)
+    assert failures, "a type without such a failure has to declare it"
+    for how in failures:
+        await far_end.fail(how)
+        assert (how, type(await failure(sink, event))) == (how, kind)
+        await far_end.recover()
+        # The same sink goes on once the far end does.
+        before = len(far_end.messages())
+        await sink.send(event)
+        await arrived(far_end, before + 1)
+
+
+async def test_retry_after_is_kept_in_both_forms(
+    far_end: Harness, sink: Sink, lead: Event, clock: ManualClock
+) -> None:
+    for text in ("90", formatdate(clock.ms / 1000 + 90, usegmt=True)):
+        far_end.throttle(text)
+        error = await failure(sink, lead)
+        assert isinstance(error, Temporary)
+        assert error.retry_after_ms == 90_000
+
+
+async def test_a_far_end_that_hangs_is_left_at_once(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await far_end.hang()
+    sending = asyncio.create_task(sink.send(lead))
+    await asyncio.sleep(0.05)
+    assert not sending.done()
+    sending.cancel()
+    async with asyncio.timeout(1):
+        await asyncio.wait({sending})
+    assert sending.cancelled()
+    await far_end.recover()
+    await sink.send(samples.event(LEAD_CAPTURED, event_id="evt_next"))
+    await until(lambda: far_end.messages()[-1].id == "evt_next", what="the next event")
+
+
+async def test_many_cancelled_sends_use_nothing_up(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await far_end.hang()
+    for _ in range(2):
+        sending = [asyncio.create_task(sink.send(lead)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        for task in sending:
+            task.cancel()
+        await asyncio.wait(sending)
+    await far_end.recover()
+    async with asyncio.timeout(DEADLINE_S):
+        await sink.send(lead)
+
+
+async def test_no_secret_and_no_body_shows_in_an_error(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    for how in far_end.failures:
+        await far_end.fail(how)
+        error = await failure(sink, lead)
+        for secret in (*far_end.secrets, *personal(lead)):
+            assert not [text for text in told(error) if secret in text], how
+        await far_end.recover()
+
+
+async def test_no_secret_shows_in_the_settings(far_end: Harness) -> None:
+    settings = far_end.settings()
+    for secret in far_end.secrets:
+        assert secret not in f"{settings!r} {settings}"
+
+
+async def test_what_it_would_send_can_be_shown_without_secrets(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    shown = json.dumps(sink.render(lead))
+    assert shown != "{}"
+    for secret in far_end.secrets:
+        assert secret not in shown
+    assert far_end.messages() == []
+
+
+async def test_a_check_delivers_nothing(far_end: Harness, sink: Sink) -> None:
+    await sink.check()
+    assert far_end.messages() == []
+
+
+async def test_a_far_end_that_is_down_is_temporary_and_found_by_a_check(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    assert far_end.down is not None, "a type without one has to declare it"
+    await far_end.fail(far_end.down)
+    assert type(await failure(sink, lead)) is Temporary
+    with pytest.raises(Temporary):
+        await sink.check()
+
+
+async def test_closing_twice_is_fine(far_end: Harness, sink: Sink, lead: Event) -> None:
+    await sink.send(lead)
+    await arrived(far_end, 1)
+    await sink.close()
+    await sink.close()
+
+
+async def test_a_sink_that_was_never_used_can_be_closed(sink: Sink) -> None:
+    await sink.close()
+
+
+async def test_building_opens_no_connection(far_end: Harness, sink: Sink) -> None:
+    await asyncio.sleep(0.02)
+    assert far_end.contacts() == 0
+    await sink.check()
+    assert far_end.contacts() == 1
+
+
+async def test_no_connection_is_left_open(far_end: Harness, sink: Sink, lead: Event) -> None:
+    await asyncio.gather(*(sink.send(lead) for _ in range(8)))
+    assert far_end.connections() > 0
+    await sink.close()
+    await until(lambda: far_end.connections() == 0, what="the end of the last connection")
+
+
+async def test_an_unknown_key_is_named(far_end: Harness) -> None:
+    with pytest.raises(msgspec.ValidationError, match="no_such_key"):
+        far_end.settings(no_such_key=1)
+
+
+async def test_a_wrong_type_is_named(far_end: Harness) -> None:
+    for key, value in far_end.wrong.items():
+        with pytest.raises(msgspec.ValidationError, match=rf"\$\.{key}"):
+            far_end.settings(**{key: value})
+
+
+def personal(event: Event) -> Iterator[str]:
+    data = event.document()["data"]
+    yield data["email"]
+
+
+def told(error: SinkError) -> Iterator[str]:
+    """Everything that a log, a store or a debugger could get out of an error."""
+    yield "".join(traceback.format_exception(error))
+    cause: BaseException | None = error
+    while cause is not None:
+        yield repr(cause)
+        yield repr(vars(cause))
+        yield repr([repr(value) for value in vars(cause).values()])
+        cause = cause.__cause__ or cause.__context__
