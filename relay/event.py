@@ -39,8 +39,8 @@ class Event:
     received_ms: int
     body: bytes
     """The raw bytes that were signed; never encoded again."""
-    headers: tuple[tuple[str, str], ...] = ()
-    """The request's headers as received, names in lower case; credentials left out."""
+    headers: bytes = b""
+    """The request's head as received, a line each, names in lower case; credentials left out."""
 
     def document(self) -> dict[str, Any]:
         """The body decoded anew at each call, so that nobody can change a shared copy."""
@@ -59,7 +59,7 @@ class Unreadable:
     source: str
     received_ms: int
     body: bytes
-    headers: tuple[tuple[str, str], ...]
+    headers: bytes
     reason: str
 
 

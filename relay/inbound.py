@@ -81,7 +81,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     # equal keys win; which one the next reader takes is anybody's guess.
     try:
         document = orjson.loads(body)
-        json.loads(body, object_pairs_hook=_unique)
+        _KEYS.decode(body.decode())
     except (orjson.JSONDecodeError, RecursionError):
         raise ValueError("the body is not JSON") from None
     if not isinstance(document, dict):
@@ -96,6 +96,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+_KEYS = json.JSONDecoder(object_pairs_hook=_unique)
+
+
 def _name(envelope: dict[str, Any], key: str) -> str:
     value = envelope.get(key)
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= NAME_MAX:
@@ -107,9 +110,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kept(headers: Headers) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name.decode("latin-1"), value[:_KEPT_HEADER_BYTES].decode("latin-1"))
+def _kept(headers: Headers) -> bytes:
+    lines = [
+        b"%b: %b\r\n" % (name, value[:_KEPT_HEADER_BYTES])
         for name, value in headers[:_KEPT_HEADERS]
         if name not in _CREDENTIALS
-    )
+    ]
+    return b"".join(lines)

@@ -4,9 +4,8 @@ One fsync and nothing else stands between the sender and its answer; no sink is 
 The answers are those of CONTRACT.md, section 3: never a redirect, never 410, never 500.
 """
 
-import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 from starlette.responses import Response
@@ -15,11 +14,12 @@ from starlette.types import Receive, Scope, Send
 from relay import log
 from relay.clock import Clock
 from relay.config import ServerSettings
+from relay.deadline import Deadlines
 from relay.errors import BodyRejected, Rejected, StoreError
 from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
 from relay.inbound import Headers, SourceSettings, authenticate
 from relay.metrics import UNKNOWN, Metrics
-from relay.routing import Route, match
+from relay.routing import Route, Verdict, match
 from relay.store import Store
 
 _STATUS = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
@@ -65,8 +65,8 @@ class Receiver:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
-        self._storing: set[asyncio.Task[Outcome]] = set()
         self._log = log.get()
+        self._deadlines = Deadlines(clock)
         self._sampled = log.Sampled(clock)
         self.draining = False
 
@@ -91,74 +91,68 @@ class Receiver:
         if self.draining:
             return self._refuse(source.name, "unavailable", scope)
         try:
-            body = await self._read(scope["headers"], receive)
-            return await self._take(source, scope["headers"], body)
+            return await self._take(source, scope["headers"], receive)
         except (BodyRejected, Rejected) as error:
             return self._refuse(source.name, error.reason, scope)
-        except (StoreError, TimeoutError) as error:
-            cause = str(error) or f"not durable within {self._limits.ack_timeout.seconds:g} s"
-            self._log.error("store.unavailable", source=source.name, reason=cause)
+        except StoreError as error:
+            self._log.error("store.unavailable", source=source.name, reason=str(error))
             return self._refuse(source.name, "unavailable", scope)
         except Exception as error:
             # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
             self._log.error("receiver.bug", source=source.name, **log.describe(error))
             return self._refuse(source.name, "unavailable", scope)
 
+    async def _take(self, source: SourceSettings, headers: Headers, receive: Receive) -> Response:
+        """Read, verify, store, and answer what became of it.
+
+        Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
+        """
+        body = None
+        try:
+            with self._deadlines.within(self._limits.body_timeout.seconds) as deadline:
+                body = await self._read(headers, receive)
+                now_ms = self._clock.now_ms()
+                content, skew_s = authenticate(source, headers, body, now_ms=now_ms)
+                self._metrics.skew(source.name, skew_s)
+                deadline.extend(self._limits.ack_timeout.seconds)
+                return await self._store_it(content)
+        except TimeoutError:
+            if body is None:
+                raise BodyRejected("timeout") from None
+            limit_s = self._limits.ack_timeout.seconds
+            raise StoreError(f"not durable within {limit_s:g} s") from None
+
+    async def _store_it(self, content: Event | Unreadable) -> Response:
+        if isinstance(content, Event):
+            return _acknowledgement(await self._accept(content), content.id)
+        return _acknowledgement(await self._keep(content), None)
+
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole body within the limits. Raises BodyRejected."""
         limit = self._limits.max_body
         if _declared(headers) > limit:
             raise BodyRejected("too_large")
         chunks: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._limits.body_timeout.seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise BodyRejected("disconnected")
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
-                    if size > limit:
-                        raise BodyRejected("too_large")
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise BodyRejected("timeout") from None
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise BodyRejected("disconnected")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                raise BodyRejected("too_large")
+            more = message.get("more_body", False)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def _take(self, source: SourceSettings, headers: Headers, body: bytes) -> Response:
-        """Verify, store, and answer what became of it."""
-        now_ms = self._clock.now_ms()
-        content, skew_s = authenticate(source, headers, body, now_ms=now_ms)
-        self._metrics.skew(source.name, skew_s)
-        if isinstance(content, Event):
-            outcome = await self._in_time(self._accept(content))
-            return _acknowledgement(outcome, content.id)
-        return _acknowledgement(await self._in_time(self._keep(content)), None)
-
-    async def _in_time(self, storing: Coroutine[None, None, Outcome]) -> Outcome:
-        """Wait for the store as long as the sender may be kept waiting. Raises TimeoutError.
-
-        What becomes durable after that is still counted and dispatched, so it is not cancelled.
-        """
-        task = asyncio.ensure_future(storing)
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
-        done, _ = await asyncio.wait((task,), timeout=self._limits.ack_timeout.seconds)
-        if not done:
-            raise TimeoutError
-        return task.result()
-
-    async def _keep(self, unreadable: Unreadable) -> Outcome:
-        outcome = await self._store.keep(unreadable)
-        self._metrics.received(unreadable.source, "other", outcome, unreadable.received_ms)
-        self._log.warning("event.unreadable", source=unreadable.source, reason=unreadable.reason)
-        return outcome
 
     async def _accept(self, event: Event) -> Outcome:
         verdicts = match(event, self._routes)
-        outcome = await self._store.accept(event, verdicts)
+        return await self._store.accept(
+            event, verdicts, lambda outcome: self._accepted(event, verdicts, outcome)
+        )
+
+    def _accepted(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
+        """Count and wake, once it is durable, whether or not the sender still waits."""
         self._metrics.received(event.source, event.known_kind, outcome, event.received_ms)
         if outcome == "accepted":
             self._count(event)
@@ -166,7 +160,13 @@ class Receiver:
                 self._wake(verdict.sink)
         elif outcome == "conflict":
             self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)
-        return outcome
+
+    async def _keep(self, request: Unreadable) -> Outcome:
+        return await self._store.keep(request, lambda outcome: self._kept(request, outcome))
+
+    def _kept(self, request: Unreadable, outcome: Outcome) -> None:
+        self._metrics.received(request.source, "other", outcome, request.received_ms)
+        self._log.warning("event.unreadable", source=request.source, reason=request.reason)
 
     def _count(self, event: Event) -> None:
         if event.kind == LEAD_CAPTURED:

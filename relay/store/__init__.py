@@ -1,6 +1,6 @@
 """What a store is: the protocol that SQLite fulfils today and PostgreSQL will."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -52,15 +52,23 @@ class Store(Protocol):
     What has returned is on disk.
     """
 
-    async def accept(self, event: Event, verdicts: Sequence[Verdict]) -> Outcome:
-        """Write the event and one delivery per verdict, a dead one where the rule failed, in one transaction.
+    async def accept(
+        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+    ) -> Outcome:
+        """Write the event and one delivery per verdict, a dead one where the rule failed, at once.
 
+        `stored` is called with the outcome once that is on disk, also if nobody waits any more.
         A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
         """
         ...
 
-    async def keep(self, unreadable: Unreadable) -> Outcome:
-        """Write a raw request that holds no usable event; always `unreadable`, the same body kept once."""
+    async def keep(
+        self, unreadable: Unreadable, stored: Callable[[Outcome], None]
+    ) -> Outcome:
+        """Write a raw request without a usable event; always `unreadable`, the same body kept once.
+
+        `stored` is as with `accept`.
+        """
         ...
 
     async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:

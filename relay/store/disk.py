@@ -1,11 +1,15 @@
 """The file system under the store: who holds it, how much room there is, and whether it can be trusted."""
 
 import fcntl
+import math
 import os
 from pathlib import Path
 from typing import IO
 
+from relay.clock import Clock
 from relay.errors import StoreFull, StoreLocked
+
+MEASURE_EVERY_S = 0.1
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph"})
 
@@ -44,11 +48,26 @@ def free_bytes(path: Path) -> int:
     return room.f_bavail * room.f_frsize
 
 
-def require_room(path: Path, min_free: int) -> None:
-    """Raises StoreFull below the floor."""
-    free = free_bytes(path)
-    if free < min_free:
-        raise StoreFull(f"{free} bytes are free beside {path}, min_free asks for {min_free}")
+class Room:
+    """The floor of free space; measured a few times a second at most, for it costs a system call."""
+
+    def __init__(self, path: Path, min_free: int, clock: Clock) -> None:
+        self._path = path
+        self._min_free = min_free
+        self._clock = clock
+        self._measured_s = -math.inf
+        self._free = 0
+
+    def require(self) -> None:
+        """Raises StoreFull below the floor."""
+        now_s = self._clock.monotonic()
+        if now_s - self._measured_s > MEASURE_EVERY_S:
+            self._free = free_bytes(self._path)
+            self._measured_s = now_s
+        if self._free < self._min_free:
+            raise StoreFull(
+                f"{self._free} bytes are free beside {self._path}, min_free asks for {self._min_free}"
+            )
 
 
 def size_bytes(path: Path) -> int:

@@ -8,22 +8,24 @@ import orjson
 from relay.delivery import MOVES, STATUS_AFTER, Delivery, Settlement, Status
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
-from relay.store import Lease
+from relay.store import Lease, rows
 from relay.store.driver import Row, sqlite3
 
-_ADD_EVENT = """
-INSERT INTO events (source, id, kind, created_at, received_at, digest, headers, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
+Arrival = tuple[Event, Sequence[Verdict]]
+
+_LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events"
+_ADD_EVENTS = """
+INSERT INTO events (seq, source, id, kind, created_at, received_at, digest, headers, body)
+VALUES {rows} ON CONFLICT DO NOTHING
 """
-_ADD_DELIVERY = """
-INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason) VALUES (?, ?, ?, ?, ?, ?)
+_ADDED = "SELECT json_group_array(seq) FROM events WHERE seq > ?"
+_ADD_DELIVERIES = """
+INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason) VALUES {rows}
 """
 _KNOWN_DIGEST = "SELECT digest FROM events WHERE source = ? AND id = ?"
 _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
-VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
+VALUES {rows} ON CONFLICT DO NOTHING
 """
 _DUE = """
 SELECT event FROM deliveries
@@ -39,14 +41,19 @@ FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.event = ? AND d.sink = ?
 """
 _SETTLE = """
-UPDATE deliveries
-SET status = ?, attempts = attempts + ?, due_at = ?, settled_at = ?, reason = ?,
-    first_attempt_at = coalesce(first_attempt_at, ?)
-WHERE event = ? AND sink = ? AND status = ? AND attempts = ?
+WITH ended (event, sink, status, due_at, settled_at, reason, started_at, counts, attempts) AS (
+    VALUES {rows}
+)
+UPDATE deliveries AS d
+SET status = e.status, due_at = e.due_at, settled_at = e.settled_at, reason = e.reason,
+    attempts = d.attempts + e.counts,
+    first_attempt_at = coalesce(d.first_attempt_at, iif(e.counts, e.started_at, NULL))
+FROM ended AS e
+WHERE d.event = e.event AND d.sink = e.sink AND d.status = 'pending' AND d.attempts = e.attempts
 """
-_ADD_ATTEMPT = """
+_ADD_ATTEMPTS = """
 INSERT INTO attempts (event, sink, started_at, duration_ms, result, status, reason, answer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+VALUES {rows}
 """
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
@@ -57,43 +64,67 @@ _REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = e
 _RECALL = "SELECT value FROM state WHERE name = ?"
 
 
-def accept(db: sqlite3.Connection, event: Event, verdicts: Sequence[Verdict]) -> Outcome:
-    """Insert an event and its deliveries, or say what the known one is to it."""
-    digest = hashlib.sha256(event.body).digest()
-    cursor = db.execute(
-        _ADD_EVENT,
-        (
-            event.source,
-            event.id,
-            event.kind,
-            event.created_at,
-            event.received_ms,
-            digest,
-            orjson.dumps(event.headers),
-            event.body,
-        ),
+def accept(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    """Insert events with their deliveries; say of each known one what it is to the first."""
+    last: int = db.execute(_LAST_SEQ).fetchone()[0]
+    events = [_event_row(seq, event) for seq, (event, _) in enumerate(arrivals, last + 1)]
+    added = rows.write(db, _ADD_EVENTS, events)
+    if added == len(events):
+        new = set(range(last + 1, last + 1 + added))
+    else:
+        new = set(orjson.loads(db.execute(_ADDED, (last,)).fetchone()[0]))
+    deliveries = [
+        _delivery_row(seq, event, verdict)
+        for seq, (event, verdicts) in enumerate(arrivals, last + 1)
+        if seq in new
+        for verdict in verdicts
+    ]
+    rows.write(db, _ADD_DELIVERIES, deliveries)
+    return ["accepted" if row[0] in new else _compare(db, row) for row in events]
+
+
+def _event_row(seq: int, event: Event) -> Row:
+    return (
+        seq,
+        event.source,
+        event.id,
+        event.kind,
+        event.created_at,
+        event.received_ms,
+        hashlib.sha256(event.body).digest(),
+        event.headers,
+        event.body,
     )
-    if cursor.rowcount == 0:
-        known = db.execute(_KNOWN_DIGEST, (event.source, event.id)).fetchone()[0]
-        return "duplicate" if known == digest else "conflict"
-    rows = [_delivery_row(cursor.lastrowid, event, verdict) for verdict in verdicts]
-    db.executemany(_ADD_DELIVERY, rows)
-    return "accepted"
 
 
-def _delivery_row(seq: int | None, event: Event, verdict: Verdict) -> Row:
+def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
+    _, source, event_id, _, _, _, digest, _, _ = row
+    known = db.execute(_KNOWN_DIGEST, (source, event_id)).fetchone()[0]
+    return "duplicate" if known == digest else "conflict"
+
+
+def _delivery_row(seq: int, event: Event, verdict: Verdict) -> Row:
     now_ms = event.received_ms
     if verdict.outcome == "fails":
         return (seq, verdict.sink, Status.DEAD.value, now_ms, now_ms, verdict.why)
     return (seq, verdict.sink, Status.PENDING.value, now_ms, None, None)
 
 
-def keep(db: sqlite3.Connection, unreadable: Unreadable) -> None:
-    """Insert a raw request that holds no event, once per body."""
-    digest = hashlib.sha256(unreadable.body).digest()
-    headers = orjson.dumps(unreadable.headers)
-    row = (unreadable.source, digest, unreadable.received_ms, unreadable.reason)
-    db.execute(_KEEP, (*row, headers, unreadable.body))
+def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:
+    """Insert raw requests that hold no event, once per body."""
+    kept = [
+        (
+            request.source,
+            hashlib.sha256(request.body).digest(),
+            request.received_ms,
+            request.reason,
+            request.headers,
+            request.body,
+        )
+        for request in requests
+    ]
+    rows.write(db, _KEEP, kept)
+    return ["unreadable"] * len(kept)
 
 
 def due(
@@ -122,51 +153,49 @@ def _delivery(db: sqlite3.Connection, seq: int, sink: str) -> Delivery:
             created_at=row[7],
             received_ms=row[8],
             body=row[9],
-            headers=tuple((name, value) for name, value in orjson.loads(row[10])),
+            headers=row[10],
         ),
     )
 
 
-def settle(db: sqlite3.Connection, settlement: Settlement) -> Status:
-    """Record an attempt and move its delivery; return the status that it has now.
+def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status]:
+    """Record attempts and move their deliveries; return the statuses that these have now."""
+    rows.write(db, _SETTLE, [_settled_row(settlement) for settlement in settlements])
+    rows.write(db, _ADD_ATTEMPTS, [_attempt_row(settlement) for settlement in settlements])
+    return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
 
-    A delivery that somebody else has moved meanwhile keeps what it has.
-    """
+
+def _settled_row(settlement: Settlement) -> Row:
     delivery, attempt = settlement.delivery, settlement.attempt
     status = STATUS_AFTER[attempt.result]
     if status not in MOVES[Status.PENDING]:
         raise ValueError(f"no delivery moves from pending to {status}")
-    counted = 0 if attempt.result == "parked" else 1
     ended_ms = attempt.started_ms + attempt.duration_ms
-    settled_ms = None if status is Status.PENDING else ended_ms
-    key = (delivery.seq, delivery.sink)
-    db.execute(
-        _SETTLE,
-        (
-            status.value,
-            counted,
-            settlement.due_ms,
-            settled_ms,
-            attempt.reason or None,
-            attempt.started_ms if counted else None,
-            *key,
-            Status.PENDING.value,
-            delivery.attempts,
-        ),
+    return (
+        delivery.seq,
+        delivery.sink,
+        status.value,
+        settlement.due_ms,
+        None if status is Status.PENDING else ended_ms,
+        attempt.reason or None,
+        attempt.started_ms,
+        0 if attempt.result == "parked" else 1,
+        delivery.attempts,
     )
-    db.execute(
-        _ADD_ATTEMPT,
-        (
-            *key,
-            attempt.started_ms,
-            attempt.duration_ms,
-            attempt.result,
-            attempt.status,
-            attempt.reason,
-            attempt.answer,
-        ),
+
+
+def _attempt_row(settlement: Settlement) -> Row:
+    delivery, attempt = settlement.delivery, settlement.attempt
+    return (
+        delivery.seq,
+        delivery.sink,
+        attempt.started_ms,
+        attempt.duration_ms,
+        attempt.result,
+        attempt.status,
+        attempt.reason,
+        attempt.answer,
     )
-    return status
 
 
 def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:
@@ -184,9 +213,10 @@ def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:
     return counts
 
 
-def remember(db: sqlite3.Connection, name: str, value: int) -> None:
-    """Write one of the relay's own values."""
-    db.execute(_REMEMBER, (name, value))
+def remember(db: sqlite3.Connection, values: Sequence[tuple[str, int]]) -> list[None]:
+    """Write some of the relay's own values."""
+    db.executemany(_REMEMBER, values)
+    return [None] * len(values)
 
 
 def recall(db: sqlite3.Connection, name: str) -> int | None:

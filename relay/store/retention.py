@@ -4,7 +4,7 @@ A step finds its rows with a reader and removes them in a transaction that ackno
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,10 +40,6 @@ class Step:
     removal: Remove
     more: bool
 
-    def remove(self, db: sqlite3.Connection) -> Counter[str]:
-        """Remove the rows; return how many dead letters of each sink went with them."""
-        return self.removal(db, self.rows) if self.rows else Counter()
-
 
 class _Phase(NamedTuple):
     find: str
@@ -76,6 +72,11 @@ class Sweep:
         self._phase = (self._phase + 1) % len(self._phases)
         self._after = 0
         return Step(rows, phase.removal, more=self._phase != 0)
+
+
+def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
+    """Remove the rows of each step; return how many dead letters of each sink went with them."""
+    return [step.removal(db, step.rows) if step.rows else Counter() for step in steps]
 
 
 def _forget_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:

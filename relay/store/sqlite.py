@@ -16,7 +16,7 @@ from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import Backlog, Lease, StoreSettings, disk, queries, retention, schema
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
-from relay.store.writer import Work, Writer, meaning
+from relay.store.writer import Writer, meaning
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ class SqliteStore:
         self,
         settings: StoreSettings,
         *,
+        clock: Clock,
         held: IO[bytes],
         writer: Writer,
         reader: Connection,
@@ -42,22 +43,27 @@ class SqliteStore:
         self._writer = writer
         self._reader = reader
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
+        self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
         self._sweep = retention.Sweep(settings)
 
-    async def accept(self, event: Event, verdicts: Sequence[Verdict]) -> Outcome:
-        disk.require_room(self.path, self._settings.min_free)
-        outcome = await self._writer.submit(lambda db: queries.accept(db, event, verdicts))
-        if outcome == "accepted":
-            for verdict in verdicts:
-                status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
-                self._tallies[verdict.sink][status] += 1
-        return outcome
+    async def accept(
+        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+    ) -> Outcome:
+        self._room.require()
 
-    async def keep(self, unreadable: Unreadable) -> Outcome:
-        disk.require_room(self.path, self._settings.min_free)
-        await self._writer.submit(lambda db: queries.keep(db, unreadable))
-        return "unreadable"
+        def done(outcome: Outcome) -> None:
+            if outcome == "accepted":
+                for verdict in verdicts:
+                    status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
+                    self._tallies[verdict.sink][status] += 1
+            stored(outcome)
+
+        return await self._writer.submit(queries.accept, (event, verdicts), done)
+
+    async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
+        self._room.require()
+        return await self._writer.submit(queries.keep, unreadable, stored)
 
     async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
         # The reader may still see as pending what is settled while it reads, so what is left out is
@@ -75,7 +81,7 @@ class SqliteStore:
 
     async def settle(self, settlement: Settlement) -> None:
         delivery = settlement.delivery
-        status = await self._writer.submit(lambda db: queries.settle(db, settlement))
+        status = await self._writer.submit(queries.settle, settlement)
         self._leased[delivery.sink].discard(delivery.seq)
         self._tallies[delivery.sink][Status.PENDING] -= 1
         self._tallies[delivery.sink][status] += 1
@@ -89,17 +95,17 @@ class SqliteStore:
         }
 
     async def probe(self, *, now_ms: int) -> None:
-        disk.require_room(self.path, self._settings.min_free)
-        await self._writer.submit(lambda db: queries.remember(db, "heartbeat", now_ms))
+        self._room.require()
+        await self._writer.submit(queries.remember, ("heartbeat", now_ms))
 
     async def expire(self, *, now_ms: int) -> bool:
         step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
-        removed = await self._writer.submit(step.remove)
+        removed = await self._writer.submit(retention.remove, step)
         for sink, count in removed.items():
             self._tallies[sink][Status.DEAD] -= count
         return step.more
 
-    async def _read(self, work: Work[T]) -> T:
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
@@ -108,7 +114,7 @@ class SqliteStore:
     async def close(self) -> None:
         try:
             if self._writer.broken is None:
-                await self._writer.submit(lambda db: queries.remember(db, "clean", 1))
+                await self._writer.submit(queries.remember, ("clean", 1))
         finally:
             await self._reader.close()
             await self._writer.close()
@@ -141,7 +147,13 @@ async def open_store(
             raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
         writer = Writer(connection, clock=clock, committed=committed)
         store = SqliteStore(
-            settings, held=held, writer=writer, reader=reader, tallies=tallies, unclean=unclean
+            settings,
+            clock=clock,
+            held=held,
+            writer=writer,
+            reader=reader,
+            tallies=tallies,
+            unclean=unclean,
         )
         opened.pop_all()
     return store
@@ -151,7 +163,7 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     """Bring the schema up to date; True if the store was not closed by whoever had it last."""
     schema.migrate(db, now_ms=now_ms)
     unclean = queries.recall(db, "clean") == 0
-    queries.remember(db, "clean", 0)
+    queries.remember(db, [("clean", 0)])
     return unclean
 
 

@@ -1,7 +1,8 @@
 """Group commit: everybody who waits shares the next transaction, and nobody is answered before its fsync."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from relay.clock import Clock
@@ -11,20 +12,31 @@ from relay.store.driver import Connection, sqlite3
 BATCH_MAX = 256
 """Transactions stay short, so that the last one who waits is not forgotten."""
 
-T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Write = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Result]]
+"""Writes many items at once, and returns one result for each, in their order.
+
+Statements cost more than rows do, because Python's lock changes hands at each.
+"""
 
 
 class _Waiting(NamedTuple):
-    work: Work[Any]
+    write: Write[Any, Any]
+    item: Any
     outcome: asyncio.Future[Any]
+    done: Callable[[Any], None]
+
+
+def _nothing(_: object) -> None:
+    pass
 
 
 class Writer:
     """The queue in front of the one connection that writes.
 
-    A work is a function of the connection that runs inside a transaction with others;
-    it may run twice, when a neighbour made the first transaction fail.
+    Items that wait side by side for the same `Write` are given to it together, inside a
+    transaction that others share; it may run again when a neighbour made that one fail.
     """
 
     def __init__(
@@ -38,16 +50,21 @@ class Writer:
         self._flushing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
 
-    async def submit(self, work: Work[T]) -> T:
-        """Run the work in the next transaction and return its result once that is on disk.
+    async def submit(
+        self,
+        write: Write[Item, Result],
+        item: Item,
+        done: Callable[[Result], None] = _nothing,
+    ) -> Result:
+        """Have the item written in the next transaction; return its result once it is on disk.
 
-        Cancelling the wait does not take the work back.
+        Cancelling the wait does not take the item back, and `done` is told the result all the same.
         Raises StoreError.
         """
         if self.broken is not None:
             raise self.broken
-        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(work, outcome))
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(write, item, outcome, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return await outcome
@@ -66,21 +83,21 @@ class Writer:
         self._flushing = None
 
     async def _write(self, batch: list[_Waiting]) -> None:
-        works = [waiting.work for waiting in batch]
         started = self._clock.monotonic()
         try:
-            results = await self._connection.run(lambda db: _transact(db, works))
+            results = await self._connection.run(lambda db: _transact(db, batch))
         except Exception as error:
             refusal = meaning(error)
             if refusal is not None or len(batch) == 1:
                 self._refuse(batch, refusal or StoreError(f"not written: {_name(error)}"))
                 return
-            # One work's own fault must not fail its neighbours: each gets its own transaction.
+            # One item's own fault must not fail its neighbours: each gets its own transaction.
             for waiting in batch:
                 await self._write([waiting])
             return
         self._committed(self._clock.monotonic() - started)
         for waiting, result in zip(batch, results, strict=True):
+            waiting.done(result)
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
 
@@ -94,10 +111,12 @@ class Writer:
                 waiting.outcome.set_exception(error)
 
 
-def _transact(db: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
+def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+    results: list[Any] = []
     db.execute("BEGIN IMMEDIATE")
     try:
-        results = [work(db) for work in works]
+        for write, alike in groupby(batch, key=lambda waiting: waiting.write):
+            results += write(db, [waiting.item for waiting in alike])
         db.execute("COMMIT")
     except BaseException:
         # A full disk has rolled the transaction back already.
@@ -108,7 +127,7 @@ def _transact(db: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
 
 
 def meaning(error: Exception) -> StoreError | None:
-    """What an error says about the whole store; None if only one work of its own failed.
+    """What an error says about the whole store; None if only one item of its own failed.
 
     Nothing of a transaction that ran out of room was written.
     After any other I/O error the kernel may have dropped what it could not write (sqlite.md,

@@ -9,7 +9,7 @@ CREATE TABLE events (
     created_at TEXT,                       -- the sender's word for it, as received
     received_at INTEGER NOT NULL,
     digest BLOB NOT NULL,                  -- SHA-256 of the body; tells a duplicate from a conflict
-    headers BLOB,                          -- JSON; gone together with the body
+    headers BLOB,                          -- as received; gone together with the body
     body BLOB,                             -- as received; NULL once its retention is over
     UNIQUE (source, id)
 ) STRICT;
