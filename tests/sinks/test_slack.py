@@ -336,7 +336,7 @@ async def test_no_error_holds_the_hook_even_where_the_answer_repeats_it(
     ],
 )
 def test_a_url_that_cannot_be_a_hook_is_named_without_it(url: str) -> None:
-    with pytest.raises(ValueError, match="^url: expected") as caught:
+    with pytest.raises(ValueError, match=r"^url: expected") as caught:
         slack.build(table(url), StillClock())
     assert not holds_secret(caught.value)
 
