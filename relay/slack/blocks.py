@@ -72,7 +72,9 @@ def describe(value: object, *, limit: int) -> str:
     match value:
         case str():
             return clean(value, limit=limit)
-        case None | [] | {}:
+        case None:
+            return ""
+        case list() | dict() if not value:  # an empty pattern would match every dict
             return ""
         case bool():
             return "yes" if value else "no"

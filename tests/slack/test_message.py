@@ -222,6 +222,13 @@ def test_the_time_is_the_senders_or_else_that_of_the_receipt(created: object, se
     assert small["elements"][0]["text"].startswith(f"<!date^{seconds}^")
 
 
+def test_an_unknown_event_shows_its_data_soberly() -> None:
+    data = {"likes": 3, "by": {"name": "Ada"}, "tags": ["a", "b"], "none": None}
+    shown = said(message(event(UNKNOWN, data)))
+    assert '*Likes*\n3\n*By*\n{"name":"Ada"}\n*Tags*\na, b\n' in shown
+    assert "None" not in shown
+
+
 # slack.md, section 6, row by row.
 HOSTILE = {
     "1 channel": "<!channel> <!here> <!everyone>",
