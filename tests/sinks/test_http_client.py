@@ -1,0 +1,261 @@
+"""The way out by HTTP: statuses, Retry-After, bounds on an answer, and what may not be told."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay import http_client
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.http_client import EXCERPT_BYTES, READ_BYTES, Response
+from relay.settings import Duration
+from tests.conftest import NOW_MS
+from tests.sinks.far_end import FarEnd, Reply, until
+
+PARKING = {401, 402, 403, 404, 405, 407, 410, 421, 426}
+PASSING = {408, 425, 429}
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[FarEnd]:
+    async with FarEnd() as far_end:
+        yield far_end
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with http_client.client(timeout=Duration.parse("400ms")) as client:
+        yield client
+
+
+def outcome_of(status: int) -> type[SinkError] | None:
+    try:
+        http_client.judge(Response(status, httpx.Headers(), "said", complete=True), now_ms=NOW_MS)
+    except SinkError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("status", range(200, 300))
+def test_only_2xx_is_success(status: int) -> None:
+    assert outcome_of(status) is None
+
+
+@pytest.mark.parametrize("status", range(300, 600))
+def test_every_other_status_has_its_class(status: int) -> None:
+    expected: type[SinkError] = {3: Misconfigured, 4: Refused, 5: Temporary}[status // 100]
+    if status in PARKING:
+        expected = Misconfigured
+    if status in PASSING:
+        expected = Temporary
+    assert outcome_of(status) is expected
+    assert http_client.MEANINGS[status].error is expected
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 500])
+def test_an_error_carries_the_status_and_the_answer(status: int) -> None:
+    response = Response(status, httpx.Headers(), "said", complete=True)
+    with pytest.raises(SinkError, match=str(status)) as caught:
+        http_client.judge(response, now_ms=NOW_MS)
+    assert (caught.value.status, caught.value.answer) == (status, "said")
+
+
+@pytest.mark.parametrize("status", [101, 199, 600, 999])
+def test_a_status_that_http_does_not_have_loses_no_event(status: int) -> None:
+    assert outcome_of(status) is Temporary
+
+
+def asked(value: str) -> int | None:
+    return http_client.retry_after_ms(httpx.Headers({"retry-after": value}), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0", 0),
+        ("7", 7_000),
+        (" 120 ", 120_000),
+        ("-1", None),
+        ("1.5", None),
+        ("", None),
+        ("soon", None),
+        ("5, 7", None),
+        ("9" * 400, None),
+        ("Mon, 02 Mar 2026 09:31:30 GMT", 90_000),
+        ("Monday, 02-Mar-26 09:31:30 GMT", 90_000),
+        ("Mon Mar  2 09:31:30 2026", 90_000),
+        ("Mon, 02 Mar 2026 10:31:30 +0100", 90_000),
+        ("Mon, 02 Mar 2026 09:29:00 GMT", 0),
+        ("Mon, 32 Mar 2026 09:29:00 GMT", None),
+        ("Mon, 02 Mar 99999 09:29:00 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_of_any_form(value: str, expected: int | None) -> None:
+    assert asked(value) == expected
+
+
+def test_no_retry_after_asks_for_nothing() -> None:
+    assert http_client.retry_after_ms(httpx.Headers(), now_ms=NOW_MS) is None
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_no_retry_after_breaks_the_reader(value: str) -> None:
+    headers = httpx.Headers([(b"retry-after", value.encode("latin-1"))])
+    waited = http_client.retry_after_ms(headers, now_ms=NOW_MS)
+    assert waited is None or waited >= 0
+
+
+@given(
+    st.integers(1, 10**9),
+    st.integers(-12, 12),
+)
+def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
+    zone = timezone(timedelta(hours=hours))
+    due = datetime.fromtimestamp(NOW_MS // 1000 + wait_s, zone)
+    assert asked(format_datetime(due)) == wait_s * 1000
+
+
+async def test_a_short_answer_is_complete(far_end: FarEnd, client: httpx.AsyncClient) -> None:
+    far_end.reply = lambda _: Reply(200, "gut \N{SMILE}\r\n".encode())
+    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert (response.excerpt, response.complete) == ("gut \N{SMILE}\r\n", True)
+
+
+@pytest.mark.parametrize("size", [EXCERPT_BYTES + 1, READ_BYTES * 40])
+async def test_of_a_long_answer_a_kilobyte_is_kept(
+    far_end: FarEnd, client: httpx.AsyncClient, size: int
+) -> None:
+    far_end.reply = lambda _: Reply(500, b"\xc3\xbc" * (size // 2 + 1))
+    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert response.excerpt == "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * (EXCERPT_BYTES // 2)
+    assert not response.complete
+
+
+async def test_an_endless_answer_is_hung_up(far_end: FarEnd, client: httpx.AsyncClient) -> None:
+    far_end.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
+    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    await until(lambda: far_end.open == 0, what="the end of the connection")
+
+
+async def test_a_read_answer_leaves_its_connection_for_the_next(
+    far_end: FarEnd, client: httpx.AsyncClient
+) -> None:
+    for _ in range(3):
+        await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert far_end.accepted == 1
+
+
+async def test_an_answer_cannot_steer_a_terminal(
+    far_end: FarEnd, client: httpx.AsyncClient
+) -> None:
+    far_end.reply = lambda _: Reply(200, b"\x1b[2J\x00\x9b\xff\tok\n")
+    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert response.excerpt == "\ufffd[2J\ufffd\ufffd\ufffd\tok\n"
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "/hook/a%20marked-path?key=marked-query",
+        "no route a marked-path",
+        "bad key marked-query",
+        "x" * (EXCERPT_BYTES - 8) + "marked-query",
+        "\\/hook\\/a%20marked-path",
+        "marked-extra",
+    ],
+)
+async def test_an_answer_that_repeats_a_secret_is_masked(
+    far_end: FarEnd, client: httpx.AsyncClient, echoed: str
+) -> None:
+    far_end.reply = lambda _: Reply(404, echoed.encode())
+    request = httpx.Request("POST", far_end.url("/hook/a%20marked-path?key=marked-query"))
+    response = await http_client.exchange(client, request, secrets=("marked-extra",))
+    assert "marked" not in response.excerpt
+    assert "*" in response.excerpt
+
+
+async def test_a_redirect_is_not_followed(far_end: FarEnd, client: httpx.AsyncClient) -> None:
+    far_end.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
+    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert response.status == 307
+    assert len(far_end.requests) == 1
+
+
+@pytest.mark.parametrize("location", ["http://[", "http://exa mple/", "//", "http://\xff.example"])
+async def test_a_redirect_to_nonsense_is_an_outcome(
+    far_end: FarEnd, client: httpx.AsyncClient, location: str
+) -> None:
+    far_end.reply = lambda _: Reply(302, headers={"location": location})
+    request = httpx.Request("POST", far_end.url())
+    with suppress(SinkError):
+        response = await http_client.exchange(client, request)
+        assert response.status == 302
+    assert len(far_end.requests) == 1
+
+
+async def test_cookies_are_not_kept(far_end: FarEnd, client: httpx.AsyncClient) -> None:
+    far_end.reply = lambda _: Reply(200, headers={"set-cookie": "a=b"})
+    await http_client.exchange(client, client.build_request("POST", far_end.url()))
+    await http_client.exchange(client, client.build_request("POST", far_end.url()))
+    assert "cookie" not in far_end.requests[1].header
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (b"", "broken answer, or none before the connection ended"),
+        (b"SMTP ready\r\n\r\n", "broken answer, or none before the connection ended"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",
+            "broken answer, or none before the connection ended",
+        ),
+        (None, "no answer in time"),
+    ],
+    ids=["closed", "other protocol", "cut", "silence"],
+)
+async def test_a_broken_exchange_has_a_fixed_text(
+    far_end: FarEnd, client: httpx.AsyncClient, reply: bytes | None, reason: str
+) -> None:
+    far_end.reply = lambda _: reply
+    with pytest.raises(Temporary) as caught:
+        await http_client.exchange(client, httpx.Request("POST", far_end.url("/marked")))
+    assert caught.value.reason == reason
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_refused_connection_and_an_unknown_name_are_told_apart(
+    far_end: FarEnd, client: httpx.AsyncClient, scheme: str
+) -> None:
+    await far_end.stop()
+    urls = (f"{scheme}://127.0.0.1:{far_end.port}/", f"{scheme}://no-such-name.invalid/")
+    reasons = []
+    for url in urls:
+        with pytest.raises(Temporary) as caught:
+            await http_client.exchange(client, httpx.Request("POST", url))
+        reasons.append(caught.value.reason)
+    assert reasons == ["connection refused", "name not found"]
+
+
+async def test_nothing_is_logged(
+    far_end: FarEnd, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        await http_client.exchange(client, httpx.Request("POST", far_end.url("/marked")))
+    assert "marked" not in caplog.text
+
+
+async def test_a_proxy_in_the_environment_is_not_used(
+    far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    async with http_client.client(timeout=Duration.parse("1s")) as client:
+        response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert response.status == 200
