@@ -225,7 +225,9 @@ def _failure(error: Exception) -> SinkError:
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        yield error
+        # Any wait for bytes over TLS leaves one of these behind; it says nothing.
+        if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            yield error
         if isinstance(error, BaseExceptionGroup):
             for member in error.exceptions:
                 yield from _causes(member)

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -117,9 +118,10 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
 def _url(secret: Secret) -> httpx.URL:
     try:
         url = httpx.URL(secret.reveal())
-    except httpx.InvalidURL:
-        raise ValueError("url: is not a URL") from None  # httpx's own text repeats it
-    if url.scheme not in ("http", "https") or not url.host:
+        port = urlsplit(secret.reveal()).port  # httpx lets odd ports and half an IPv6 address pass
+    except (httpx.InvalidURL, ValueError):
+        raise ValueError("url: is not a URL") from None  # the errors' own texts repeat it
+    if url.scheme not in ("http", "https") or not url.host or port == 0:
         raise ValueError("url: expected http:// or https:// and a host")
     return url
 
