@@ -1,6 +1,7 @@
 """The `stdout` sink: each event is one JSON line; nothing else of the relay writes to stdout."""
 
 import asyncio
+import errno
 import os
 import select
 import sys
@@ -20,6 +21,7 @@ from relay.event import Event
 from relay.sink import SinkSettings
 
 _CLOSED = "stdout is closed"
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
 
 Done = Callable[[SinkError | None], None]
 
@@ -48,8 +50,9 @@ class _Pen:
                 self._rest = self._rest[os.write(self._descriptor, self._rest) :]
             except BlockingIOError:  # whoever started us made the pipe so
                 select.select((), (self._descriptor,), ())
-            except (BrokenPipeError, ConnectionResetError):
-                self._rest = memoryview(b"")
+            except OSError as error:
+                if error.errno in _GONE:
+                    self._rest = memoryview(b"")
                 raise
 
 
@@ -125,9 +128,9 @@ class StdoutSink:
             return Misconfigured(_CLOSED)
         try:
             _pen(self._descriptor).write(line)
-        except (BrokenPipeError, ConnectionResetError):
-            return Misconfigured(_CLOSED)
         except OSError as error:
+            if error.errno in _GONE:
+                return Misconfigured(_CLOSED)
             return Temporary(f"stdout cannot be written: {error.strerror}")
         return None
 
