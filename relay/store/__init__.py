@@ -62,9 +62,7 @@ class Store(Protocol):
         """
         ...
 
-    async def keep(
-        self, unreadable: Unreadable, stored: Callable[[Outcome], None]
-    ) -> Outcome:
+    async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         """Write a raw request without a usable event; always `unreadable`, the same body kept once.
 
         `stored` is as with `accept`.

@@ -35,6 +35,9 @@ VERSION = sqlite3.sqlite_version
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
+_STATEMENTS = 512
+"""Enough for `relay.store.rows`; some kilobytes each, and few are ever used."""
+
 _COMMON = """
 PRAGMA busy_timeout = 2000;
 PRAGMA cache_size = -8000;
@@ -74,7 +77,10 @@ async def open_reader(path: Path) -> Connection:
 
 
 async def _open(uri: str, pragmas: str) -> Connection:
-    connection = Connection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None), 64)
+    connection = Connection(
+        lambda: sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS),
+        64,
+    )
     await connection
     try:
         await connection.run(lambda db: db.executescript(_COMMON + pragmas))

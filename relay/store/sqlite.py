@@ -32,6 +32,7 @@ class SqliteStore:
         held: IO[bytes],
         writer: Writer,
         reader: Connection,
+        acceptance: queries.Acceptance,
         tallies: dict[str, dict[Status, int]],
         unclean: bool,
     ) -> None:
@@ -42,6 +43,7 @@ class SqliteStore:
         self._held = held
         self._writer = writer
         self._reader = reader
+        self._acceptance = acceptance
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
@@ -59,7 +61,7 @@ class SqliteStore:
                     self._tallies[verdict.sink][status] += 1
             stored(outcome)
 
-        return await self._writer.submit(queries.accept, (event, verdicts), done)
+        return await self._writer.submit(self._acceptance, (event, verdicts), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         self._room.require()
@@ -143,6 +145,7 @@ async def open_store(
             reader = await open_reader(path)
             opened.push_async_callback(reader.close)
             tallies = await reader.run(queries.tallies)
+            acceptance = await reader.run(queries.Acceptance)
         except (OSError, sqlite3.Error) as error:
             raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
         writer = Writer(connection, clock=clock, committed=committed)
@@ -152,6 +155,7 @@ async def open_store(
             held=held,
             writer=writer,
             reader=reader,
+            acceptance=acceptance,
             tallies=tallies,
             unclean=unclean,
         )
