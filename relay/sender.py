@@ -1,0 +1,168 @@
+"""A sender that behaves as the video service does; for trials, the demo and tests, never for sinks.
+
+Rules: video-service.md, section 6 (Request, Delivery rules, Signature).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import httpx
+import orjson
+
+from relay import http_client, signature
+from relay.clock import Clock
+from relay.errors import SinkError
+from relay.settings import Secret
+
+SCHEDULE_S = (20, 40, 80, 160, 320)
+"""The waits before the second to the sixth attempt.
+
+Whether they run from the start or from the end of an attempt is not documented; here: the end.
+"""
+
+WAIT_S = 10.0
+"""How long each attempt waits for an answer."""
+
+USER_AGENT = "Service-Webhooks/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """One try: the answer's status, or None and the `reason` why there was none."""
+
+    status: int | None
+    seconds: float
+    outcome: str = ""
+    """Relay's own word in the answer, such as accepted or duplicate; empty where there is none."""
+    reason: str = ""
+
+    @property
+    def acknowledged(self) -> bool:
+        """Any 2xx is final (Delivery rule 2); a redirect is a failure like any other (rule 3)."""
+        return self.status is not None and 200 <= self.status < 300  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one body: its attempts, one or more, in order."""
+
+    attempts: tuple[Attempted, ...]
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.attempts[-1].acknowledged
+
+
+Watch = Callable[[Attempted, float | None], None]
+"""Told of each attempt as it ends, and in how many seconds the next begins; None for the last."""
+
+
+def _unwatched(_attempted: Attempted, _next_s: float | None) -> None:
+    pass
+
+
+class Sender:
+    """Signs and posts bodies to one URL; any number of `send`s may run at once.
+
+    `secret` may be replaced while it runs: every attempt is signed anew, with its own time.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        url: str,
+        secret: Secret,
+        *,
+        clock: Clock,
+        schedule: Sequence[float] = SCHEDULE_S,
+        wait_s: float = WAIT_S,
+        time_scale: float = 1.0,
+        header: str = "Service-Signature",
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """An empty `schedule` means one attempt; `time_scale` multiplies the waits in it.
+
+        Raises ValueError for a URL that is not http or https.
+        """
+        self.secret = secret
+        self._url = _parsed(url)
+        self._clock = clock
+        self._waits = tuple(wait * time_scale for wait in schedule)
+        self._wait_s = wait_s
+        self._header = header
+        self._sleep = sleep
+        self._client = httpx.AsyncClient(
+            headers={"User-Agent": USER_AGENT, "Content-Type": "application/json"},
+            timeout=None,  # noqa: S113  each attempt has one limit for all of it
+            limits=httpx.Limits(max_connections=None),
+            verify=http_client.tls_context(),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def send(self, body: bytes, *, watch: Watch = _unwatched) -> Sent:
+        """Post the body until it is acknowledged or the schedule is at its end."""
+        attempts = []
+        for next_s in (*self._waits, None):
+            attempted = await self.attempt(body)
+            attempts.append(attempted)
+            if attempted.acknowledged or next_s is None:
+                watch(attempted, None)
+                break
+            watch(attempted, next_s)
+            await self._sleep(next_s)
+        return Sent(tuple(attempts))
+
+    async def attempt(self, body: bytes) -> Attempted:
+        """Post the body once, signed now."""
+        started_s = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                answer = await http_client.exchange(self._client, self._request(body))
+        except TimeoutError:
+            status, outcome, reason = None, "", f"no answer within {self._wait_s:g} s"
+        except SinkError as error:
+            status, outcome, reason = None, "", error.reason
+        else:
+            status, outcome, reason = answer.status, _outcome(answer.excerpt), ""
+        return Attempted(status, self._clock.monotonic() - started_s, outcome, reason)
+
+    def _request(self, body: bytes) -> httpx.Request:
+        secret, now_s = self.secret.reveal().encode(), self._clock.now_ms() // 1000
+        signed = {self._header: signature.header(secret, now_s=now_s, body=body)}
+        return self._client.build_request("POST", self._url, content=body, headers=signed)
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ValueError("expected a URL such as http://127.0.0.1:8080/webhooks")
+    return parsed
+
+
+def _outcome(answer: str) -> str:
+    try:
+        document = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return ""
+    word = document.get("status") if isinstance(document, dict) else None
+    return word if isinstance(word, str) else ""

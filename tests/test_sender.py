@@ -1,0 +1,181 @@
+"""The sender behaves as the video service's document says (video-service.md, section 6)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from relay import signature
+from relay.clock import SystemClock
+from relay.sender import SCHEDULE_S, Attempted, Sender
+from relay.settings import Secret
+from tests.conftest import ManualClock
+from tests.sinks.far_end import FarEnd, Reply, Request, Script
+
+SECRET = "a-secret-of-the-sender"
+BODY = b'{"id": "evt_1",  "event": "webhook.test", "createdAt": null, "data": {}}'
+
+Make = Callable[..., Sender]
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[FarEnd]:
+    async with FarEnd() as far:
+        yield far
+
+
+@pytest.fixture
+async def sender(far: FarEnd, clock: ManualClock) -> AsyncIterator[Make]:
+    """Makes senders whose waits take no time but move the clock."""
+    made: list[Sender] = []
+
+    async def sleep(seconds: float) -> None:
+        clock.ms += round(seconds * 1000)
+
+    def make(**changes: Any) -> Sender:  # noqa: ANN401
+        options: dict[str, Any] = {"clock": clock, "sleep": sleep} | changes
+        made.append(Sender(far.url("/webhooks"), Secret(SECRET), **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+def statuses(*codes: int) -> Script:
+    left = iter(codes)
+    return lambda _: Reply(next(left))
+
+
+def verified(request: Request, *, now_s: int, secret: str = SECRET) -> bool:
+    value = request.header["service-signature"].encode()
+    signature.verify([value], request.body, secrets=[secret.encode()], now_s=now_s, tolerance_ms=0)
+    return True
+
+
+async def test_a_request_looks_as_the_service_makes_it(
+    far: FarEnd, sender: Make, clock: ManualClock
+) -> None:
+    sent = await sender().send(BODY)
+    (request,) = far.requests
+    assert sent.acknowledged
+    assert (request.method, request.target) == ("POST", "/webhooks")
+    assert request.header["user-agent"] == "Service-Webhooks/1"
+    assert request.header["content-type"] == "application/json"
+    assert request.body == BODY
+    assert verified(request, now_s=clock.ms // 1000)
+
+
+async def test_a_failure_is_tried_six_times_with_doubling_waits(
+    far: FarEnd, sender: Make, clock: ManualClock
+) -> None:
+    far.reply = lambda _: Reply(503)
+    started_ms = clock.ms
+    waits: list[float | None] = []
+    sent = await sender().send(BODY, watch=lambda _, next_s: waits.append(next_s))
+    assert not sent.acknowledged
+    assert [each.status for each in sent.attempts] == [503] * 6
+    assert waits == [20, 40, 80, 160, 320, None]
+    assert clock.ms - started_ms == 620_000
+
+
+async def test_the_time_is_renewed_on_each_attempt(
+    far: FarEnd, sender: Make, clock: ManualClock
+) -> None:
+    far.reply = statuses(500, 500, 200)
+    started_s = clock.ms // 1000
+    await sender().send(BODY)
+    assert [verified(far.requests[i], now_s=started_s + s) for i, s in ((0, 0), (1, 20), (2, 60))]
+
+
+async def test_it_stops_at_the_first_acknowledgement(far: FarEnd, sender: Make) -> None:
+    far.reply = statuses(500, 204)
+    sent = await sender().send(BODY)
+    assert sent.acknowledged
+    assert [each.status for each in sent.attempts] == [500, 204]
+
+
+async def test_a_redirect_is_a_failure_and_is_not_followed(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: Reply(307, headers={"location": far.url("/elsewhere")})
+    sent = await sender(schedule=()).send(BODY)
+    assert not sent.acknowledged
+    assert [request.target for request in far.requests] == ["/webhooks"]
+
+
+async def test_an_answer_that_takes_too_long_is_a_failure(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: None
+    (attempted,) = (await sender(schedule=(), wait_s=0.05).send(BODY)).attempts
+    assert (attempted.status, attempted.reason) == (None, "no answer within 0.05 s")
+
+
+async def test_a_receiver_that_is_down_is_a_failure_with_its_reason(
+    far: FarEnd, sender: Make
+) -> None:
+    await far.stop()
+    (attempted,) = (await sender(schedule=()).send(BODY)).attempts
+    assert (attempted.status, attempted.reason) == (None, "connection refused")
+
+
+async def test_a_connection_cut_without_an_answer_is_a_failure(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: b""
+    (attempted,) = (await sender(schedule=()).send(BODY)).attempts
+    assert attempted.status is None
+    assert "before the connection ended" in attempted.reason
+
+
+async def test_relays_word_for_what_it_did_is_read(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: Reply(200, b'{"status":"duplicate","id":"evt_1"}')
+    assert (await sender().attempt(BODY)).outcome == "duplicate"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"OK", b"[]", b'{"status":200}', b'{"status":"' + b"x" * 9999]
+)
+async def test_another_receivers_answer_has_no_word(
+    far: FarEnd, sender: Make, answer: bytes
+) -> None:
+    far.reply = lambda _: Reply(200, answer)
+    attempted = await sender().attempt(BODY)
+    assert attempted.acknowledged
+    assert attempted.outcome == ""
+
+
+async def test_the_secret_can_be_replaced_between_attempts(
+    far: FarEnd, sender: Make, clock: ManualClock
+) -> None:
+    far.reply = statuses(401, 202)
+    sending = sender()
+
+    def rotate(_: Attempted, __: float | None) -> None:
+        sending.secret = Secret("the-secret-after-it")
+
+    await sending.send(BODY, watch=rotate)
+    assert verified(far.requests[1], now_s=clock.ms // 1000, secret="the-secret-after-it")
+
+
+async def test_time_scale_shortens_the_waits_only(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: Reply(500)
+    waits: list[float | None] = []
+    await sender(time_scale=0.5).send(BODY, watch=lambda _, next_s: waits.append(next_s))
+    assert waits == [*(wait / 2 for wait in SCHEDULE_S), None]
+
+
+async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
+    far.reply = lambda _: None
+    sending = sender(schedule=(), clock=SystemClock(), wait_s=30)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(sending.send(BODY)) for _ in range(40)]
+        async with asyncio.timeout(5):
+            while len(far.requests) < len(tasks):  # noqa: ASYNC110  a far end rings no bell
+                await asyncio.sleep(0.005)
+        await far.stop()
+    assert not any(task.result().acknowledged for task in tasks)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8080", "ftp://host/x", "http://", "http://a:b/", "/x"]
+)
+async def test_a_url_that_is_none_is_refused(clock: ManualClock, url: str) -> None:
+    with pytest.raises(ValueError, match="expected a URL"):
+        Sender(url, Secret(SECRET), clock=clock)
