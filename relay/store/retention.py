@@ -4,7 +4,7 @@ A step finds its rows with a reader and removes them in a transaction that ackno
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,22 +12,33 @@ from relay.store import StoreSettings
 from relay.store.driver import Row, sqlite3
 
 STEP_ROWS = 100
-"""Rows per transaction: a few milliseconds on a slow disk."""
+STEP_BYTES = 1 << 20
+"""Per transaction; what is removed is overwritten, so that bytes take as long as rows do."""
+
+LOOK_ROWS = 5000
+"""Looked through per step: whoever leases waits for the same reader."""
 
 VACUUM_PAGES = 200
+SPARE_SHARE = 8
+"""So many-th part of the file may stay empty for what comes next; the rest is given back."""
+
+SPARE_PAGES = 256
 
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
-_OLD_EVENTS = f"""
-SELECT e.seq FROM events e
-WHERE e.seq > ? AND e.received_at < ? AND {_SETTLED} {{more}} ORDER BY e.seq LIMIT {STEP_ROWS}
-"""
-_OLD_UNREADABLE = f"""
-SELECT rowid FROM unreadable
-WHERE rowid > ? AND received_at < ? {{more}} ORDER BY rowid LIMIT {STEP_ROWS}
-"""
+_OLD = f"""
+SELECT e.rowid, coalesce(length(e.body), 0) FROM {{table}} e
+WHERE e.rowid >= ? AND e.rowid < ? AND e.received_at < ? {{more}}
+ORDER BY e.rowid LIMIT {STEP_ROWS}
+"""  # noqa: S608
+_FIRST = "SELECT min(rowid) FROM {table} WHERE rowid >= ?"
 _DEAD_OF = "SELECT sink FROM deliveries WHERE event = ? AND status = 'dead'"
+_SPACE = """
+SELECT page_count, freelist_count, auto_vacuum
+FROM pragma_page_count, pragma_freelist_count, pragma_auto_vacuum
+"""
+_INCREMENTAL = 2
 
 Remove = Callable[[sqlite3.Connection, list[Row]], Counter[str]]
 
@@ -42,7 +53,8 @@ class Step:
 
 
 class _Phase(NamedTuple):
-    find: str
+    table: str
+    more: str
     removal: Remove
     keep_ms: int
 
@@ -52,26 +64,49 @@ class Sweep:
 
     def __init__(self, settings: StoreSettings) -> None:
         body, ids = settings.payload_retention, settings.dedupe_retention
-        with_body = "AND body IS NOT NULL"
+        with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED}"
         self._phases = (
-            _Phase(_OLD_EVENTS.format(more=with_body), _forget_bodies, body),
-            _Phase(_OLD_EVENTS.format(more=""), _forget_events, ids),
-            _Phase(_OLD_UNREADABLE.format(more=with_body), _forget_unreadable_bodies, body),
-            _Phase(_OLD_UNREADABLE.format(more=""), _forget_unreadable, ids),
+            _Phase("events", f"{with_body} {settled}", _forget_bodies, body),
+            _Phase("events", settled, _forget_events, ids),
+            _Phase("unreadable", with_body, _forget_unreadable_bodies, body),
+            _Phase("unreadable", "", _forget_unreadable, ids),
         )
         self._phase = 0
-        self._after = 0
+        self._from = 0
 
     def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
         """Find the next rows whose time is over; the last step of a round has `more` False."""
+        if self._phase == len(self._phases):
+            return self._find_space(db)
         phase = self._phases[self._phase]
-        rows = db.execute(phase.find, (self._after, now_ms - phase.keep_ms)).fetchall()
-        if rows:
-            self._after = rows[-1][0]
-            return Step(rows, phase.removal, more=True)
-        self._phase = (self._phase + 1) % len(self._phases)
-        self._after = 0
-        return Step(rows, phase.removal, more=self._phase != 0)
+        first = db.execute(_FIRST.format(table=phase.table), (self._from,)).fetchone()[0]
+        if first is None:
+            self._phase += 1
+            self._from = 0
+            return Step([], phase.removal, more=True)
+        sql = _OLD.format(table=phase.table, more=phase.more)
+        end = first + LOOK_ROWS
+        old = db.execute(sql, (first, end, now_ms - phase.keep_ms)).fetchall()
+        rows = list(_light(old))
+        self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
+        return Step(rows, phase.removal, more=True)
+
+    def _find_space(self, db: sqlite3.Connection) -> Step:
+        pages, free, mode = db.execute(_SPACE).fetchone()
+        if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
+            return Step([(VACUUM_PAGES,)], _shrink, more=True)
+        self._phase = 0
+        return Step([], _shrink, more=False)
+
+
+def _light(old: list[Row]) -> Iterator[Row]:
+    """As many rows as a step may remove by their bytes, one at least."""
+    left = STEP_BYTES
+    for row, size in old:
+        if left <= 0:
+            return
+        left -= size
+        yield (row,)
 
 
 def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
@@ -82,7 +117,6 @@ def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
 def _forget_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("UPDATE events SET body = NULL, headers = NULL WHERE seq = ?", rows)
     db.executemany("UPDATE attempts SET answer = '' WHERE event = ?", rows)
-    _shrink(db)
     return Counter()
 
 
@@ -91,21 +125,19 @@ def _forget_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("DELETE FROM attempts WHERE event = ?", rows)
     db.executemany("DELETE FROM deliveries WHERE event = ?", rows)
     db.executemany("DELETE FROM events WHERE seq = ?", rows)
-    _shrink(db)
     return dead
 
 
 def _forget_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = ?", rows)
-    _shrink(db)
     return Counter()
 
 
 def _forget_unreadable(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("DELETE FROM unreadable WHERE rowid = ?", rows)
-    _shrink(db)
     return Counter()
 
 
-def _shrink(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+def _shrink(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    db.execute(f"PRAGMA incremental_vacuum({rows[0][0]})").fetchall()
+    return Counter()
