@@ -15,11 +15,15 @@ class RelayError(Exception):
 
 
 class Rejected(RelayError):
-    """A request that failed verification; the reason is for metrics and logs, never for the answer."""
+    """A request that failed verification; the reason is for metrics and logs, never for the answer.
 
-    def __init__(self, reason: RejectReason) -> None:
+    `skew_s`, our time less the sender's, is told of what was really signed, but at another time.
+    """
+
+    def __init__(self, reason: RejectReason, *, skew_s: int | None = None) -> None:
         super().__init__(reason)
         self.reason: RejectReason = reason
+        self.skew_s = skew_s
 
 
 class BodyRejected(RelayError):

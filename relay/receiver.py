@@ -92,14 +92,18 @@ class Receiver:
             return self._refuse(source.name, "unavailable", scope)
         try:
             return await self._take(source, scope["headers"], receive)
-        except (BodyRejected, Rejected) as error:
+        except BodyRejected as error:
             return self._refuse(source.name, error.reason, scope)
+        except Rejected as error:
+            if error.skew_s is not None:
+                self._metrics.skew(source.name, error.skew_s)
+            return self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
         except StoreError as error:
-            self._log.error("store.unavailable", source=source.name, reason=str(error))
+            self._fail("store.unavailable", source.name, error, message=str(error))
             return self._refuse(source.name, "unavailable", scope)
         except Exception as error:
             # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
-            self._log.error("receiver.bug", source=source.name, **log.describe(error))
+            self._fail("receiver.bug", source.name, error, **log.describe(error))
             return self._refuse(source.name, "unavailable", scope)
 
     async def _take(self, source: SourceSettings, headers: Headers, receive: Receive) -> Response:
@@ -176,7 +180,14 @@ class Receiver:
             if reached is not None:
                 self._metrics.milestone(event.source, reached)
 
-    def _refuse(self, source: str, reason: str, scope: Scope) -> Response:
+    def _fail(self, event: str, source: str, error: Exception, **fields: str) -> None:
+        # Limited like the refusals, because a full disk fails every request.
+        reason = type(error).__name__
+        self._sampled.line(event, reason=reason, level="error", source=source, **fields)
+
+    def _refuse(
+        self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
+    ) -> Response:
         response = _REFUSALS.get(reason, _UNAUTHORIZED)
         self._metrics.rejected(source, reason)
         client = scope.get("client")
@@ -185,6 +196,7 @@ class Receiver:
             source=source,
             code=response.status_code,
             reason=reason,
+            skew_s=skew_s,
             client=client[0] if client else None,
             request_id=_request_id(scope["headers"]),
         )

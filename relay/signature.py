@@ -89,7 +89,7 @@ def verify(
         raise Rejected("mismatch")
     skew_s = now_s - int(signature.timestamp)
     if abs(skew_s) * 1000 > tolerance_ms:
-        raise Rejected("stale" if skew_s > 0 else "future")
+        raise Rejected("stale" if skew_s > 0 else "future", skew_s=skew_s)
     return Verified(matches.index(True), skew_s)
 
 
