@@ -3,11 +3,12 @@
 import fcntl
 import math
 import os
+import re
 from pathlib import Path
 from typing import IO
 
 from relay.clock import Clock
-from relay.errors import StoreFull, StoreLocked
+from relay.errors import StoreBroken, StoreFull, StoreLocked
 
 MEASURE_EVERY_S = 0.1
 
@@ -31,49 +32,62 @@ def make_file(path: Path) -> None:
 def lock(path: Path) -> IO[bytes]:
     """Take the lock beside the store for as long as the returned file is open.
 
-    Raises StoreLocked where another process has it.
+    Raises StoreLocked where another process has it, and OSError.
     """
-    file = path.with_name(path.name + ".lock").open("ab")
+    # Beside the file itself, so that two links to it do not make two locks.
+    real = path.resolve()
+    file = real.with_name(real.name + ".lock").open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         file.close()
         raise StoreLocked(f"another relay holds the store {path}") from None
+    except OSError:
+        file.close()
+        raise
     return file
 
 
 def free_bytes(path: Path) -> int:
-    """What an unprivileged process may still write beside the store."""
-    room = os.statvfs(path.parent)
+    """What an unprivileged process may still write beside the store; raises StoreBroken."""
+    try:
+        room = os.statvfs(path.parent)
+    except OSError as error:
+        raise StoreBroken(f"the folder of {path} cannot be read: {error.strerror}") from None
     return room.f_bavail * room.f_frsize
 
 
 class Room:
-    """The floor of free space; measured a few times a second at most, for it costs a system call."""
+    """The place of the store: still there, and above its floor of free space.
+
+    Looked at a few times a second at most, for it costs two system calls.
+    """
 
     def __init__(self, path: Path, min_free: int, clock: Clock) -> None:
         self._path = path
         self._min_free = min_free
         self._clock = clock
+        self._identity = _identity(path)
         self._measured_s = -math.inf
         self._free = 0
 
     def require(self) -> None:
-        """Raises StoreFull below the floor."""
+        """Raises StoreFull below the floor, and StoreBroken where the file is not ours any more."""
         now_s = self._clock.monotonic()
         if now_s - self._measured_s > MEASURE_EVERY_S:
+            if _identity(self._path) != self._identity:
+                raise StoreBroken(f"the file {self._path} was removed or replaced")
             self._free = free_bytes(self._path)
             self._measured_s = now_s
         if self._free < self._min_free:
-            raise StoreFull(
-                f"{self._free} bytes are free beside {self._path}, min_free asks for {self._min_free}"
-            )
+            # A constant text, so that repeated lines of it can be counted rather than written.
+            raise StoreFull(f"less than min_free ({self._min_free} bytes) is free: {self._path}")
 
 
 def size_bytes(path: Path) -> int:
     """The database with its write-ahead log and index."""
     files = (path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm"))
-    return sum(file.stat().st_size for file in files if file.exists())
+    return sum(_size(file) for file in files)
 
 
 def network_file_system(path: Path) -> str | None:
@@ -86,11 +100,31 @@ def network_file_system(path: Path) -> str | None:
     best = ("", "")
     for line in mounts:
         left, _, right = line.partition(" - ")
-        point, kind = left.split()[4], right.split()[0]
+        point, kind = _unescaped(left.split()[4]), right.split()[0]
         if folder.is_relative_to(point) and len(point) >= len(best[0]):
             best = (point, kind)
     kind = best[1]
     return kind if kind in _NETWORK or kind.startswith("fuse") else None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _unescaped(point: str) -> str:
+    # The kernel writes a blank in a mount point as \040.
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
 def _sync(folder: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from importlib.resources import files
 from typing import NamedTuple
 
-from relay.errors import StoreTooNew
+from relay.errors import StoreBroken, StoreTooNew
 from relay.store.driver import sqlite3
 
 _TABLE = """
@@ -35,9 +35,12 @@ def steps(dialect: str) -> tuple[Step, ...]:
 def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
     """Bring the schema up to date and return its number.
 
-    Raises StoreTooNew, without a change, for a store that a newer relay has written.
+    Raises StoreTooNew, without a change, for a store that a newer relay has written, and
+    StoreBroken for a database that is none of ours.
     """
     known = steps("sqlite")
+    if _is_foreign(db):
+        raise StoreBroken("the file is a database of another program")
     db.execute(_TABLE)
     current: int = db.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0]
     newest = known[-1].number
@@ -50,6 +53,11 @@ def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
         if step.number > current:
             _apply(db, step, now_ms)
     return newest
+
+
+def _is_foreign(db: sqlite3.Connection) -> bool:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return bool(tables) and "migrations" not in tables
 
 
 def _apply(db: sqlite3.Connection, step: Step, now_ms: int) -> None:
