@@ -1,80 +1,132 @@
-"""Which commands there are, and how each error of ours ends one: a readable line and an exit code."""
+"""The `relay` command: which commands there are, and how a failure of one is told to a shell."""
 
-from importlib import import_module
-from typing import Any, NamedTuple, cast
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import click
 
-from relay.errors import ConfigError, RelayError, StoreBroken, StoreLocked
-
-EXIT_CODES: tuple[tuple[type[RelayError], int], ...] = (
-    (ConfigError, 78),
-    (StoreLocked, 75),
-    (StoreBroken, 74),
-    (RelayError, 1),
+from relay.errors import (
+    ConfigError,
+    ListenFailed,
+    RelayError,
+    StoreBroken,
+    StoreFull,
+    StoreLocked,
+    StoreTooNew,
 )
-"""The first row that fits decides; the numbers are those of sysexits.h."""
-
-INTERRUPTED = 130
 
 
-class Entry(NamedTuple):
-    """Where a command is, and its line in the help, so that showing the help imports none of them."""
+class _Command(NamedTuple):
+    """`place` is imported when the command is called, so that a small command starts fast."""
 
-    target: str
-    summary: str
+    place: str
+    help: str
 
 
-COMMANDS: dict[str, Entry] = {
-    "serve": Entry("relay.cli.serve:serve", "Run the relay until SIGTERM or SIGINT, then drain."),
-    "demo": Entry("relay.cli.serve:demo", "Show the whole relay at work, with no config."),
-    "check-config": Entry(
+_COMMANDS = {
+    "serve": _Command(
+        "relay.cli.serve:serve", "Run the relay until it is told to stop, then drain."
+    ),
+    "demo": _Command("relay.cli.demo:demo", "Watch signed events arrive and be delivered."),
+    "check-config": _Command(
         "relay.cli.check:check_config", "Check a config and print every fault at once."
     ),
-    "send": Entry("relay.cli.send:send", "Sign and send events as the video service does."),
-    "verify": Entry(
+    "send": _Command("relay.cli.send:send", "Send signed events as the video service does."),
+    "verify": _Command(
         "relay.cli.check:verify", "Check one captured request and say exactly why it fails."
     ),
-    "route": Entry("relay.cli.event:route", "Say which sinks would take an event, and why."),
-    "render": Entry("relay.cli.event:render", "Show what a sink would be sent for an event."),
-    "store": Entry("relay.cli.store:store", "Look after the store."),
+    "route": _Command("relay.cli.event:route", "Say which sinks would take an event, and why."),
+    "render": _Command("relay.cli.event:render", "Show what one sink would be sent."),
+    "store": _Command("relay.cli.store:store", "Look after the store."),
 }
+
+_EXIT_CODES: dict[type[BaseException], int] = {
+    ConfigError: os.EX_CONFIG,
+    StoreTooNew: os.EX_CONFIG,
+    StoreLocked: os.EX_TEMPFAIL,
+    StoreFull: os.EX_TEMPFAIL,
+    StoreBroken: os.EX_IOERR,
+    ListenFailed: os.EX_OSERR,
+}
+"""As sysexits.h names them; every other error is 1."""
+
+_INTERRUPTED = 130
+"""What a shell reports for a program that SIGINT ended."""
+
+_OWN = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError)
+"""What click turns into words and exit codes by itself."""
 
 
 class Commands(click.Group):
-    """Imports a command when it is called; every command costs only what it needs itself."""
+    """A group that imports a command when it is called and ends every failure in a line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
-        return cast("click.Command", getattr(import_module(module), attribute))
+        module, _, attribute = _COMMANDS[cmd_name].place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         try:
             return super().invoke(ctx)
-        except RelayError as error:
-            complain(error)
-            ctx.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
+        except _OWN:
+            raise
         except KeyboardInterrupt:
-            click.echo(err=True)  # ends the line on which the terminal shows ^C
-            ctx.exit(INTERRUPTED)
+            ctx.exit(_INTERRUPTED)
+        except Exception as error:  # noqa: BLE001  whatever it is, the shell gets a line and a code
+            causes = list(_causes(error))
+            for cause in causes:
+                click.echo(_told(cause), err=True)
+            ctx.exit(_exit_code(causes[0]))
 
 
-def complain(error: RelayError) -> None:
-    """Print an error on stderr: a line, or one for each fault of a config."""
-    for line in str(error).splitlines() or [type(error).__name__]:
-        click.echo(f"relay: {line}", err=True)
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What is inside of the groups that a TaskGroup raises."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _causes(each)
+    else:
+        yield error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="relay", message="relay %(version)s")
+def _told(error: BaseException) -> str:
+    if isinstance(error, RelayError):
+        text = str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    else:
+        text = _bug(error)
+    return "\n".join(f"relay: {line}" for line in text.splitlines())
+
+
+def _bug(error: BaseException) -> str:
+    # The text of an exception that nobody foresaw can hold anything, so only its place is shown.
+    from relay.log import describe  # noqa: PLC0415
+
+    fields = describe(error)
+    return f"a fault of relay's own, please report it: {fields['error']} at {fields['trace']}"
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, RelayError):
+        return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
+    return 1 if isinstance(error, OSError) else os.EX_SOFTWARE
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="relay")
 def main() -> None:
-    """Receive the video service's webhooks, and relay them without losing any."""
+    """Receive the video service's webhooks and relay them; what was acknowledged is never lost.
+
+    Start with `relay demo`.
+    """
