@@ -48,7 +48,7 @@ async def serving(
         Admin(
             store=store,  # type: ignore[arg-type]
             clock=clock,
-            metrics=Metrics(["main"], ["sales"]),
+            metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,
             token=None if token is None else Secret(token),
         )

@@ -4,7 +4,6 @@ Counters live in memory and are kept up to date, so that a scrape touches neithe
 """
 
 import platform
-import sqlite3
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import get_args
@@ -45,7 +44,7 @@ class Metrics:
         sources: Sequence[str],
         sinks: Sequence[str],
         *,
-        sqlite: str = sqlite3.sqlite_version,
+        sqlite: str,
         revision: str = "",
     ) -> None:
         """`sqlite` is the version of the library that the store runs on."""
