@@ -56,11 +56,10 @@ class Route:
             return Verdict(self.sink, "takes", "events and sources match")
         return self._ask(self._rule, event)
 
-    def _ask(self, rule: Any, event: Event) -> Verdict:  # noqa: ANN401
+    def _ask(self, rule: Any, event: Event) -> Verdict:
         try:
             answer = rule.search(event.document())
-        except (jmespath.exceptions.JMESPathError, TypeError, ValueError, ArithmeticError) as error:
-            # jmespath raises plain TypeError when it compares a number with a text.
+        except _FAILURES as error:
             return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
         if _is_true(answer):
             return Verdict(self.sink, "takes", f"when is true: {self._when}")
@@ -70,17 +69,30 @@ class Route:
         return Verdict(self.sink, "declines", why)
 
 
+# jmespath raises plain TypeError when it compares a number with a text, and follows a long rule or
+# a deep document by recursion.
+_FAILURES = (
+    jmespath.exceptions.JMESPathError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
 def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
     """The verdicts that become deliveries: those that take the event, and those whose rule failed on it."""
     verdicts = (route.judge(event) for route in routes)
     return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
 
 
-def _compile(when: str) -> Any:  # noqa: ANN401
+def _compile(when: str) -> Any:
     try:
         return jmespath.compile(when)
     except jmespath.exceptions.JMESPathError as error:
         raise InvalidRule(str(error)) from None
+    except RecursionError:
+        raise InvalidRule("is nested too deeply") from None
 
 
 def _is_true(answer: object) -> bool:

@@ -1,0 +1,34 @@
+"""A delivery moves from pending to one of two ends, and never back."""
+
+from typing import get_args
+
+import pytest
+
+from relay.delivery import MOVES, STATUS_AFTER, Result, Status
+
+
+def test_every_status_has_its_moves_and_every_result_its_status() -> None:
+    assert set(MOVES) == set(Status)
+    assert set(STATUS_AFTER) == set(get_args(Result))
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_delivery_that_ended_moves_no_more(status: Status) -> None:
+    assert bool(MOVES[status]) == (status is Status.PENDING)
+
+
+@pytest.mark.parametrize("result", get_args(Result))
+def test_every_result_is_a_move_that_a_pending_delivery_may_make(result: Result) -> None:
+    assert STATUS_AFTER[result] in MOVES[Status.PENDING]
+
+
+def test_every_status_can_be_reached_from_pending() -> None:
+    assert {STATUS_AFTER[result] for result in get_args(Result)} == set(Status)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [("delivered", "delivered"), ("retry", "pending"), ("parked", "pending"), ("dead", "dead")],
+)
+def test_a_status_is_stored_by_its_name(result: Result, status: str) -> None:
+    assert STATUS_AFTER[result] == status

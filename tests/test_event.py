@@ -1,0 +1,58 @@
+"""An event is its raw bytes and what stands on its envelope."""
+
+import pytest
+
+from relay import samples
+from relay.event import KINDS, MILESTONES, VIDEO_WATCHED, Event, milestone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_the_senders_document_is_known(kind: str) -> None:
+    assert samples.event(kind).known_kind == kind
+
+
+@pytest.mark.parametrize("kind", ["video.transcribed", "Video.Ready", "video.ready ", ""])
+def test_any_other_kind_counts_as_other(kind: str) -> None:
+    event = Event(source="a", id="1", kind=kind, created_at=None, received_ms=0, body=b"{}")
+    assert event.known_kind == "other"
+
+
+def test_changing_a_document_changes_no_event(lead: Event) -> None:
+    lead.document()["data"]["email"] = "changed"
+    assert lead.document()["data"]["email"] != "changed"
+
+
+def test_an_event_cannot_be_changed(lead: Event) -> None:
+    with pytest.raises(AttributeError):
+        lead.id = "another"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("expected", MILESTONES)
+def test_a_milestone_is_read_from_the_data(expected: str) -> None:
+    assert milestone({"data": {"milestone": expected}}) == expected
+
+
+def test_every_sample_of_a_watched_video_reports_a_milestone() -> None:
+    reached = {milestone(event.document()) for event in samples.series(VIDEO_WATCHED)}
+    assert reached == set(MILESTONES)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"data": None},
+        {"data": []},
+        {"data": "milestone"},
+        {"data": {}},
+        {"data": {"milestone": None}},
+        {"data": {"milestone": 25}},
+        {"data": {"milestone": "25"}},
+        {"data": {"milestone": "Completed"}},
+        {"data": {"milestone": ["25%"]}},
+        {"data": {"milestone": {"25%": 1}}},
+        {"milestone": "25%"},
+    ],
+)
+def test_what_is_no_milestone_is_none(document: dict[str, object]) -> None:
+    assert milestone(document) is None

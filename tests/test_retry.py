@@ -1,0 +1,194 @@
+"""What becomes of a delivery after an attempt: the schedule, the floor, the end."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.delivery import STATUS_AFTER, Delivery, Status
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import Event
+from relay.retry import JITTER, RETRY_AFTER_CAP_MS, Decision, RetryPolicy, backoff_ms, decide
+from relay.settings import Duration
+from tests.conftest import NOW_MS
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+DEFAULT = RetryPolicy()
+
+
+class NoDice(Random):
+    """Always the smallest throw."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+class FullDice(Random):
+    """Always the largest throw."""
+
+    def random(self) -> float:
+        return 1.0 - 2**-53
+
+
+def policy(first: int, factor: float, longest: int, give_up_after: int = 3 * DAY_MS) -> RetryPolicy:
+    return RetryPolicy(
+        first=Duration(first),
+        factor=factor,
+        max=Duration(longest),
+        give_up_after=Duration(give_up_after),
+    )
+
+
+policies = st.builds(
+    policy,
+    st.integers(1, DAY_MS),
+    st.floats(1, 100),
+    st.integers(1, 30 * DAY_MS),
+)
+
+
+def attempted(
+    event: Event,
+    error: SinkError | None,
+    *,
+    attempts: int = 0,
+    first_ms: int | None = None,
+    now_ms: int = NOW_MS,
+    dice: Random | None = None,
+) -> Decision:
+    delivery = Delivery(
+        seq=1, sink="crm", event=event, attempts=attempts, first_attempt_ms=first_ms
+    )
+    return decide(
+        delivery, error, DEFAULT, started_ms=now_ms - 50, now_ms=now_ms, dice=dice or NoDice()
+    )
+
+
+def test_the_waits_grow_by_the_factor_up_to_the_longest() -> None:
+    waits = [backoff_ms(DEFAULT, tries, dice=NoDice()) for tries in range(1, 15)]
+    doubled = [1_000 * 2**step for step in range(12)]
+    assert waits == [*doubled, HOUR_MS, HOUR_MS]
+
+
+@given(policies, st.integers(1, 10_000))
+def test_a_wait_is_never_shorter_than_the_one_before_nor_longer_than_the_longest(
+    policy: RetryPolicy, tries: int
+) -> None:
+    wait = backoff_ms(policy, tries, dice=NoDice())
+    assert wait <= backoff_ms(policy, tries + 1, dice=NoDice()) <= policy.max
+
+
+@given(policies, st.integers(1, 10_000), st.randoms(use_true_random=False))
+def test_jitter_only_adds_and_never_more_than_its_share(
+    policy: RetryPolicy, tries: int, dice: Random
+) -> None:
+    plain = backoff_ms(policy, tries, dice=NoDice())
+    assert plain <= backoff_ms(policy, tries, dice=dice) <= policy.max * (1 + JITTER)
+
+
+def test_jitter_spreads_the_waits() -> None:
+    assert backoff_ms(DEFAULT, 1, dice=FullDice()) == 1_100
+    assert len({backoff_ms(DEFAULT, 4, dice=Random(seed)) for seed in range(20)}) > 10  # noqa: S311
+
+
+@pytest.mark.parametrize("tries", [10**3, 10**6, 10**18])
+def test_no_number_of_tries_is_too_many(tries: int) -> None:
+    assert backoff_ms(policy(1, 100.0, 30 * DAY_MS), tries, dice=NoDice()) == 30 * DAY_MS
+
+
+def test_a_first_wait_beyond_the_longest_is_the_longest() -> None:
+    assert backoff_ms(policy(5_000, 2.0, 1_000), 1, dice=NoDice()) == 1_000
+
+
+def test_what_the_far_end_confirmed_is_delivered(lead: Event) -> None:
+    assert attempted(lead, None) == Decision("delivered", NOW_MS)
+
+
+def test_what_the_far_end_refused_is_dead_with_its_reason(lead: Event) -> None:
+    assert attempted(lead, Refused("status 422")) == Decision("dead", NOW_MS, "status 422")
+
+
+def test_a_temporary_failure_comes_again_after_the_wait(lead: Event) -> None:
+    decision = attempted(lead, Temporary("status 500"), attempts=3)
+    assert decision == Decision("retry", NOW_MS + 8_000, "status 500")
+
+
+@pytest.mark.parametrize("days", [0, 1, 1000])
+def test_a_misconfigured_sink_keeps_the_delivery_however_long_it_lasts(
+    lead: Event, days: int
+) -> None:
+    error = Misconfigured("status 401")
+    decision = attempted(lead, error, attempts=50, first_ms=NOW_MS - days * DAY_MS)
+    assert (decision.result, decision.reason) == ("parked", "status 401")
+    assert STATUS_AFTER[decision.result] is Status.PENDING
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "wait_ms"),
+    [
+        (None, 1_000),
+        (0, 1_000),
+        (999, 1_000),
+        (30_000, 30_000),
+        (RETRY_AFTER_CAP_MS, RETRY_AFTER_CAP_MS),
+        (RETRY_AFTER_CAP_MS + 1, RETRY_AFTER_CAP_MS),
+        (10**15, RETRY_AFTER_CAP_MS),
+        (-5_000, 1_000),
+    ],
+)
+def test_retry_after_is_a_floor_with_a_cap(
+    lead: Event, asked_ms: int | None, wait_ms: int
+) -> None:
+    decision = attempted(lead, Temporary("status 429", retry_after_ms=asked_ms))
+    assert decision.due_ms == NOW_MS + wait_ms
+
+
+def test_an_error_of_no_class_is_temporary(lead: Event) -> None:
+    assert attempted(lead, SinkError("odd")) == Decision("retry", NOW_MS + 1_000, "odd")
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "result"), [(3 * DAY_MS - 1, "retry"), (3 * DAY_MS, "dead"), (9 * DAY_MS, "dead")]
+)
+def test_a_delivery_is_given_up_so_long_after_its_first_attempt(
+    lead: Event, age_ms: int, result: str
+) -> None:
+    decision = attempted(lead, Temporary("status 500"), attempts=9, first_ms=NOW_MS - age_ms)
+    assert decision.result == result
+    assert decision.reason == ("gave up: status 500" if result == "dead" else "status 500")
+
+
+def test_an_event_that_waited_for_its_turn_gets_its_tries(lead: Event) -> None:
+    late_ms = lead.received_ms + 30 * DAY_MS
+    assert attempted(lead, Temporary("status 500"), now_ms=late_ms).result == "retry"
+
+
+def test_without_patience_the_first_failure_is_the_last(lead: Event) -> None:
+    delivery = Delivery(seq=1, sink="crm", event=lead, attempts=0, first_attempt_ms=None)
+    decision = decide(
+        delivery,
+        Temporary("status 500"),
+        policy(1_000, 2.0, HOUR_MS, 0),
+        started_ms=NOW_MS,
+        now_ms=NOW_MS,
+        dice=NoDice(),
+    )
+    assert decision == Decision("dead", NOW_MS, "gave up: status 500")
+
+
+@given(
+    attempts=st.integers(0, 10_000),
+    age_ms=st.integers(-DAY_MS, 10 * DAY_MS),
+    asked_ms=st.none() | st.integers(-(10**12), 10**12),
+    dice=st.randoms(use_true_random=False),
+)
+def test_a_retry_is_never_due_before_now_nor_beyond_all_bounds(
+    attempts: int, age_ms: int, asked_ms: int | None, dice: Random
+) -> None:
+    event = Event(source="a", id="1", kind="b", created_at=None, received_ms=0, body=b"")
+    error = Temporary("status 500", retry_after_ms=asked_ms)
+    decision = attempted(event, error, attempts=attempts, first_ms=NOW_MS - age_ms, dice=dice)
+    assert decision.result == ("dead" if age_ms >= 3 * DAY_MS else "retry")
+    assert NOW_MS <= decision.due_ms <= NOW_MS + HOUR_MS * (1 + JITTER)

@@ -1,0 +1,186 @@
+"""A route takes an event, declines it, or fails on it, and says why."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from relay import samples
+from relay.errors import InvalidRule
+from relay.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST, Event
+from relay.routing import Route, match
+
+
+def outcome(
+    event: Event,
+    *,
+    events: Sequence[str] = ("*",),
+    sources: Sequence[str] | None = None,
+    when: str | None = None,
+) -> str:
+    return Route("crm", events=events, sources=sources, when=when).judge(event).outcome
+
+
+def of_kind(kind: str) -> Event:
+    return Event(
+        source="main", id="evt_1", kind=kind, created_at=None, received_ms=0, body=b'{"event":"x"}'
+    )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != WEBHOOK_TEST])
+def test_a_route_without_conditions_takes_every_kind(kind: str) -> None:
+    assert outcome(samples.event(kind)) == "takes"
+
+
+@pytest.mark.parametrize(
+    ("globs", "kind", "expected"),
+    [
+        (["video.*"], "video.ready", "takes"),
+        (["video.*"], "video.", "takes"),
+        (["video.*"], "video", "declines"),
+        (["video.*"], "lead.captured", "declines"),
+        (["video.*"], "my.video.ready", "declines"),
+        (["*.captured", "video.w*"], "video.watched", "takes"),
+        (["video.read?"], "video.ready", "takes"),
+        (["video.[rf]*"], "video.failed", "takes"),
+        (["video.[!rf]*"], "video.failed", "declines"),
+        (["video.ready"], "videoXready", "declines"),
+        (["video.ready"], "Video.Ready", "declines"),
+        (["video.ready"], "video.ready\n", "declines"),
+        (["video.(a|b)+"], "video.a", "declines"),
+        (["a|b"], "a", "declines"),
+        (["["], "[", "takes"),
+    ],
+)
+def test_events_are_globs_over_the_whole_kind(globs: list[str], kind: str, expected: str) -> None:
+    assert outcome(of_kind(kind), events=globs) == expected
+
+
+@pytest.mark.parametrize("globs", [["*"], ["webhook.*"], ["webhook.tes?"], ["*", "lead.captured"]])
+def test_a_test_event_does_not_go_where_only_a_glob_matches_it(globs: list[str]) -> None:
+    assert outcome(samples.event(WEBHOOK_TEST), events=globs) == "declines"
+
+
+def test_a_test_event_goes_where_it_is_named() -> None:
+    assert outcome(samples.event(WEBHOOK_TEST), events=["lead.captured", WEBHOOK_TEST]) == "takes"
+
+
+@pytest.mark.parametrize(
+    ("globs", "expected"),
+    [(["*"], "takes"), (["video.*"], "takes"), (["video.ready", "lead.*"], "declines")],
+)
+def test_an_unknown_kind_goes_where_a_glob_matches_it(globs: list[str], expected: str) -> None:
+    assert outcome(of_kind("video.transcribed"), events=globs) == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [(None, "takes"), (["main"], "takes"), (["a", "main"], "takes"), (["mai"], "declines")],
+)
+def test_sources_are_exact_names(lead: Event, sources: list[str] | None, expected: str) -> None:
+    assert outcome(lead, sources=sources) == expected
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("event == 'lead.captured'", "takes"),
+        ("event == 'video.ready'", "declines"),
+        ("data.email", "takes"),
+        ("data.nothing", "declines"),
+        ("data.nothing.deeper[0]", "declines"),
+        ("`0`", "takes"),
+        ("`true`", "takes"),
+        ("`[0]`", "takes"),
+        ("`false`", "declines"),
+        ("`null`", "declines"),
+        ("`\"\"`", "declines"),
+        ("`[]`", "declines"),
+        ("`{}`", "declines"),
+        ("contains(data.email, '@')", "takes"),
+        ("!(data.nothing) && data.video.id", "takes"),
+    ],
+)
+def test_a_rule_is_true_as_jmespath_has_it(lead: Event, when: str, expected: str) -> None:
+    assert outcome(lead, when=when) == expected
+
+
+@pytest.mark.parametrize("value", ["0", "0.0", "-1", "[null]", '{"a":null}', '" "'])
+def test_what_is_neither_empty_nor_false_is_true(value: str) -> None:
+    body = f'{{"data":{value}}}'.encode()
+    event = Event(source="main", id="1", kind="a", created_at=None, received_ms=0, body=body)
+    assert outcome(event, when="data") == "takes"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "length(`1`)",
+        "contains(data.nothing, 'a')",
+        "starts_with(data.fields, 'a')",
+        "sort(`[1, \"a\"]`)",
+        "max(`[1, \"a\"]`)",
+        "sum(data.email)",
+    ],
+)
+def test_a_rule_that_breaks_on_an_event_neither_takes_nor_declines(lead: Event, when: str) -> None:
+    verdict = Route("crm", when=when).judge(lead)
+    assert verdict.outcome == "fails"
+    assert verdict.why.startswith("when failed: ")
+
+
+def test_a_rule_that_nests_too_deeply_is_refused() -> None:
+    with pytest.raises(InvalidRule, match="nested too deeply"):
+        Route("crm", when="(" * 5_000 + "a" + ")" * 5_000)
+
+
+def test_a_rule_that_is_too_long_to_follow_fails() -> None:
+    assert outcome(of_kind("a"), when="nothing" + " || nothing" * 2_000) == "fails"
+
+
+def test_no_verdict_repeats_what_a_stranger_typed(lead: Event) -> None:
+    email = lead.document()["data"]["email"]
+    rules = [f"length(`1`) || data.email == '{kind}'" for kind in KINDS]
+    for route in [Route("crm", when=rule) for rule in [*rules, "sum(data.email)", "data.email"]]:
+        assert email not in route.judge(lead).why
+
+
+@pytest.mark.parametrize(
+    "when", ["data.", "event = 'a'", "event == \"a", "nope(data)", "foo[", "", "length()"]
+)
+def test_a_rule_that_cannot_be_right_is_refused_or_fails_on_every_event(
+    lead: Event, when: str
+) -> None:
+    try:
+        route = Route("crm", when=when)
+    except InvalidRule:
+        return
+    assert route.judge(lead).outcome == "fails"
+
+
+def test_a_rule_is_not_asked_where_the_kind_does_not_match(lead: Event) -> None:
+    assert outcome(lead, events=["video.*"], when="sum(data.email)") == "declines"
+
+
+def test_every_verdict_says_why(lead: Event) -> None:
+    routes = {
+        "source main is not in sources": Route("crm", sources=["other"]),
+        "lead.captured matches nothing in events": Route("crm", events=["video.*"]),
+        "events and sources match": Route("crm", events=["lead.*"], sources=["main"]),
+        "when is true: data.email": Route("crm", when="data.email"),
+        "when is false: data.nothing": Route("crm", when="data.nothing"),
+    }
+    assert [route.judge(lead).why for route in routes.values()] == list(routes)
+    asked = Route("crm").judge(samples.event(WEBHOOK_TEST))
+    assert asked.why == "webhook.test goes only to sinks that name it in events"
+
+
+def test_matching_keeps_the_order_and_what_fails_but_not_what_declines(lead: Event) -> None:
+    routes = [
+        Route("first"),
+        Route("second", events=["video.*"]),
+        Route("third", when="sum(data.email)"),
+        Route("fourth", events=[LEAD_CAPTURED]),
+    ]
+    verdicts = [(verdict.sink, verdict.outcome) for verdict in match(lead, routes)]
+    assert verdicts == [("first", "takes"), ("third", "fails"), ("fourth", "takes")]
+    assert match(lead, []) == ()
