@@ -1,4 +1,4 @@
-"""Time limits for many waits at once, on one timer: a timer each would cost more than a signature."""
+"""Time limits for many waits on one timer: a timer each would cost more than a signature."""
 
 import asyncio
 from types import TracebackType
@@ -78,7 +78,8 @@ class Deadline:
         trace: TracebackType | None,
     ) -> None:
         self._deadlines.remove(self)
-        if self._struck and kind is asyncio.CancelledError and self._task is not None:
-            # A cancellation that came from elsewhere as well is not ours to swallow.
-            if self._task.uncancel() == 0:
-                raise TimeoutError from error
+        if not self._struck or kind is not asyncio.CancelledError or self._task is None:
+            return
+        # A cancellation that came from elsewhere as well is not ours to swallow.
+        if self._task.uncancel() == 0:
+            raise TimeoutError from error

@@ -8,6 +8,8 @@ from relay.event import Event
 
 
 class Status(StrEnum):
+    """Where a delivery stands; `MOVES` says what may follow."""
+
     PENDING = "pending"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -66,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What the store writes after an attempt; `due_ms` counts only where the delivery stays pending."""
+    """What the store writes after an attempt; `due_ms` counts only while it stays pending."""
 
     delivery: Delivery
     attempt: Attempt

@@ -79,7 +79,7 @@ class StoreFull(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The disk failed under the store: it is unknown what was written, so nothing is taken any more."""
+    """The disk failed: nobody knows what was written, so the store takes nothing any more."""
 
 
 class StoreLocked(StoreError):
@@ -104,7 +104,7 @@ class SinkError(RelayError):
 
 
 class Temporary(SinkError):
-    """Try this event again; `retry_after_ms` is a floor that the far end asked for, for the whole sink."""
+    """Try this event again; `retry_after_ms` is a floor that the far end set for the whole sink."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Temporary(SinkError):
 
 
 class Refused(SinkError):
-    """This event will never be taken: it becomes a dead letter, the sink goes on."""
+    """The event will never be taken: it becomes a dead letter, the sink goes on."""
 
 
 class Misconfigured(SinkError):

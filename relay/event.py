@@ -23,7 +23,7 @@ KINDS = (
 MILESTONES = ("started", "25%", "50%", "75%", "completed")
 
 Outcome = Literal["accepted", "duplicate", "conflict", "unreadable"]
-"""What became of a verified request; a conflict is a known id with another body, and the first stays."""
+"""What became of a verified request; conflict: a known id with another body, the first stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Unreadable:
 
 
 def milestone(document: dict[str, Any]) -> str | None:
-    """The milestone that a `video.watched` document reports, or None where it names none we know."""
+    """The milestone that a `video.watched` document reports; None where it names none we know."""
     data = document.get("data")
     value = data.get("milestone") if isinstance(data, dict) else None
     return value if value in MILESTONES else None

@@ -1,4 +1,4 @@
-"""When a sink may be tried: its rate, and how a sink that fails is left alone but for one probe (pure).
+"""When a sink may be tried: its rate, and the one probe at a time while it fails (pure).
 
 Times are seconds of a monotonic clock, handed in.
 """

@@ -96,7 +96,7 @@ class Sampled:
         self._windows: dict[tuple[str, str], _Window] = {}
         self._lock = threading.Lock()
 
-    def line(self, event: str, *, reason: str, level: Level | None = None, **fields: Any) -> None:  # noqa: ANN401
+    def line(self, event: str, *, reason: str, level: Level | None = None, **fields: Any) -> None:
         """Write the line, or count it where there were enough of its like."""
         now_s = self._clock.monotonic()
         with self._lock:
@@ -165,7 +165,7 @@ class _Output:
             self._file.flush()
 
 
-def _write(level: Level, event: str, **fields: Any) -> None:  # noqa: ANN401
+def _write(level: Level, event: str, **fields: Any) -> None:
     getattr(get(), level)(event, **fields)
 
 
@@ -179,7 +179,7 @@ def _as_json(_: WrappedLogger, __: str, fields: EventDict) -> bytes:
     return orjson.dumps(fields)
 
 
-def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:  # noqa: ANN401
+def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:
     return cast("str", line).encode()
 
 
@@ -240,7 +240,7 @@ def _template(record: logging.LogRecord) -> str | None:
     return record.msg.partition("\n")[0].partition("(")[0]
 
 
-def _warned(  # noqa: PLR0913, PLR0917 - as `warnings` calls it
+def _warned(  # noqa: PLR0917 - as `warnings` calls it
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -81,7 +81,7 @@ _FAILURES = (
 
 
 def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
-    """The verdicts that become deliveries: those that take the event, and those whose rule failed on it."""
+    """The verdicts that become deliveries: of sinks that take it, or whose rule failed on it."""
     verdicts = (route.judge(event) for route in routes)
     return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
 

@@ -82,7 +82,7 @@ def event(
     seed: int = 0,
 ) -> Event:
     """Make the same sample for the same arguments; raises ValueError as `body` does."""
-    dice = Random(f"{kind} {seed}")  # noqa: S311
+    dice = Random(f"{kind} {seed}")
     return Event(
         source=source,
         id=event_id,
@@ -136,7 +136,7 @@ def _failed(dice: Random, _created_at: str) -> dict[str, Any]:
 
 
 def _deleted(dice: Random, _created_at: str) -> dict[str, Any]:
-    return _video(dice) | {"trashed": dice.random() < 0.7}  # noqa: PLR2004
+    return _video(dice) | {"trashed": dice.random() < 0.7}
 
 
 def _watched(dice: Random, _created_at: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class Secret:
         return hash(self._value)
 
 
-def decode(kind: type[Any], value: object, environ: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN401
+def decode(kind: type[Any], value: object, environ: Mapping[str, str] = os.environ) -> Any:
     """Turn a TOML value into one of the types above; msgspec calls this for each of them.
 
     Raises ValueError with what was expected.

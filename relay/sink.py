@@ -32,8 +32,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Sink(Protocol):
     """One configured far end.
 
-    The dispatcher calls `send` for up to `concurrency` events at once, each under the sink's timeout,
-    and may cancel it at any time.
+    The dispatcher calls `send` for up to `concurrency` events at once, each under the sink's
+    timeout, and may cancel it at any time.
     A sink neither logs nor counts, and no error of its may carry a secret.
     """
 
@@ -64,6 +64,6 @@ class SinkModule(Protocol):
     Settings: type[SinkSettings]
 
     @staticmethod
-    def build(settings: Any, clock: Clock) -> Sink:  # noqa: ANN401
+    def build(settings: Any, clock: Clock) -> Sink:
         """Make the sink without opening a connection; raises `InvalidTemplate` and `ValueError`."""
         ...

@@ -91,7 +91,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*", "**"})
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         sizes = [len(side) if hasattr(side, "__len__") else abs(side) for side in (left, right)]
         repeats = operator == "*" and any(hasattr(side, "__len__") for side in (left, right))
         if (repeats or operator == "**") and sizes[0] * sizes[1] > OUTPUT_MAX:
@@ -101,7 +101,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 @cache
 def _environment(escape: Escape | None) -> _Sandbox:
-    def finalize(value: Any) -> str:  # noqa: ANN401
+    def finalize(value: Any) -> str:
         if escape is None:
             return _text(value)
         # Markup is what a macro or a `set` block wrote: the values in it have been through here.
@@ -129,7 +129,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _compile(source: str, environment: _Sandbox) -> Any:  # noqa: ANN401
+def _compile(source: str, environment: _Sandbox) -> Any:
     try:
         tree = environment.parse(source)
         unknown = find_undeclared_variables(tree) - {*NAMES, *environment.globals}

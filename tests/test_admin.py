@@ -19,7 +19,7 @@ from relay.settings import Duration, Secret, Size
 from relay.store import Store, StoreSettings
 from relay.store.sqlite import SqliteStore, open_store
 
-TOKEN = "token-of-the-test"  # noqa: S105
+TOKEN = "token-of-the-test"
 
 
 @dataclass

@@ -54,7 +54,7 @@ class FieldMissing:
     """Equal to no default."""
 
 
-def read(raw: object, field: FieldInfo) -> Any:  # noqa: ANN401
+def read(raw: object, field: FieldInfo) -> Any:
     findings = Findings()
     place = Place(field.name, "")
     value = Reader({}, EXAMPLE_ENVIRON, findings).value(raw, field.type, place)
@@ -62,7 +62,7 @@ def read(raw: object, field: FieldInfo) -> Any:  # noqa: ANN401
     return value.build() if hasattr(value, "build") else value
 
 
-def default(field: FieldInfo) -> Any:  # noqa: ANN401
+def default(field: FieldInfo) -> Any:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default

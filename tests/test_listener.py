@@ -88,7 +88,7 @@ def refuses(port: int) -> bool:
 
 async def soon(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -37,8 +37,8 @@ def weakness(secret: Secret) -> str | None:
     return None
 
 
-def _between(low: Any, high: Any, written: str) -> Callable[[Any], str | None]:  # noqa: ANN401
-    def judge(value: Any) -> str | None:  # noqa: ANN401
+def _between(low: Any, high: Any, written: str) -> Callable[[Any], str | None]:
+    def judge(value: Any) -> str | None:
         # Not `low > value`, because nothing is above or below a nan.
         return None if low <= value <= high else f"expected {written}, found {_shown(value)}"
 
@@ -85,7 +85,7 @@ def _file(path: str) -> str | None:
     return None if path.strip() and "\0" not in path else "is empty: expected a path"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _shown(value: Any) -> str:
     """A value as an operator writes it, in the largest unit that divides it."""
     for kind, units in _UNITS.items():
         if isinstance(value, kind):

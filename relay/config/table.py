@@ -78,7 +78,7 @@ class Table:
     values: dict[str, Any]
     whole: bool
 
-    def get(self, name: str) -> Any:  # noqa: ANN401
+    def get(self, name: str) -> Any:
         """The value, or None where it is faulty."""
         value = self.values.get(name)
         return None if value is FAULTY else value
@@ -86,7 +86,7 @@ class Table:
     def at(self, name: str) -> Place:
         return self.place.key(name)
 
-    def build(self) -> Any:  # noqa: ANN401
+    def build(self) -> Any:
         """Make the struct of a whole table; raises ValueError where the struct itself objects."""
         parts = {
             name: value.build() if isinstance(value, Table) else value
@@ -124,7 +124,7 @@ class Reader:
             hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}"
             self._findings.fault(place.key(key), f"is not a known key; {hint}")
 
-    def value(self, raw: object, kind: Any, place: Place) -> Any:  # noqa: ANN401
+    def value(self, raw: object, kind: Any, place: Place) -> Any:
         """Read one value of the given type; FAULTY where it cannot be, after noting why."""
         kind = _bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
@@ -138,7 +138,7 @@ class Reader:
             return self._judged(entries, place)
         return self._leaf(raw, kind, place)
 
-    def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: Place) -> Any:  # noqa: ANN401
+    def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: Place) -> Any:
         if field.encode_name in raw:
             return self.value(raw[field.encode_name], field.type, place.key(field.encode_name))
         if field.required:
@@ -149,7 +149,7 @@ class Reader:
             return field.default_factory()
         return field.default
 
-    def _leaf(self, raw: object, kind: Any, place: Place) -> Any:  # noqa: ANN401
+    def _leaf(self, raw: object, kind: Any, place: Place) -> Any:
         try:
             value = msgspec.convert(raw, kind, dec_hook=self._decode)
         except msgspec.ValidationError as error:
@@ -157,7 +157,7 @@ class Reader:
             return FAULTY
         return self._judged(value, place)
 
-    def _judged(self, value: Any, place: Place) -> Any:  # noqa: ANN401
+    def _judged(self, value: Any, place: Place) -> Any:
         complaint = self._rules.get(place.rule, lambda _: None)(value)
         if complaint is None:
             return value
@@ -182,7 +182,7 @@ def quoted(text: str) -> str:
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
-def _bare(kind: Any) -> Any:  # noqa: ANN401
+def _bare(kind: Any) -> Any:
     """The type without its notes and without None, which TOML cannot say."""
     if get_origin(kind) is Annotated:
         return kind
@@ -192,7 +192,7 @@ def _bare(kind: Any) -> Any:  # noqa: ANN401
     return kind
 
 
-def _expected(kind: Any) -> str:  # noqa: ANN401
+def _expected(kind: Any) -> str:
     if get_origin(kind) is Annotated:
         return _expected(get_args(kind)[0])
     if get_origin(kind) is Literal:
@@ -200,7 +200,7 @@ def _expected(kind: Any) -> str:  # noqa: ANN401
     return _EXPECTED.get(get_origin(kind) or kind, "another kind of value")
 
 
-def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:  # noqa: ANN401
+def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
     text = str(error).partition(" - at `$")[0]
     if _holds_secret(kind):
         # Whatever stands here may be the secret itself, in the wrong place or form.
@@ -212,5 +212,5 @@ def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:  
     return f"{text[:1].lower()}{text[1:]}, found {found(raw)}"
 
 
-def _holds_secret(kind: Any) -> bool:  # noqa: ANN401
+def _holds_secret(kind: Any) -> bool:
     return kind is Secret or any(_holds_secret(argument) for argument in get_args(kind))

@@ -28,7 +28,7 @@ class Series(dict[Any, V]):
         self.text = text
         self.labels = labels
 
-    def __missing__(self, key: Any) -> V:  # noqa: ANN401
+    def __missing__(self, key: Any) -> V:
         return self.setdefault(key, self.zero())
 
     def zero(self) -> V:

@@ -1,4 +1,4 @@
-"""The file system under the store: who holds it, how much room there is, and whether it can be trusted."""
+"""The file system under the store: who holds it, what room there is, can it be trusted."""
 
 import fcntl
 import math
@@ -91,7 +91,7 @@ def size_bytes(path: Path) -> int:
 
 
 def network_file_system(path: Path) -> str | None:
-    """The type of the file system that holds the path, where SQLite's locks cannot be trusted on it."""
+    """The type of the path's file system, where SQLite's locks cannot be trusted on it."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

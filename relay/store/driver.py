@@ -1,6 +1,6 @@
-"""Which SQLite is used: the newer one of the `sqlite` extra where it is installed, else Python's own.
+"""Which SQLite is used: the newer one of the `sqlite` extra where installed, else Python's own.
 
-Nothing else may import sqlite3 or aiosqlite: two copies of SQLite on one file drop each other's locks.
+Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each other's locks.
 """
 
 import sys

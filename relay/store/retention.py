@@ -31,7 +31,7 @@ _OLD = f"""
 SELECT e.rowid, coalesce(length(e.body), 0) FROM {{table}} e
 WHERE e.rowid >= ? AND e.rowid < ? AND e.received_at < ? {{more}}
 ORDER BY e.rowid LIMIT {STEP_ROWS}
-"""  # noqa: S608
+"""
 _FIRST = "SELECT min(rowid) FROM {table} WHERE rowid >= ?"
 _DEAD_OF = "SELECT sink FROM deliveries WHERE event = ? AND status = 'dead'"
 _SPACE = """

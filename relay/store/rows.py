@@ -1,4 +1,4 @@
-"""Many rows in one statement: SQLite works on them without Python's lock, which others then have."""
+"""Many rows in one statement: SQLite works on them without Python's lock, free for others."""
 
 from collections.abc import Sequence
 from functools import cache

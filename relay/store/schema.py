@@ -1,4 +1,4 @@
-"""The schema's numbered steps: each file in `migrations/` runs once, in order, whole or not at all."""
+"""The schema's numbered steps: each file in `migrations/` runs once, in order, all or nothing."""
 
 import hashlib
 from importlib.resources import files
@@ -18,6 +18,8 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 
 class Step(NamedTuple):
+    """One migration: `0001_what_it_does.sql`."""
+
     number: int
     name: str
     sql: str
