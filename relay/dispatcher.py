@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from random import Random
 
 from relay import log
@@ -37,7 +38,9 @@ class Dispatcher:
         metrics: Metrics,
         clock: Clock,
         dice: Random,
+        gives_way: Callable[[], bool],
     ) -> None:
+        """While `gives_way()`, one send at a time: what waits here is safe, what waits at the door is not."""
         self.name = settings.name
         self._settings = settings
         self._sink = sink
@@ -45,6 +48,7 @@ class Dispatcher:
         self._metrics = metrics
         self._clock = clock
         self._dice = dice
+        self._gives_way = gives_way
         self._gate = Gate(settings.retry, settings.rate, dice=dice)
         self._bell = asyncio.Event()
         self._ready: deque[Delivery] = deque()
@@ -52,6 +56,7 @@ class Dispatcher:
         self._look_at_ms = 0.0
         self._draining = False
         self._log = log.get().bind(sink=self.name)
+        self._sampled = log.Sampled(clock)
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
@@ -61,12 +66,12 @@ class Dispatcher:
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
         self._metrics.sink_state(self.name, self._gate.state)
-        async with asyncio.TaskGroup() as slots:
+        async with asyncio.TaskGroup() as group:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
                 self._bell.clear()
                 await self._fill()
-                wait_s = self._start(slots)
+                wait_s = self._start(group)
                 await self._wait(wait_s)
 
     async def drain(self, grace: Duration) -> None:
@@ -96,24 +101,25 @@ class Dispatcher:
         except StoreBroken:
             raise
         except StoreError as error:
-            self._log.warning("store.unavailable", reason=str(error))
+            self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
             self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
             return
         self._ready.extend(lease.deliveries)
         next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
         self._look_at_ms = min(self._look_at_ms, next_ms)
 
-    def _start(self, slots: asyncio.TaskGroup) -> float:
+    def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
-        while self._ready and len(self._sends) < self._settings.concurrency and not self._draining:
+        slots = 1 if self._gives_way() else self._settings.concurrency
+        while self._ready and len(self._sends) < slots and not self._draining:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
                 return wait_s
             self._gate.started(now_s=self._clock.monotonic())
-            task = slots.create_task(self._attempt(self._ready.popleft()))
+            task = group.create_task(self._attempt(self._ready.popleft()))
             self._sends.add(task)
             task.add_done_callback(self._freed)
-        if self._ready or len(self._sends) >= self._settings.concurrency:
+        if self._ready or len(self._sends) >= slots:
             return math.inf
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
@@ -167,10 +173,18 @@ class Dispatcher:
         except TimeoutError:
             wait = self._settings.timeout.seconds
             return Answer(), Temporary(f"no answer within {wait:g} s")
+        except asyncio.CancelledError as error:
+            # A client that cancels itself would end this task without a word, and keep its lease.
+            if _is_cancelled():
+                raise
+            return self._bug(delivery, error)
         except Exception as error:
-            # A sink that raises anything else has a bug; the event is not to blame for it.
-            self._log.error("sink.bug", id=delivery.event.id, **log.describe(error))
-            return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
+            return self._bug(delivery, error)
+
+    def _bug(self, delivery: Delivery, error: BaseException) -> tuple[Answer, SinkError]:
+        """Take what a sink may not raise for a temporary failure; the event is not to blame."""
+        self._log.error("sink.bug", id=delivery.event.id, **log.describe(error))
+        return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
 
     def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
         before = self._gate.state
@@ -196,7 +210,7 @@ class Dispatcher:
             except StoreBroken:
                 raise
             except StoreError as error:
-                self._log.warning("store.unavailable", reason=str(error))
+                self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
                 await asyncio.sleep(STORE_AGAIN_S)
             else:
                 break
@@ -220,3 +234,8 @@ class Dispatcher:
             duration_ms=attempt.duration_ms,
             lag_ms=lag_ms,
         )
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -22,6 +22,9 @@ from relay.metrics import UNKNOWN, Metrics
 from relay.routing import Route, Verdict, match
 from relay.store import Store
 
+BUSY = 8
+"""Verified requests in hand at once; a sender with a handful of connections never gets there."""
+
 _STATUS = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
@@ -65,6 +68,7 @@ class Receiver:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
+        self._storing = 0
         self._log = log.get()
         self._deadlines = Deadlines(clock)
         self._sampled = log.Sampled(clock)
@@ -127,9 +131,17 @@ class Receiver:
             raise StoreError(f"not durable within {limit_s:g} s") from None
 
     async def _store_it(self, content: Event | Unreadable) -> Response:
-        if isinstance(content, Event):
-            return _acknowledgement(await self._accept(content), content.id)
-        return _acknowledgement(await self._keep(content), None)
+        self._storing += 1
+        try:
+            if isinstance(content, Event):
+                return _acknowledgement(await self._accept(content), content.id)
+            return _acknowledgement(await self._keep(content), None)
+        finally:
+            self._storing -= 1
+
+    def is_busy(self) -> bool:
+        """Whether so many verified requests wait for the store that deliveries should give way."""
+        return self._storing > BUSY
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
         limit = self._limits.max_body

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from random import SystemRandom
 
 from relay import log, sinks
@@ -9,13 +10,13 @@ from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
 from relay.dispatcher import Dispatcher
-from relay.errors import StoreBroken, StoreError
+from relay.errors import RelayError, StoreBroken, StoreError
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.receiver import Receiver
 from relay.settings import Duration
 from relay.store import disk, driver
-from relay.store.sqlite import SqliteStore, check, open_store
+from relay.store.sqlite import SqliteStore, open_store
 
 GAUGES_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 5.0
@@ -35,6 +36,7 @@ class Service:
         self._store = store
         self._metrics = metrics
         self._log = log.get()
+        self._sampled = log.Sampled(clock)
         self._sinks = {
             settings.name: sinks.load(settings.type).build(settings, clock)
             for settings in config.sinks
@@ -47,6 +49,7 @@ class Service:
                 metrics=metrics,
                 clock=clock,
                 dice=SystemRandom(),
+                gives_way=lambda: self._receiver.is_busy(),
             )
             for settings in config.sinks
         }
@@ -86,12 +89,17 @@ class Service:
             sqlite=driver.VERSION,
         )
         store = await open_store(config.store, clock=clock, committed=metrics.committed)
-        return cls(config, clock, store, metrics)
+        try:
+            return cls(config, clock, store, metrics)
+        except BaseException:
+            # Its threads would keep the process alive.
+            await store.close()
+            raise
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set, then drain; `ready` is called once all listens.
 
-        Raises ListenFailed, and StoreBroken where the disk has failed.
+        Raises ListenFailed, StoreBroken where the disk has failed, and whatever ended a part.
         """
         try:
             async with asyncio.TaskGroup() as parts:
@@ -99,9 +107,12 @@ class Service:
                 ready()
                 await stop.wait()
                 await self._drain()
-        except* StoreBroken as failures:
-            error = failures.exceptions[0]
-            self._log.error("store.broken", reason=str(error), advice=_ADVICE)
+        except ExceptionGroup as failures:
+            error = _first(failures)
+            if isinstance(error, StoreBroken):
+                self._log.error("store.broken", reason=str(error), advice=_ADVICE)
+            elif not isinstance(error, RelayError):
+                self._log.error("relay.bug", **log.describe(error))
             raise error from None
         finally:
             await self._close()
@@ -139,10 +150,13 @@ class Service:
             chore.cancel()
 
     async def _close(self) -> None:
-        await self.public.stop()
-        await asyncio.gather(*(sink.close() for sink in self._sinks.values()))
-        await self.admin.stop()
-        await self._store.close()
+        """Whatever goes wrong with one part, the others close, the store last."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._store.close)
+            closing.push_async_callback(self.admin.stop)
+            for sink in self._sinks.values():
+                closing.push_async_callback(sink.close)
+            closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
 
     def _wake(self, sink: str) -> None:
@@ -159,7 +173,7 @@ class Service:
         except StoreBroken:
             raise
         except StoreError as error:
-            self._log.warning("store.unavailable", reason=str(error))
+            self._sampled.line("store.unavailable", reason=str(error))
             return
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
@@ -200,9 +214,7 @@ class Service:
         if not self._store.unclean:
             return
         self._log.warning("store.unclean", path=str(self._store.path))
-        faults = await check(self._store.path)
-        if faults:
-            raise StoreBroken(f"the store {self._store.path} is damaged: {faults[0]}")
+        await self._store.inspect()
         self._log.info("store.sound", path=str(self._store.path))
 
     def _report_store(self) -> None:
@@ -217,6 +229,15 @@ class Service:
         for sink, backlog in (await self._store.backlogs()).items():
             if sink not in self._sinks and backlog.pending:
                 self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """What ended the run; a broken store comes before what else it made fail."""
+    broken = failures.subgroup(StoreBroken)
+    error: Exception = failures if broken is None else broken
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 _ADVICE = (
