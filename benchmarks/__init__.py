@@ -1,0 +1,1 @@
+"""Speed and memory of the relay, as ratios against baselines of the same run; run by hand."""

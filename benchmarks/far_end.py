@@ -1,0 +1,84 @@
+"""Small servers on the relay's own listener: the bare endpoint to compare with, and a sink.
+
+`python -m benchmarks.far_end bare PORT` reads the body and answers 204, on Starlette.
+`python -m benchmarks.far_end sink PORT [FILE]` answers 200 and notes what came when, in FILE.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from relay.listener import Listener
+from relay.settings import Duration
+
+
+class Sink:
+    """Counts what it is sent; `GET /` tells the number."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._received: list[tuple[str, int]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET":
+            await PlainTextResponse(str(len(self._received)))(scope, receive, send)
+            return
+        await receive()
+        ids = [value.decode() for name, value in scope["headers"] if name == b"webhook-id"]
+        self._received.append((ids[0] if ids else "", time.monotonic_ns()))
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    def close(self) -> None:
+        if self._file is not None:
+            lines = (f"{event_id} {at_ns}\n" for event_id, at_ns in self._received)
+            self._file.write_text("".join(lines), encoding="utf-8")
+
+
+async def _hook(request: Request) -> Response:
+    await request.body()
+    return Response(status_code=204)
+
+
+async def _root(_: Request) -> Response:
+    return Response(status_code=204)
+
+
+def _bare() -> Starlette:
+    return Starlette(routes=[Route("/webhooks", _hook, methods=["POST"]), Route("/", _root)])
+
+
+async def _serve(app: ASGIApp, port: int) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    # As the relay's public listener is set up, so that the applications alone differ.
+    listener = Listener(
+        app, f"127.0.0.1:{port}", grace=Duration.parse("1s"), trusted_proxies=["127.0.0.1"]
+    )
+    await listener.start()
+    await stop.wait()
+    await listener.stop()
+
+
+def main() -> None:
+    kind, port, *rest = sys.argv[1:]
+    if kind == "bare":
+        uvloop.run(_serve(_bare(), int(port)))
+        return
+    sink = Sink(Path(rest[0]) if rest else None)
+    uvloop.run(_serve(sink, int(port)))
+    sink.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The processes a benchmark needs: a relay, a bare endpoint, far ends, and a word on the machine."""
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+SECRET = "benchmark-secret-of-no-value"  # noqa: S105
+START_S = 30.0
+
+_CONFIG = """
+[server]
+listen = "127.0.0.1:{listen}"
+admin_listen = "127.0.0.1:{admin}"
+[store]
+path = "{folder}/relay.db"
+[log]
+level = "error"
+[[source]]
+name = "main"
+path = "/webhooks"
+secrets = ["{secret}"]
+"""
+_SINK = """
+[[sink]]
+name = "{name}"
+type = "http"
+url = "http://127.0.0.1:{port}/hook"
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Relay:
+    """A relay of its own folder and ports; `sinks` are the ports of its far ends."""
+
+    def __init__(self, folder: Path, sinks: list[int]) -> None:
+        self.listen, self._admin = free_port(), free_port()
+        self.database = folder / "relay.db"
+        self._config = folder / "config.toml"
+        text = _CONFIG.format(
+            listen=self.listen, admin=self._admin, folder=folder, secret=SECRET
+        ) + "".join(_SINK.format(name=f"sink{port}", port=port) for port in sinks)
+        self._config.write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["Running"]:
+        """Run it; the value knows how many seconds it took to be ready."""
+        command = ["-m", "relay", "serve", "--config", str(self._config)]
+        started = time.perf_counter()
+        with _process(command) as process:
+            _wait(f"http://127.0.0.1:{self._admin}/readyz")
+            yield Running(self._admin, process.pid, time.perf_counter() - started)
+
+
+class Running:
+    """A relay's process seen from outside."""
+
+    def __init__(self, admin: int, pid: int, start_s: float) -> None:
+        self._admin = admin
+        self._pid = pid
+        self.start_s = start_s
+
+    def metric(self, line: str) -> float:
+        """The sum of all series whose line begins so."""
+        text = httpx.get(f"http://127.0.0.1:{self._admin}/metrics", trust_env=False).text
+        return sum(float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line))
+
+    def resident_mib(self) -> float:
+        status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
+        kib = next(row.split()[1] for row in status.splitlines() if row.startswith("VmRSS"))
+        return int(kib) / 1024
+
+
+@contextlib.contextmanager
+def far_end(kind: str, port: int, *arguments: str) -> Iterator[None]:
+    """Run one of `benchmarks.far_end`'s apps on a port."""
+    with _process(["-m", "benchmarks.far_end", kind, str(port), *arguments]):
+        _wait(f"http://127.0.0.1:{port}/")
+        yield
+
+
+def machine() -> str:
+    """One line on where the figures come from."""
+    cpu = "unknown processor"
+    with contextlib.suppress(OSError, StopIteration):
+        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next(row.partition(":")[2].strip() for row in rows if row.startswith("model name"))
+    return (
+        f"{os.cpu_count()} cores, {cpu}, {platform.system()} {platform.release()}, "
+        f"CPython {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+
+
+def table(rows: list[tuple[str, ...]]) -> None:
+    """Print columns, the first row as their head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@contextlib.contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *command])
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(url: str) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(url, trust_env=False).is_success:
+                return
+        time.sleep(0.01)
+    raise TimeoutError(f"{url} did not answer")
