@@ -1,5 +1,6 @@
 """The way out by HTTP: statuses, Retry-After, bounds on an answer, and what may not be told."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from relay import http_client
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.http_client import EXCERPT_BYTES, READ_BYTES, Response
+from relay.http_client import CONNECTIONS, EXCERPT_BYTES, READ_BYTES, Response
 from relay.settings import Duration
 from tests.conftest import NOW_MS
 from tests.sinks.far_end import FarEnd, Reply, until
@@ -259,3 +260,39 @@ async def test_a_proxy_in_the_environment_is_not_used(
     async with http_client.client(timeout=Duration.parse("1s")) as client:
         response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        None,
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",
+        Reply(200, b"x" * READ_BYTES * 4),
+    ],
+    ids=["closed", "silence", "cut", "endless"],
+)
+async def test_an_exchange_that_ended_badly_leaves_all_connections_for_the_next(
+    far_end: FarEnd, client: httpx.AsyncClient, reply: Reply | bytes | None
+) -> None:
+    def send(target: str) -> asyncio.Task[Response]:
+        request = httpx.Request("POST", far_end.url(target), extensions={"timeout": {}})
+        return asyncio.create_task(http_client.exchange(client, request))
+
+    far_end.reply = lambda request: reply if request.target == "/bad" else None
+    # Something is under way, so that the bad one does not get the connection that is tried first.
+    tasks = [send("/held")]
+    await until(lambda: len(far_end.requests) == 1, what="the request that is held")
+    with suppress(Temporary):
+        await http_client.exchange(client, httpx.Request("POST", far_end.url("/bad")))
+    await cancel(tasks)
+    far_end.requests.clear()
+    tasks = [send("/held") for _ in range(CONNECTIONS)]
+    await until(lambda: len(far_end.requests) == CONNECTIONS, what="all requests at once")
+    await cancel(tasks)
+
+
+async def cancel(tasks: list[asyncio.Task[Response]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
