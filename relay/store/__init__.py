@@ -78,7 +78,10 @@ class Store(Protocol):
         ...
 
     async def settle(self, settlement: Settlement) -> None:
-        """Record an attempt and move its delivery; ends the lease."""
+        """Record an attempt and move its delivery; ends the lease.
+
+        A delivery that has moved since it was leased stays as it is.
+        """
         ...
 
     async def backlogs(self) -> Mapping[str, Backlog]:

@@ -55,6 +55,7 @@ _ADD_ATTEMPTS = """
 INSERT INTO attempts (event, sink, started_at, duration_ms, result, status, reason, answer)
 VALUES {rows}
 """
+_EXISTS = "SELECT 1 FROM deliveries WHERE event = ? AND sink = ?"
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' ORDER BY d.event LIMIT 1
@@ -167,11 +168,27 @@ def _delivery(db: sqlite3.Connection, seq: int, sink: str) -> Delivery:
     )
 
 
-def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status]:
-    """Record attempts and move their deliveries; return the statuses that these have now."""
-    rows.write(db, _SETTLE, [_settled_row(settlement) for settlement in settlements])
-    rows.write(db, _ADD_ATTEMPTS, [_attempt_row(settlement) for settlement in settlements])
-    return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
+class Overtaken(Exception):  # noqa: N818  a message to the writer, not an error
+    """Some of several deliveries have moved meanwhile: written one by one, it shows which."""
+
+
+def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:
+    """Record attempts and move their deliveries; return the statuses that these have now.
+
+    None for a delivery that has moved meanwhile: it stays, though the attempt did happen.
+    Raises Overtaken.
+    """
+    moved = rows.write(db, _SETTLE, [_settled_row(settlement) for settlement in settlements])
+    attempts = [_attempt_row(settlement) for settlement in settlements]
+    if moved == len(settlements):
+        rows.write(db, _ADD_ATTEMPTS, attempts)
+        return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
+    if len(settlements) > 1:
+        raise Overtaken
+    # What has been forgotten altogether is not to leave an attempt behind.
+    if db.execute(_EXISTS, attempts[0][:2]).fetchone():
+        rows.write(db, _ADD_ATTEMPTS, attempts)
+    return [None]
 
 
 def _settled_row(settlement: Settlement) -> Row:

@@ -3,9 +3,11 @@
 Leases are kept in memory: one process holds the store, and after a crash all that is pending is due.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -74,8 +76,10 @@ class SqliteStore:
         lease = await self._read(
             lambda db: queries.due(db, sink, now_ms=now_ms, limit=limit, leased=leased)
         )
-        self._leased[sink].update(delivery.seq for delivery in lease.deliveries)
-        return lease
+        # Another lease of the same sink may have been quicker.
+        free = tuple(each for each in lease.deliveries if each.seq not in self._leased[sink])
+        self._leased[sink].update(delivery.seq for delivery in free)
+        return replace(lease, deliveries=free)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -83,10 +87,14 @@ class SqliteStore:
 
     async def settle(self, settlement: Settlement) -> None:
         delivery = settlement.delivery
-        status = await self._writer.submit(queries.settle, settlement)
-        self._leased[delivery.sink].discard(delivery.seq)
-        self._tallies[delivery.sink][Status.PENDING] -= 1
-        self._tallies[delivery.sink][status] += 1
+
+        def done(status: Status | None) -> None:
+            self._leased[delivery.sink].discard(delivery.seq)
+            if status is not None:
+                self._tallies[delivery.sink][Status.PENDING] -= 1
+                self._tallies[delivery.sink][status] += 1
+
+        await self._writer.submit(queries.settle, settlement, done)
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
@@ -113,14 +121,25 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
 
+    async def inspect(self) -> None:
+        """Read the whole file after an unclean stop; until it was found sound, it stays unclean.
+
+        Raises StoreBroken for a damaged one.
+        """
+        faults = await check(self.path)
+        if faults:
+            raise StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
+        self.unclean = False
+
     async def close(self) -> None:
-        try:
-            if self._writer.broken is None:
-                await self._writer.submit(queries.remember, ("clean", 1))
-        finally:
-            await self._reader.close()
-            await self._writer.close()
-            self._held.close()
+        async with AsyncExitStack() as closing:
+            closing.callback(self._held.close)
+            closing.push_async_callback(self._writer.close)
+            closing.push_async_callback(self._reader.close)
+            # Without the mark the next start reads the file, and that is all.
+            if self._writer.broken is None and not self.unclean:
+                with suppress(StoreError):
+                    await self._writer.submit(queries.remember, ("clean", 1))
 
 
 async def open_store(
@@ -174,12 +193,20 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
 async def check(path: Path) -> tuple[str, ...]:
     """Read the whole file and say what is wrong with it; empty for a sound one.
 
-    Takes as long as reading the file does, on a thread and a connection of its own.
+    Takes as long as reading the file does, on a thread and a connection of its own; ends at once
+    when it is cancelled.
+    Raises StoreBroken for a file that cannot be opened.
     """
-    reader = await open_reader(path)
+    try:
+        reader = await open_reader(path)
+    except sqlite3.Error as error:
+        raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
     try:
         return await reader.run(queries.faults)
     except sqlite3.DatabaseError as error:
         return (str(error),)
+    except asyncio.CancelledError:
+        await reader.interrupt()
+        raise
     finally:
         await reader.close()
