@@ -123,8 +123,8 @@ def _exit_code(error: BaseException) -> int:
     return 1 if isinstance(error, OSError) else os.EX_SOFTWARE
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="relay")
+@click.command("relay", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="relay", prog_name="relay", message="%(prog)s %(version)s")
 def main() -> None:
     """Receive the video service's webhooks and relay them; what was acknowledged is never lost.
 

@@ -1,0 +1,43 @@
+"""Command-line values that are more than text, and the options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.settings import Rate
+
+Callback = Callable[[click.Context, click.Parameter, str | None], Any]
+
+config_option = click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    help="The config; else $RELAY_CONFIG, else ./config.toml.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def parsed(parse: Callable[[str], Any]) -> Callback:
+    """Make an option's callback of a function whose ValueError says what was expected."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:  # noqa: ANN401
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback
+
+
+def per_second(text: str) -> float:
+    """Read `20`, `0.5`, `"30/m"` or `"100/h"`; raises ValueError for anything else."""
+    if "/" in text:
+        return float(Rate.parse(text))
+    number = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
+    if not number > 0:
+        raise ValueError('expected events per second such as 20 or 0.5, or "30/m" or "100/h"')
+    return number

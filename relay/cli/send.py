@@ -1,0 +1,167 @@
+"""`relay send`: signed sample events, or a body from a file, as the video service sends them."""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import SystemRandom
+from typing import BinaryIO
+
+import click
+import httpx
+import uvloop
+
+from relay import samples
+from relay.cli.load import Letter, Load, Tally
+from relay.cli.parameters import json_option, parsed, per_second
+from relay.cli.report import Report
+from relay.clock import Clock, SystemClock
+from relay.event import KINDS
+from relay.sender import SCHEDULE_S, Sender, parse_url
+from relay.settings import Secret
+
+ALL = "all"
+CONCURRENCY = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to send, and how."""
+
+    url: httpx.URL
+    secret: Secret
+    letters: Iterator[Letter]
+    count: int
+    rate: float | None
+    concurrency: int
+    schedule: tuple[float, ...]
+    time_scale: float
+
+
+@click.command()
+@click.argument("event", type=click.Choice([*KINDS, ALL]), metavar="EVENT", required=False)
+@click.option(
+    "--url",
+    metavar="URL",
+    callback=parsed(parse_url),
+    default="http://127.0.0.1:8080/webhooks",
+    show_default=True,
+    help="Where to send.",
+)
+@click.option(
+    "--secret",
+    metavar="REF",
+    callback=parsed(Secret.resolve),
+    default="env:RELAY_SECRET",
+    show_default=True,
+    help="env:NAME, file:/path or the secret.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="Send so many, and sum them up.")
+@click.option(
+    "--rate",
+    metavar="R",
+    callback=parsed(per_second),
+    help="Events per second; else as fast as answers come.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 1000),
+    default=CONCURRENCY,
+    show_default=True,
+    help="Requests under way at once.",
+)
+@click.option("--retry", is_flag=True, help="Try 6 times, waiting 20, 40, 80, 160 and 320 s.")
+@click.option(
+    "--data",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Send this body byte for byte instead of a sample; - is stdin.",
+)
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(min=0, max=100),
+    default=1.0,
+    show_default=True,
+    help="Multiply the waits of --retry, for trials: 0.01 makes 20 s 0.2 s.",
+)
+@json_option
+@click.pass_context
+def send(  # noqa: PLR0913
+    context: click.Context,
+    *,
+    event: str | None,
+    url: httpx.URL,
+    secret: Secret,
+    count: int | None,
+    rate: float | None,
+    concurrency: int,
+    retry: bool,
+    data: BinaryIO | None,
+    time_scale: float,
+    as_json: bool,
+) -> None:
+    """Send signed events as the video service does.
+
+    EVENT is video.created, video.ready, video.failed, video.deleted, video.watched,
+    lead.captured, webhook.test, or `all` for the seven in turn.
+
+    Every event gets an id of its own; with --data the file is the event, so that --count sends
+    duplicates of it.
+
+    Exits 0 if every event was acknowledged, else 1.
+    """
+    if event is None and data is None:
+        raise click.UsageError("expected an EVENT, or --data FILE")
+    clock = SystemClock()
+    total = count or (len(KINDS) if event == ALL and data is None else 1)
+    order = Order(
+        url=url,
+        secret=secret,
+        letters=_copies(data.read(), total) if data else _samples(event or ALL, total),
+        count=total,
+        rate=rate,
+        concurrency=concurrency if count else 1,
+        schedule=SCHEDULE_S if retry else (),
+        time_scale=time_scale,
+    )
+    if data and total > 1:
+        click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
+    tally = Tally(total)
+    report = Report(tally, each=count is None, as_json=as_json)
+    try:
+        uvloop.run(_send(order, tally, report, clock))
+    finally:
+        # Also after Ctrl-C: what was measured so far is still of use.
+        report.end()
+    context.exit(0 if tally.acknowledged == total else 1)
+
+
+async def _send(order: Order, tally: Tally, report: Report, clock: Clock) -> None:
+    load = Load(tally, clock=clock, rate=order.rate, concurrency=order.concurrency)
+    sender = Sender(
+        order.url,
+        order.secret,
+        clock=clock,
+        schedule=order.schedule,
+        time_scale=order.time_scale,
+        sleep=load.rest,
+    )
+    async with sender, asyncio.TaskGroup() as group:
+        showing = group.create_task(report.show_progress())
+        await load.run(sender, order.letters, report.watch)
+        showing.cancel()
+
+
+def _samples(event: str, count: int) -> Iterator[Letter]:
+    dice = SystemRandom()
+    for kind in itertools.islice(itertools.cycle(KINDS if event == ALL else [event]), count):
+        event_id = f"evt_{secrets.token_hex(8)}"
+        created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        body = samples.body(kind, event_id=event_id, created_at=created_at, dice=dice)
+        yield Letter(kind, event_id, body)
+
+
+def _copies(body: bytes, count: int) -> Iterator[Letter]:
+    return itertools.repeat(Letter("", "", body), count)

@@ -1,0 +1,159 @@
+"""The `relay` command as a whole: its list, its speed, and how failures end."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from relay import cli, errors
+from relay.cli import main
+
+DEADLINE_S = 20
+
+failure: list[BaseException] = []
+
+
+@click.command()
+def fail() -> None:
+    raise failure[-1]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(cli._COMMANDS, "fail", cli._Command(f"{__name__}:fail", ""))
+    yield
+    failure.clear()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def failed(error: BaseException) -> Result:
+    failure.append(error)
+    return run("fail")
+
+
+def test_every_command_in_the_list_is_there() -> None:
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert command.help
+
+
+def test_help_names_every_command_and_its_purpose() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name, command in cli._COMMANDS.items():
+        assert name in result.output
+        assert command.help in result.output
+
+
+def test_the_version_is_told() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"relay \d+\.\d+\.\d+\n", result.output)
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    result = run("serv")
+    assert result.exit_code == 2
+    assert "No such command 'serv'" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"]])
+def test_small_commands_do_not_load_the_service(arguments: list[str]) -> None:
+    script = (
+        "import sys; from relay.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        "heavy = {'uvicorn', 'aiosqlite', 'jinja2', 'starlette'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError("c.toml", (errors.Fault("a.b", "is bad"),)), 78),
+        (errors.StoreTooNew("the schema is newer"), 78),
+        (errors.StoreLocked("another relay holds it"), 75),
+        (errors.StoreFull("no room"), 75),
+        (errors.StoreBroken("the disk failed"), 74),
+        (errors.ListenFailed("127.0.0.1:80", "Permission denied"), 71),
+        (errors.StoreError("anything else"), 1),
+        (errors.InvalidRule("a rule"), 1),
+    ],
+)
+@pytest.mark.usefixtures("failing")
+def test_an_error_is_a_line_and_an_exit_code(error: errors.RelayError, code: int) -> None:
+    result = failed(error)
+    assert result.exit_code == code
+    assert result.stderr == f"relay: {error}\n"
+    assert result.stdout == ""
+
+
+@pytest.mark.usefixtures("failing")
+def test_every_fault_of_a_config_is_a_line() -> None:
+    faults = (errors.Fault("a", "is bad"), errors.Fault("b", "is worse"))
+    result = failed(errors.ConfigError("c.toml", faults))
+    assert result.stderr == "relay: c.toml: a: is bad\nrelay: c.toml: b: is worse\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_an_error_inside_of_a_task_group_is_found() -> None:
+    inner = errors.ListenFailed("127.0.0.1:80", "Permission denied")
+    result = failed(ExceptionGroup("tasks", [ExceptionGroup("more tasks", [inner])]))
+    assert result.exit_code == 71
+    assert result.stderr == "relay: cannot listen on 127.0.0.1:80: Permission denied\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_file_that_cannot_be_used_is_named() -> None:
+    result = failed(PermissionError(13, "Permission denied", "events.json"))
+    assert result.exit_code == 1
+    assert result.stderr == "relay: events.json: Permission denied\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_bug_shows_its_place_but_not_its_text() -> None:
+    result = failed(ZeroDivisionError("whsec_inside_of_a_text"))
+    assert result.exit_code == 70
+    assert result.stderr.startswith("relay: a fault of relay's own")
+    assert "ZeroDivisionError" in result.stderr
+    assert "test_main.py" in result.stderr
+    assert "whsec" not in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
+    command = [sys.executable, "-m", "relay", "send", "webhook.test", "--retry"]
+    command += ["--secret", "a-secret-of-sixteen", "--url", "http://127.0.0.1:1/"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            assert b"connection refused" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert b"Traceback" not in rest
+
+
+def test_a_reader_that_leaves_is_no_fault(tmp_path: Path) -> None:
+    told = tmp_path / "stderr"
+    with told.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "relay", "--help"], stdout=subprocess.PIPE, stderr=stderr
+        )
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait(timeout=DEADLINE_S)
+    assert told.read_bytes() == b""

@@ -1,0 +1,216 @@
+"""`relay send`: what is sent, what is said of it, and the exit code."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from relay import signature
+from relay.cli import main
+from relay.event import KINDS
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+SECRET = "whsec_of_the_test_only"
+
+Send = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[FarEnd]:
+    """A far end that answers as a relay would."""
+    known: set[bytes] = set()
+
+    def reply(request: Request) -> Reply:
+        word = "duplicate" if request.body in known else "accepted"
+        known.add(request.body)
+        return Reply({"accepted": 202, "duplicate": 200}[word], b'{"status":"%b"}' % word.encode())
+
+    async with FarEnd() as far:
+        far.reply = reply
+        yield far
+
+
+@pytest.fixture
+def send(relay: FarEnd) -> Send:
+    """Run the command in a thread, for it brings an event loop of its own."""
+
+    async def send(*arguments: str, stdin: bytes | None = None) -> Result:
+        command = ["send", "--url", relay.url("/webhooks"), *arguments]
+        runner = CliRunner(env={"RELAY_SECRET": SECRET})
+        return await asyncio.to_thread(runner.invoke, main, command, input=stdin)
+
+    return send
+
+
+async def test_one_event_is_signed_sent_and_reported(relay: FarEnd, send: Send) -> None:
+    result = await send("lead.captured")
+    (request,) = relay.requests
+    event = orjson.loads(request.body)
+    assert result.exit_code == 0
+    assert event["event"] == "lead.captured"
+    for part in ("lead.captured", event["id"], "202 accepted", " ms"):
+        assert part in result.stdout
+    parsed = signature.parse(request.header["service-signature"].encode())
+    assert parsed.candidates == (signature.sign(SECRET.encode(), parsed.timestamp, request.body),)
+
+
+async def test_all_is_one_of_each_kind(relay: FarEnd, send: Send) -> None:
+    result = await send("all")
+    assert result.exit_code == 0
+    assert [orjson.loads(each.body)["event"] for each in relay.requests] == list(KINDS)
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(KINDS)
+
+
+async def test_every_event_has_an_id_of_its_own(relay: FarEnd, send: Send) -> None:
+    await send("video.watched", "--count", "20")
+    assert len({orjson.loads(each.body)["id"] for each in relay.requests}) == 20
+
+
+async def test_a_file_is_sent_byte_for_byte(relay: FarEnd, send: Send, tmp_path: Path) -> None:
+    body = b'\n{ "id" : "\\u0065vt",\r\n"event":"x"}\x00\xff '
+    (tmp_path / "body").write_bytes(body)
+    result = await send("--data", str(tmp_path / "body"))
+    assert result.exit_code == 0
+    assert [each.body for each in relay.requests] == [body]
+
+
+async def test_a_body_can_come_from_stdin(relay: FarEnd, send: Send) -> None:
+    await send("--data", "-", stdin=b"{}")
+    assert [each.body for each in relay.requests] == [b"{}"]
+
+
+async def test_a_file_many_times_means_duplicates_and_says_so(relay: FarEnd, send: Send) -> None:
+    result = await send("--data", "-", "--count", "3", "--concurrency", "1", stdin=b"{}")
+    assert result.exit_code == 0
+    assert "all but the first are duplicates" in result.stderr
+    assert [line.split() for line in result.stdout.splitlines()[1:4]] == [
+        ["accepted", "1"],
+        ["duplicates", "2"],
+        ["failed", "0"],
+    ]
+
+
+async def test_many_end_with_a_sum(send: Send) -> None:
+    result = await send("lead.captured", "--count", "30")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    first, *_, last = result.stdout.splitlines()
+    assert first.startswith("30 of 30 events in ")
+    assert [word for word in last.split() if word.startswith(("p", "m"))] == [
+        *("ms", "p50", "p90", "p99", "max")
+    ]
+
+
+async def test_the_sum_is_there_for_programs(send: Send) -> None:
+    result = await send("lead.captured", "--count", "5", "--rate", "500", "--json")
+    document = json.loads(result.stdout)
+    assert (document["ok"], document["acknowledged"], document["attempts"]) == (True, 5, 5)
+    assert list(document["latency_ms"]) == ["p50", "p90", "p99", "max"]
+    assert document["failures"] == []
+
+
+async def test_single_events_are_there_for_programs(send: Send) -> None:
+    (event,) = json.loads((await send("lead.captured", "--json")).stdout)["events"]
+    assert (event["event"], event["status"], event["outcome"]) == ("lead.captured", 202, "accepted")
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, "the secrets differ, or a clock is off"),
+        (404, "no source has this path"),
+        (413, "larger than max_body"),
+        (503, "stopping, or its store is full"),
+        (307, "a redirect"),
+        (418, "is the URL right?"),
+        (500, "no relay"),
+        (600, ""),
+    ],
+)
+async def test_a_refusal_says_what_it_means(
+    relay: FarEnd, send: Send, status: int, hint: str
+) -> None:
+    relay.reply = lambda _: Reply(status)
+    result = await send("lead.captured")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f" {status}" in result.stderr
+    assert hint in result.stderr
+
+
+async def test_a_receiver_that_is_down_is_named_as_that(relay: FarEnd, send: Send) -> None:
+    await relay.stop()
+    result = await send("lead.captured")
+    assert result.exit_code == 1
+    assert "connection refused: is the relay running" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+async def test_with_retry_the_waits_are_told(relay: FarEnd, send: Send) -> None:
+    statuses = iter((503, 503, 202))
+    relay.reply = lambda _: Reply(next(statuses))
+    result = await send("lead.captured", "--retry", "--time-scale", "0.001")
+    assert result.exit_code == 0
+    told = [line.strip() for line in result.stderr.splitlines()]
+    assert told[1] == "again in 0.02 s: attempt 2 of 6"
+    assert told[3] == "again in 0.04 s: attempt 3 of 6"
+    assert "202" in result.stdout
+
+
+async def test_without_retry_there_is_one_attempt(relay: FarEnd, send: Send) -> None:
+    relay.reply = lambda _: Reply(503)
+    await send("lead.captured")
+    assert len(relay.requests) == 1
+
+
+async def test_events_that_wait_for_a_retry_hold_nothing_up(relay: FarEnd, send: Send) -> None:
+    """With one request at a time, the second event goes out while the first one waits."""
+    relay.reply = lambda _: Reply(503 if len(relay.requests) == 1 else 202)
+    arguments = ("--count", "2", "--concurrency", "1", "--retry", "--time-scale", "0.02")
+    result = await send("lead.captured", *arguments)
+    first, second, third = (orjson.loads(each.body)["id"] for each in relay.requests)
+    assert result.exit_code == 0
+    assert first == third != second
+
+
+async def test_failures_are_summed_up_by_what_they_mean(relay: FarEnd, send: Send) -> None:
+    relay.reply = lambda _: Reply(503)
+    result = await send("lead.captured", "--count", "4")
+    assert result.exit_code == 1
+    assert "4 x 503: the relay is stopping" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expectation"),
+    [
+        ([], "expected an EVENT, or --data FILE"),
+        (["video.seen"], "is not one of 'video.created'"),
+        (["all", "--secret", "env:NO_SUCH_SECRET"], "NO_SUCH_SECRET is not set"),
+        (["all", "--secret", ""], "is empty"),
+        (["all", "--rate", "fast"], "expected events per second"),
+        (["all", "--rate", "0"], "expected events per second"),
+        (["all", "--url", "127.0.0.1:8080"], "expected a URL"),
+        (["--data", "no-such-file"], "No such file"),
+    ],
+)
+async def test_bad_arguments_are_usage_errors(
+    relay: FarEnd, send: Send, arguments: list[str], expectation: str
+) -> None:
+    result = await send(*arguments)
+    assert result.exit_code == 2
+    assert expectation in result.stderr
+    assert relay.requests == []
+
+
+@pytest.mark.parametrize("arguments", [("all",), ("all", "--count", "9"), ("all", "--json")])
+@pytest.mark.parametrize("status", [202, 401])
+async def test_the_secret_is_never_shown(
+    relay: FarEnd, send: Send, arguments: tuple[str, ...], status: int
+) -> None:
+    relay.reply = lambda _: Reply(status)
+    result = await send(*arguments, "--secret", SECRET)
+    assert SECRET not in result.output
