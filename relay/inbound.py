@@ -57,11 +57,16 @@ def authenticate(
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
+    return Authenticated(read(source.name, headers, body, now_ms=now_ms), verified.skew_s)
+
+
+def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:
+    """Read the envelope of a body whose signature has been verified, or is not asked for."""
     kept = _kept(headers)
     try:
         envelope = _parse(body)
-        content: Event | Unreadable = Event(
-            source=source.name,
+        return Event(
+            source=source,
             id=_name(envelope, "id"),
             kind=_name(envelope, "event"),
             created_at=_text(envelope.get("createdAt")),
@@ -70,10 +75,9 @@ def authenticate(
             headers=kept,
         )
     except ValueError as error:
-        content = Unreadable(
-            source=source.name, received_ms=now_ms, body=body, headers=kept, reason=str(error)
+        return Unreadable(
+            source=source, received_ms=now_ms, body=body, headers=kept, reason=str(error)
         )
-    return Authenticated(content, verified.skew_s)
 
 
 def _parse(body: bytes) -> dict[str, Any]:
