@@ -1,0 +1,1 @@
+"""The guarantees of the contract, proved on a real process: killed, filled, cut, flooded."""

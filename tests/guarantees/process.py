@@ -1,0 +1,189 @@
+"""The real `relay serve` in a process of its own: started, waited for, killed, stopped."""
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import Self
+
+import httpx
+import orjson
+
+DEADLINE_S = 30.0
+"""Long, because the machine may be busy; whoever waits goes on at once when the fact is there."""
+
+SECRET = "whsec_guarantees_0123456789"
+
+_PORTS = range(15_000, 32_000)
+"""Below those that the kernel gives to outgoing connections: one could take a killed relay's."""
+
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Nothing here speaks TLS, and loading the system's CAs takes longer than a request does."""
+
+
+async def until(
+    fact: Callable[[], bool | Awaitable[bool]], *, what: str, deadline_s: float = DEADLINE_S
+) -> None:
+    """Wait for a condition; fails with `what` after the deadline."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            while True:
+                known = fact()
+                if known if isinstance(known, bool) else await known:
+                    return
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {deadline_s:g} s: {what}") from None
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that no outgoing connection is given."""
+    dice = SystemRandom()
+    while True:
+        port = dice.choice(_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+def http_client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(trust_env=False, verify=_NO_TLS, timeout=DEADLINE_S)
+
+
+class Relay:
+    """One relay on a config in `folder`; it keeps its ports and its store over restarts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sinks: str,
+        server: str = "",
+        store: str = 'min_free = "0B"',
+        rest: str = "",
+        data: Path | None = None,
+        prefix: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`sinks` and `rest` are TOML tables; `prefix` stands before the command."""
+        self.port, self.admin_port = free_port(), free_port()
+        self.store = (data or folder / "data") / "relay.db"
+        self.log = folder / "relay.log"
+        self._prefix = prefix
+        self._environ = {**os.environ, "PYTHONWARNINGS": "default", **(environ or {})}
+        self._process: asyncio.subprocess.Process | None = None
+        self.config = folder / "config.toml"
+        self.config.write_text(
+            f'[server]\nlisten = "127.0.0.1:{self.port}"\n'
+            f'admin_listen = "127.0.0.1:{self.admin_port}"\n{server}\n'
+            f'[store]\npath = "{self.store}"\n{store}\n'
+            f'[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["{SECRET}"]\n'
+            f"{rest}\n{sinks}\n",
+            encoding="utf-8",
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.running:
+            await self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/webhooks"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def spawn(self) -> None:
+        """Start the process and do not wait for anything."""
+        assert not self.running
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._prefix,
+                *(sys.executable, "-m", "relay", "serve", "--config", str(self.config)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environ,
+            )
+
+    async def start(self) -> None:
+        """Start the process and wait until it is ready."""
+        await self.spawn()
+        await until(self.is_ready, what=f"/readyz\n{self.output()}")
+
+    async def is_ready(self) -> bool:
+        assert self.running, f"the relay has ended with {self.returncode}:\n{self.output()}"
+        answer = await self.ask("/readyz")
+        return answer is not None and answer.status_code == httpx.codes.OK
+
+    async def ask(self, path: str) -> httpx.Response | None:
+        """Get a path of the admin listener; None where nobody answers."""
+        async with http_client() as client:
+            try:
+                return await client.get(self.admin_url + path)
+            except httpx.TransportError:
+                return None
+
+    async def problems(self) -> list[str]:
+        """What /readyz says is wrong."""
+        answer = await self.ask("/readyz")
+        return [] if answer is None else list(answer.json().get("problems", []))
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        await self.exit()
+
+    async def stop(self) -> int:
+        """Ask it to drain, and return its exit code."""
+        self.signal(signal.SIGTERM)
+        return await self.exit()
+
+    async def exit(self, *, deadline_s: float = DEADLINE_S) -> int:
+        """Wait for the process to end by itself; return its exit code."""
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._process.wait()
+        except TimeoutError:
+            raise AssertionError(f"the relay still runs:\n{self.output()}") from None
+
+    @property
+    def returncode(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def output(self, *, last: int = 4000) -> str:
+        """The end of what the process has written to stdout and stderr."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return text[-last:]
+
+    def lines(self, event: str) -> list[dict[str, object]]:
+        """All log lines of one event."""
+        raw = self.log.read_bytes().splitlines() if self.log.exists() else []
+        parsed = [orjson.loads(line) for line in raw if line.startswith(b"{")]
+        return [line for line in parsed if line.get("event") == event]
