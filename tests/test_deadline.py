@@ -1,0 +1,140 @@
+"""A deadline strikes whoever waits too long, nobody else, and nobody twice."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from relay import deadline
+from relay.clock import SystemClock
+from relay.deadline import Deadlines
+from tests.conftest import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def _quick_ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(deadline, "TICK_S", 0.002)
+    yield
+
+
+@pytest.fixture
+def deadlines(clock: ManualClock) -> Deadlines:
+    return Deadlines(clock)
+
+
+async def ticks() -> None:
+    """Let a few ticks pass; the clock of the deadlines stands still meanwhile."""
+    await asyncio.sleep(0.02)
+
+
+async def hang(deadlines: Deadlines, seconds: float) -> str:
+    try:
+        with deadlines.within(seconds):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return "late"
+    return "never"
+
+
+async def test_a_wait_that_is_too_long_ends_in_a_timeout(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    waiting = asyncio.create_task(hang(deadlines, 5))
+    clock.ms += 4_999
+    await ticks()
+    assert not waiting.done()
+    clock.ms += 5_000
+    assert await asyncio.wait_for(waiting, 5) == "late"
+
+
+async def test_only_those_that_are_late_are_struck(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    short = [asyncio.create_task(hang(deadlines, 1)) for _ in range(20)]
+    long = [asyncio.create_task(hang(deadlines, 10)) for _ in range(20)]
+    await ticks()
+    clock.ms += 2_000
+    assert await asyncio.wait_for(asyncio.gather(*short), 5) == ["late"] * 20
+    assert not any(task.done() for task in long)
+    clock.ms += 10_000
+    assert await asyncio.wait_for(asyncio.gather(*long), 5) == ["late"] * 20
+
+
+async def test_an_extended_deadline_starts_anew(deadlines: Deadlines, clock: ManualClock) -> None:
+    with deadlines.within(1) as limit:
+        clock.ms += 900
+        limit.extend(1)
+        clock.ms += 900
+        await ticks()
+    assert limit.at_s > clock.monotonic()
+
+
+async def test_what_ends_in_time_is_never_struck_afterwards(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    with deadlines.within(1):
+        await asyncio.sleep(0)
+    clock.ms += 10_000
+    await ticks()
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+
+
+async def test_after_a_timeout_the_task_is_not_being_cancelled_any_more(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    with pytest.raises(TimeoutError):
+        with deadlines.within(1):
+            clock.ms += 2_000
+            await asyncio.Event().wait()
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+    await ticks()
+
+
+async def test_another_error_passes_through(deadlines: Deadlines) -> None:
+    with pytest.raises(LookupError), deadlines.within(1):
+        raise LookupError
+
+
+async def test_a_cancellation_from_elsewhere_stays_one(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    waiting = asyncio.create_task(hang(deadlines, 1))
+    await ticks()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    both = asyncio.create_task(hang(deadlines, 1))
+    await asyncio.sleep(0)
+    clock.ms += 2_000
+    deadlines._tick()
+    both.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await both
+
+
+async def test_no_timer_runs_while_nobody_waits(deadlines: Deadlines) -> None:
+    with deadlines.within(1):
+        await ticks()
+    await ticks()
+    assert not deadlines._ticking
+    with deadlines.within(1):
+        assert deadlines._ticking
+
+
+async def test_it_works_by_the_machines_clock_as_well() -> None:
+    assert await asyncio.wait_for(hang(Deadlines(SystemClock()), 0.01), 5) == "late"
+
+
+async def test_one_deadline_inside_another_strikes_alone(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    with deadlines.within(10):
+        inner = None
+        try:
+            with deadlines.within(1):
+                clock.ms += 2_000
+                await asyncio.Event().wait()
+        except TimeoutError:
+            inner = "late"
+        await asyncio.sleep(0)
+    assert inner == "late"
