@@ -1,0 +1,99 @@
+"""`relay store`: the store that the config names, looked at from outside of the relay."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.parameters import config_option, json_option
+from relay.config import default_path, load
+from relay.delivery import Status
+from relay.store.inspection import Content, Inspection, inspect
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+
+
+@click.group()
+def store() -> None:
+    """Look after the store."""
+
+
+@store.command()
+@config_option
+@json_option
+@click.pass_context
+def check(context: click.Context, *, path: Path | None, as_json: bool) -> None:
+    """Read the whole store and say what is in it and what is wrong with it.
+
+    Changes nothing; a relay may run meanwhile. Exits 0 for a sound store, else 1.
+    """
+    file = Path(load(path or default_path()).store.path)
+    if file.is_file():
+        inspection = asyncio.run(inspect(file))
+    else:
+        inspection = Inspection(0, None, ("there is no such file: has relay been started?",))
+    show = _as_json if as_json else _as_text
+    click.echo(show(file, inspection))
+    context.exit(1 if inspection.faults else 0)
+
+
+def _as_text(file: Path, inspection: Inspection) -> str:
+    if inspection.content is None:
+        return f"{file}: {inspection.faults[0]}"
+    faults = len(inspection.faults)
+    verdict = "sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
+    rows = [*_rows(inspection.content), ("size", _size(inspection.size_bytes))]
+    rows += [("fault", fault) for fault in inspection.faults]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(
+        [f"{file}: {verdict}", *(f"  {name:{width}}  {value}" for name, value in rows)]
+    )
+
+
+def _rows(content: Content) -> list[tuple[str, str]]:
+    states = ", ".join(f"{count} {status}" for status, count in content.deliveries.items())
+    return [
+        ("schema", str(content.schema)),
+        ("events", str(content.events)),
+        ("deliveries", states),
+        *(
+            (
+                f"sink {sink}",
+                f"{tally[Status.PENDING]} pending, {tally[Status.DEAD]} dead",
+            )
+            for sink, tally in content.sinks.items()
+        ),
+        ("unreadable", str(content.unreadable)),
+    ]
+
+
+def _size(size: float) -> str:
+    unit = 0
+    while size >= _STEP and unit < len(_UNITS) - 1:
+        size, unit = size / _STEP, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def _as_json(file: Path, inspection: Inspection) -> str:
+    content = inspection.content
+    document: dict[str, Any] = {
+        "file": str(file),
+        "ok": not inspection.faults,
+        "faults": list(inspection.faults),
+        "size_bytes": inspection.size_bytes,
+    }
+    if content is not None:
+        document |= {
+            "schema": content.schema,
+            "events": content.events,
+            "unreadable": content.unreadable,
+            "deliveries": content.deliveries,
+            "sinks": {
+                sink: {"pending": tally[Status.PENDING], "dead": tally[Status.DEAD]}
+                for sink, tally in content.sinks.items()
+            },
+        }
+    return json.dumps(document)

@@ -1,0 +1,165 @@
+"""`relay store check`: what is in a store and what is wrong with it."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from relay import samples
+from relay.cli import main
+from relay.event import LEAD_CAPTURED, Unreadable
+from relay.routing import Verdict
+from relay.store import StoreSettings
+from relay.store.driver import sqlite3
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import NOW_MS, ManualClock
+
+Check = Callable[..., Result]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "relay.db"
+
+
+@pytest.fixture
+def check(tmp_path: Path, path: Path) -> Check:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[store]\npath = "{path}"\nmin_free = "1MiB"\n'
+        '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-sixteen"]\n',
+        encoding="utf-8",
+    )
+
+    def check(*arguments: str) -> Result:
+        command = ["store", "check", "--config", str(config), *arguments]
+        return CliRunner().invoke(main, command)
+
+    return check
+
+
+async def opened(path: Path) -> SqliteStore:
+    return await open_store(StoreSettings(path=str(path)), clock=ManualClock())
+
+
+async def filled(path: Path, *, events: int) -> SqliteStore:
+    """Two sinks want each event; for one of them the rule fails."""
+    store = await opened(path)
+    verdicts = (Verdict("sales", "takes", ""), Verdict("crm", "fails", "when failed"))
+    for number in range(events):
+        event = samples.event(LEAD_CAPTURED, source="main", event_id=f"evt_{number}")
+        await store.accept(event, verdicts, lambda _: None)
+    request = Unreadable(source="main", received_ms=NOW_MS, body=b"?", headers=b"", reason="odd")
+    await store.keep(request, lambda _: None)
+    return store
+
+
+async def test_a_sound_store_is_counted(path: Path, check: Check) -> None:
+    await (await filled(path, events=3)).close()
+    result = await asyncio.to_thread(check)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{path}: sound"
+    assert [line.split() for line in lines[1:-1]] == [
+        ["schema", "1"],
+        ["events", "3"],
+        ["deliveries", "3", "pending,", "0", "delivered,", "3", "dead"],
+        ["sink", "sales", "3", "pending,", "0", "dead"],
+        ["sink", "crm", "0", "pending,", "3", "dead"],
+        ["unreadable", "1"],
+    ]
+
+
+async def test_the_counts_are_there_for_programs(path: Path, check: Check) -> None:
+    await (await filled(path, events=2)).close()
+    document = json.loads((await asyncio.to_thread(check, "--json")).stdout)
+    assert document["ok"]
+    assert document["faults"] == []
+    assert (document["schema"], document["events"], document["unreadable"]) == (1, 2, 1)
+    assert document["deliveries"] == {"pending": 2, "delivered": 0, "dead": 2}
+    assert document["sinks"]["crm"] == {"pending": 0, "dead": 2}
+    assert document["size_bytes"] >= path.stat().st_size
+
+
+async def test_it_can_run_beside_a_relay(path: Path, check: Check) -> None:
+    store = await filled(path, events=1)
+    try:
+        result = await asyncio.to_thread(check, "--json")
+        event = samples.event(LEAD_CAPTURED, source="main", event_id="evt_after")
+        assert await store.accept(event, (), lambda _: None) == "accepted"
+    finally:
+        await store.close()
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["events"] == 1
+
+
+async def test_it_leaves_the_store_as_it_was(path: Path, check: Check) -> None:
+    await (await filled(path, events=1)).close()
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert (await asyncio.to_thread(check)).exit_code == 0
+    after = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert before == {name: content for name, content in after.items() if name in before}
+    assert await _is_clean(path)
+
+
+async def _is_clean(path: Path) -> bool:
+    store = await opened(path)
+    await store.close()
+    return not store.unclean
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_missing_store_is_one_line(path: Path, check: Check, arguments: tuple[str, ...]) -> None:
+    result = check(*arguments)
+    assert result.exit_code == 1
+    assert len(result.output.splitlines()) == 1
+    assert "no such file" in result.output
+    assert not path.exists()
+
+
+async def test_a_damaged_store_shows_its_faults(path: Path, check: Check) -> None:
+    await (await filled(path, events=200)).close()
+    pages = bytearray(path.read_bytes())
+    with closing(sqlite3.connect(path)) as db:
+        ((root,),) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'attempts'")
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    pages[(root - 1) * size : root * size] = b"\xff" * size
+    path.write_bytes(pages)
+    result = await asyncio.to_thread(check)
+    assert result.exit_code == 1
+    assert "fault" in result.stdout
+    assert "Traceback" not in result.output
+
+
+async def test_deliveries_of_no_event_are_a_fault(path: Path, check: Check) -> None:
+    await (await filled(path, events=2)).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM events WHERE id = 'evt_0'")
+        db.commit()
+    result = await asyncio.to_thread(check)
+    assert result.exit_code == 1
+    assert "2 faults" in result.stdout
+    assert "names an event that is not there" in result.stdout
+
+
+async def test_a_store_of_a_newer_relay_is_a_fault(path: Path, check: Check) -> None:
+    await (await opened(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO migrations VALUES (99, '0099_later.sql', '', 0)")
+        db.commit()
+    result = await asyncio.to_thread(check)
+    assert result.exit_code == 1
+    assert "the schema is number 99" in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"This is a text about bees." * 400])
+def test_a_file_that_is_no_store_is_one_line(path: Path, check: Check, content: bytes) -> None:
+    path.write_bytes(content)
+    result = check()
+    assert result.exit_code == 1
+    assert len(result.output.splitlines()) == 1
+    assert path.read_bytes() == content
