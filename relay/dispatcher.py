@@ -24,6 +24,7 @@ LOOK_AGAIN_S = 30.0
 """The longest wait between two looks, so that a clock that was set back heals by itself."""
 
 STORE_AGAIN_S = 1.0
+GIVE_WAY_S = 0.1
 
 
 class Dispatcher:
@@ -120,7 +121,8 @@ class Dispatcher:
             self._sends.add(task)
             task.add_done_callback(self._freed)
         if self._ready or len(self._sends) >= slots:
-            return math.inf
+            # Nobody rings when the door is quiet again.
+            return math.inf if slots == self._settings.concurrency else GIVE_WAY_S
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
 

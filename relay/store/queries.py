@@ -40,15 +40,18 @@ SELECT d.event, d.sink, d.attempts, d.first_attempt_at,
 FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.event = ? AND d.sink = ?
 """
+# Python counts the changed rows only of a statement that begins with UPDATE.
 _SETTLE = """
-WITH ended (event, sink, status, due_at, settled_at, reason, started_at, counts, attempts) AS (
-    VALUES {rows}
-)
 UPDATE deliveries AS d
 SET status = e.status, due_at = e.due_at, settled_at = e.settled_at, reason = e.reason,
     attempts = d.attempts + e.counts,
     first_attempt_at = coalesce(d.first_attempt_at, iif(e.counts, e.started_at, NULL))
-FROM ended AS e
+FROM (
+    SELECT column1 AS event, column2 AS sink, column3 AS status, column4 AS due_at,
+        column5 AS settled_at, column6 AS reason, column7 AS started_at, column8 AS counts,
+        column9 AS attempts
+    FROM (VALUES {rows})
+) AS e
 WHERE d.event = e.event AND d.sink = e.sink AND d.status = 'pending' AND d.attempts = e.attempts
 """
 _ADD_ATTEMPTS = """

@@ -1,0 +1,223 @@
+"""One dispatcher on a real store, with a sink that answers as it was told."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from relay import samples
+from relay.delivery import Answer, Delivery, Settlement
+from relay.dispatcher import Dispatcher
+from relay.event import LEAD_CAPTURED, Event
+from relay.metrics import Metrics
+from relay.retry import RetryPolicy
+from relay.routing import Verdict
+from relay.settings import Duration, Rate, Size
+from relay.sink import SinkSettings
+from relay.store import Lease, StoreSettings
+from relay.store.driver import VERSION
+from relay.store.sqlite import SqliteStore, open_store
+from tests.virtual_time import LoopClock
+
+SINK = "sales"
+Reply = Exception | Answer | float | Callable[[], Awaitable[Answer]]
+
+
+def taken(sink: str = SINK) -> tuple[Verdict, ...]:
+    return (Verdict(sink, "takes", "events and sources match"),)
+
+
+def lead(event_id: str, *, received_ms: int, source: str = "main") -> Event:
+    event = samples.event(LEAD_CAPTURED, source=source, event_id=event_id)
+    return replace(event, received_ms=received_ms)
+
+
+class ScriptedSink:
+    """Answers by a script: an error is raised, a number is seconds to take; then 200 for ever."""
+
+    def __init__(self) -> None:
+        self.always: Reply = Answer(200, "ok")
+        self.sent: list[tuple[float, str]] = []
+        """When each send began, and the event's id."""
+        self.done: list[tuple[float, str]] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._replies: dict[str, deque[Reply]] = defaultdict(deque)
+        self._next: deque[Reply] = deque()
+
+    def reply(self, *replies: Reply, to: str | None = None) -> None:
+        """Answer the next sends so: those of one event, or whichever come."""
+        (self._next if to is None else self._replies[to]).extend(replies)
+
+    @property
+    def ids(self) -> list[str]:
+        return [event_id for _, event_id in self.sent]
+
+    @property
+    def times(self) -> list[float]:
+        return [at_s for at_s, _ in self.sent]
+
+    async def send(self, event: Event) -> Answer:
+        loop = asyncio.get_running_loop()
+        self.sent.append((loop.time(), event.id))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            answer = await self._answer(self._reply_for(event.id))
+            self.done.append((loop.time(), event.id))
+            return answer
+        finally:
+            self.in_flight -= 1
+
+    def _reply_for(self, event_id: str) -> Reply:
+        for replies in (self._replies[event_id], self._next):
+            if replies:
+                return replies.popleft()
+        return self.always
+
+    async def _answer(self, reply: Reply) -> Answer:
+        match reply:
+            case Exception():
+                raise reply
+            case float() | int():
+                await asyncio.sleep(reply)
+                return Answer(200, "late")
+            case Answer():
+                return reply
+            case _:
+                return await reply()
+
+    async def check(self) -> None:
+        raise NotImplementedError
+
+    def render(self, event: Event) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class Watched:
+    """A store that counts what is leased at once, and fails as it is told."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.held: set[int] = set()
+        self.most_held = 0
+        self.leases = 0
+        self.lease_errors: deque[Exception] = deque()
+        self.settle_errors: deque[Exception] = deque()
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        """Runs once after a look and before its answer reaches the dispatcher."""
+
+    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
+        self.leases += 1
+        if self.lease_errors:
+            raise self.lease_errors.popleft()
+        lease = await self._store.lease(sink, now_ms=now_ms, limit=limit)
+        self.held |= {delivery.seq for delivery in lease.deliveries}
+        self.most_held = max(self.most_held, len(self.held))
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return lease
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        self._store.release(deliveries)
+        self.held -= {delivery.seq for delivery in deliveries}
+
+    async def settle(self, settlement: Settlement) -> None:
+        if self.settle_errors:
+            raise self.settle_errors.popleft()
+        await self._store.settle(settlement)
+        self.held.discard(settlement.delivery.seq)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._store, name)
+
+
+class Bench:
+    """A dispatcher at work, and what a test asks of it."""
+
+    def __init__(self, folder: Path, store: SqliteStore, clock: LoopClock, **settings: Any) -> None:  # noqa: ANN401
+        self.file = folder / "relay.db"
+        self.store = Watched(store)
+        self.clock = clock
+        self.sink = ScriptedSink()
+        self.busy = False
+        """Whether requests wait for the store."""
+        self.metrics = Metrics(["main"], [SINK], sqlite=VERSION)
+        self.dispatcher = Dispatcher(
+            SinkSettings(name=SINK, type="http", **settings),
+            self.sink,
+            store=self.store,  # type: ignore[arg-type]
+            metrics=self.metrics,
+            clock=clock,
+            dice=Certain(),
+            gives_way=lambda: self.busy,
+        )
+
+    async def accept(self, *ids: str, wake: bool = True) -> None:
+        """Have new events come in."""
+        def stored(_: object) -> None:
+            if wake:
+                self.dispatcher.wake()
+
+        events = [lead(each, received_ms=self.clock.now_ms()) for each in ids]
+        await asyncio.gather(*(self.store.accept(event, taken(), stored) for event in events))
+
+    async def pending(self) -> int:
+        return int((await self.store.backlogs())[SINK].pending)
+
+    async def dead(self) -> int:
+        return int((await self.store.backlogs())[SINK].dead)
+
+    async def settled(self, *, within_s: float = 7 * 86400.0) -> None:
+        """Wait until nothing is pending."""
+        async with asyncio.timeout(within_s):
+            while await self.pending():
+                await asyncio.sleep(0.1)
+
+    def sample(self, name: str) -> float:
+        """Read one metric as a scrape would."""
+        text = self.metrics.exposition("")[0].decode()
+        return float(next(line for line in text.splitlines() if line.startswith(name)).split()[-1])
+
+
+class Certain(Random):
+    """No jitter."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def policy(**values: Any) -> RetryPolicy:  # noqa: ANN401
+    texts = {name: Duration.parse(value) for name, value in values.items() if name != "factor"}
+    return RetryPolicy(**texts, **({"factor": values["factor"]} if "factor" in values else {}))
+
+
+def rate(text: str) -> Rate:
+    return Rate.parse(text)
+
+
+@asynccontextmanager
+async def working(folder: Path, *, started: bool = True, **settings: Any) -> AsyncIterator[Bench]:  # noqa: ANN401
+    """Run a dispatcher until the end of the block, then drain it."""
+    clock = LoopClock()
+    store = await open_store(
+        StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
+    )
+    try:
+        bench = Bench(folder, store, clock, **settings)
+        async with asyncio.TaskGroup() as tasks:
+            if started:
+                tasks.create_task(bench.dispatcher.run())
+                await asyncio.sleep(0)
+            yield bench
+            await bench.dispatcher.drain(Duration.parse("1s"))
+    finally:
+        await store.close()
