@@ -178,6 +178,10 @@ class _Protocol(HttpToolsProtocol):
         self._end_to_wait()
         super().on_headers_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        # The parser leaves the body of such a request unread and would take it for the next one.
+        self.cycle.keep_alive = False
+
     def _begin_to_wait(self) -> None:
         self._dawdling = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
 
