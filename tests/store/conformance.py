@@ -1,0 +1,424 @@
+"""What every store must do, written against the protocol only."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from relay import samples
+from relay.delivery import Attempt, Delivery, Result, Settlement
+from relay.event import LEAD_CAPTURED, Event, Outcome, Unreadable
+from relay.routing import Verdict
+from relay.store import Lease, Store
+from tests.conftest import NOW_MS, ManualClock
+
+TAKES = Verdict("sales", "takes", "events and sources match")
+OTHER = Verdict("crm", "takes", "events and sources match")
+FAILS = Verdict("sales", "fails", "when failed: TypeError")
+
+Open = Callable[[], AbstractAsyncContextManager[Store]]
+"""Opens the same store again and again."""
+
+
+@dataclass
+class Shelf:
+    """Where a store lies, for the tests that need more than the protocol."""
+
+    open: Open
+    clock: ManualClock
+    deliveries: Callable[[], Awaitable[dict[tuple[str, str, str], tuple[str, str | None]]]]
+    """Status and reason by source, id and sink, read past the store."""
+    attempts: Callable[[], Awaitable[list[tuple[str, str, str]]]]
+    """Id, sink and result of each attempt, in order."""
+    unreadable: Callable[[], Awaitable[int]]
+    noted: list[Outcome] = field(default_factory=list)
+
+
+def event(event_id: str = "a", *, source: str = "main", at_ms: int = NOW_MS, seed: int = 0) -> Event:
+    made = samples.event(LEAD_CAPTURED, source=source, event_id=event_id, seed=seed)
+    return replace(made, received_ms=at_ms)
+
+
+def unreadable(body: bytes = b"[]", *, at_ms: int = NOW_MS) -> Unreadable:
+    return Unreadable(
+        source="main", received_ms=at_ms, body=body, headers=b"", reason="the body is not JSON"
+    )
+
+
+def settlement(
+    delivery: Delivery,
+    result: Result = "delivered",
+    *,
+    due_ms: int = NOW_MS,
+    at_ms: int = NOW_MS,
+    reason: str = "",
+) -> Settlement:
+    attempt = Attempt(
+        started_ms=at_ms, duration_ms=5, result=result, status=200, reason=reason, answer="an answer"
+    )
+    return Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
+
+
+async def accept(
+    store: Store, *events: Event, verdicts: Sequence[Verdict] = (TAKES,)
+) -> list[Outcome]:
+    return await asyncio.gather(*(store.accept(each, verdicts, _unheard) for each in events))
+
+
+async def lease(
+    store: Store, sink: str = "sales", *, now_ms: int = NOW_MS, limit: int = 100
+) -> Lease:
+    return await store.lease(sink, now_ms=now_ms, limit=limit)
+
+
+def ids(found: Lease) -> list[str]:
+    return [delivery.event.id for delivery in found.deliveries]
+
+
+def _unheard(_: Outcome) -> None:
+    pass
+
+
+class Accepting:
+    """Events, duplicates, conflicts and what cannot be read."""
+
+    async def test_a_new_event_is_accepted_with_a_delivery_per_verdict(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            assert await accept(store, event("a"), verdicts=[TAKES, OTHER]) == ["accepted"]
+            for sink in ("sales", "crm"):
+                found = await lease(store, sink)
+                assert [each.event for each in found.deliveries] == [event("a")]
+                assert [(each.attempts, each.first_attempt_ms) for each in found.deliveries] == [
+                    (0, None)
+                ]
+
+    async def test_an_event_that_no_sink_wants_is_kept_all_the_same(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            assert await accept(store, event("a"), verdicts=[]) == ["accepted"]
+            assert await accept(store, event("a"), verdicts=[TAKES]) == ["duplicate"]
+            assert await store.backlogs() == {}
+
+    async def test_the_same_event_again_is_a_duplicate_that_changes_nothing(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            assert await accept(store, event("a")) == ["accepted"]
+            again = event("a", at_ms=NOW_MS + 60_000)
+            assert await accept(store, again, verdicts=[TAKES, OTHER]) == ["duplicate"]
+            assert ids(await lease(store)) == ["a"]
+            assert (await lease(store, "crm")).deliveries == ()
+
+    async def test_a_known_id_with_another_body_is_a_conflict_and_the_first_stays(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a", seed=1))
+            assert await accept(store, event("a", seed=2)) == ["conflict"]
+            found = await lease(store)
+            assert [each.event.body for each in found.deliveries] == [event("a", seed=1).body]
+
+    async def test_two_sources_with_one_id_are_two_events(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            both = [event("a", source="main"), event("a", source="second")]
+            assert await accept(store, *both) == ["accepted", "accepted"]
+            assert {each.event.source for each in (await lease(store)).deliveries} == {
+                "main",
+                "second",
+            }
+
+    async def test_of_many_copies_at_once_exactly_one_is_accepted(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            copies = [event("a")] * 40 + [event("b")] * 40 + [event("a", seed=9)] * 3
+            assert Counter(await accept(store, *copies)) == {
+                "accepted": 2,
+                "duplicate": 78,
+                "conflict": 3,
+            }
+            assert sorted(ids(await lease(store))) == ["a", "b"]
+
+    async def test_many_events_at_once_keep_their_own_bodies(self, shelf: Shelf) -> None:
+        events = [event(f"e{number}", seed=number) for number in range(600)]
+        async with shelf.open() as store:
+            assert set(await accept(store, *events)) == {"accepted"}
+            found = await lease(store, limit=1000)
+            assert {each.event.id: each.event for each in found.deliveries} == {
+                each.id: each for each in events
+            }
+
+    async def test_a_rule_that_failed_makes_a_dead_letter_with_its_reason(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            assert await accept(store, event("a"), verdicts=[FAILS, OTHER]) == ["accepted"]
+            assert (await lease(store)).deliveries == ()
+            assert (await shelf.deliveries())["main", "a", "sales"] == (
+                "dead",
+                "when failed: TypeError",
+            )
+            assert (await store.backlogs())["sales"].dead == 1
+
+    async def test_stored_is_told_the_outcome_once_before_the_caller_is(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            for expected in ("accepted", "duplicate"):
+                told: list[Outcome] = []
+                assert await store.accept(event("a"), [TAKES], told.append) == expected
+                assert told == [expected]
+
+    async def test_stored_is_told_also_when_nobody_waits_any_more(self, shelf: Shelf) -> None:
+        told: list[Outcome] = []
+        async with shelf.open() as store:
+            waiting = asyncio.create_task(store.accept(event("a"), [TAKES], told.append))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert await accept(store, event("b")) == ["accepted"]
+            assert told == ["accepted"]
+            assert (await store.backlogs())["sales"].pending == 2
+
+    async def test_an_unreadable_request_is_kept_once_per_body(self, shelf: Shelf) -> None:
+        told: list[Outcome] = []
+        async with shelf.open() as store:
+            for body in (b"[]", b"[]", b"{}", b"[]"):
+                assert await store.keep(unreadable(body), told.append) == "unreadable"
+            assert told == ["unreadable"] * 4
+            assert await shelf.unreadable() == 2
+
+    async def test_what_is_odd_but_allowed_survives(self, shelf: Shelf) -> None:
+        odd = replace(
+            event("\U0001f3ac ' \" % ? :a"),
+            kind="naïve.kind",
+            created_at=None,
+            body=b"\x00\xff not text",
+            headers=b"",
+        )
+        async with shelf.open() as store:
+            await accept(store, odd)
+            assert [each.event for each in (await lease(store)).deliveries] == [odd]
+
+
+class Leasing:
+    """Who gets which delivery, and when."""
+
+    async def test_the_longest_due_come_first(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            for event_id, age_ms in (("young", 1), ("old", 3000), ("middle", 20)):
+                await accept(store, event(event_id, at_ms=NOW_MS - age_ms))
+            assert ids(await lease(store)) == ["old", "middle", "young"]
+
+    async def test_what_is_not_due_is_not_leased(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a", at_ms=NOW_MS + 1))
+            early = await lease(store)
+            assert (early.deliveries, early.next_due_ms) == ((), NOW_MS + 1)
+            assert ids(await lease(store, now_ms=NOW_MS + 1)) == ["a"]
+
+    async def test_a_leased_delivery_is_not_leased_again(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, *(event(f"e{number}") for number in range(10)))
+            first = await lease(store, limit=4)
+            second = await lease(store, limit=100)
+            assert len(first.deliveries) == 4
+            assert sorted(ids(first) + ids(second)) == sorted(f"e{number}" for number in range(10))
+            assert (await lease(store)).deliveries == ()
+
+    async def test_leases_at_once_never_share_a_delivery(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, *(event(f"e{number:02}") for number in range(50)))
+            found = await asyncio.gather(*(lease(store, limit=7) for _ in range(12)))
+            handed_out = [event_id for each in found for event_id in ids(each)]
+            assert len(handed_out) == len(set(handed_out))
+
+    async def test_a_released_delivery_is_due_at_once(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"))
+            found = await lease(store)
+            store.release(found.deliveries[:1])
+            assert ids(await lease(store)) == [found.deliveries[0].event.id]
+
+    async def test_a_lease_is_of_one_sink(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), verdicts=[TAKES, OTHER])
+            await lease(store, "sales")
+            assert ids(await lease(store, "crm")) == ["a"]
+
+    async def test_next_due_is_now_where_more_is_due_than_was_asked_for(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, *(event(f"e{number}") for number in range(5)))
+            next_ms = (await lease(store, limit=3)).next_due_ms
+            assert next_ms is not None
+            assert next_ms <= NOW_MS
+
+    async def test_next_due_is_the_earliest_of_what_waits(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"), event("c", at_ms=NOW_MS + 90_000))
+            for delivery in (await lease(store, limit=9)).deliveries:
+                await store.settle(settlement(delivery, "retry", due_ms=NOW_MS + 40_000))
+            found = await lease(store)
+            assert (found.deliveries, found.next_due_ms) == ((), NOW_MS + 40_000)
+
+    async def test_next_due_is_none_where_nothing_waits(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            assert (await lease(store)).next_due_ms is None
+            await accept(store, event("a"))
+            found = await lease(store, limit=9)
+            assert (len(found.deliveries), found.next_due_ms) == (1, None)
+
+
+class Settling:
+    """What becomes of a leased delivery, and the numbers that tell of it."""
+
+    async def test_a_retry_counts_and_comes_due_at_its_time(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            (delivery,) = (await lease(store)).deliveries
+            await store.settle(
+                settlement(delivery, "retry", due_ms=NOW_MS + 1000, at_ms=NOW_MS + 7)
+            )
+            assert (await lease(store, now_ms=NOW_MS + 999)).deliveries == ()
+            (again,) = (await lease(store, now_ms=NOW_MS + 1000)).deliveries
+            assert (again.attempts, again.first_attempt_ms) == (1, NOW_MS + 7)
+
+    async def test_a_parked_attempt_is_recorded_but_does_not_count(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            (delivery,) = (await lease(store)).deliveries
+            await store.settle(settlement(delivery, "parked"))
+            (again,) = (await lease(store)).deliveries
+            assert (again.attempts, again.first_attempt_ms) == (0, None)
+            assert await shelf.attempts() == [("a", "sales", "parked")]
+
+    async def test_delivered_and_dead_are_never_leased_again(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"))
+            results: dict[str, Result] = {"a": "delivered", "b": "dead"}
+            for each in (await lease(store)).deliveries:
+                await store.settle(settlement(each, results[each.event.id], reason="422"))
+            found = await lease(store, now_ms=NOW_MS + 10**10)
+            assert (found.deliveries, found.next_due_ms) == ((), None)
+            stored = await shelf.deliveries()
+            assert stored["main", "a", "sales"][0] == "delivered"
+            assert stored["main", "b", "sales"] == ("dead", "422")
+            assert sorted(await shelf.attempts()) == [
+                ("a", "sales", "delivered"),
+                ("b", "sales", "dead"),
+            ]
+
+    async def test_many_outcomes_at_once_are_each_written(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, *(event(f"e{number}") for number in range(300)))
+            found = await lease(store, limit=300)
+            await asyncio.gather(
+                *(
+                    store.settle(settlement(each, "dead" if each.seq % 3 else "delivered"))
+                    for each in found.deliveries
+                )
+            )
+            dead = sum(1 for each in found.deliveries if each.seq % 3)
+            backlog = (await store.backlogs())["sales"]
+            assert (backlog.pending, backlog.dead) == (0, dead)
+            assert len(await shelf.attempts()) == 300
+
+    async def test_a_delivery_that_has_moved_stays_as_it_is(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            (delivery,) = (await lease(store)).deliveries
+            await store.settle(settlement(delivery, "delivered"))
+            await store.settle(settlement(delivery, "dead", reason="late"))
+            assert (await shelf.deliveries())["main", "a", "sales"] == ("delivered", None)
+            backlog = (await store.backlogs())["sales"]
+            assert (backlog.pending, backlog.dead) == (0, 0)
+
+    async def test_an_outcome_of_an_older_attempt_changes_nothing(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            (old,) = (await lease(store)).deliveries
+            await store.settle(settlement(old, "retry", due_ms=NOW_MS))
+            (new,) = (await lease(store)).deliveries
+            await store.settle(settlement(old, "dead"))
+            await store.settle(settlement(new, "delivered"))
+            assert (await shelf.deliveries())["main", "a", "sales"] == ("delivered", None)
+
+    async def test_one_that_has_moved_does_not_disturb_its_neighbours(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, *(event(f"e{number}") for number in range(20)))
+            found = (await lease(store)).deliveries
+            await store.settle(settlement(found[7], "delivered"))
+            await asyncio.gather(*(store.settle(settlement(each, "dead")) for each in found))
+            backlog = (await store.backlogs())["sales"]
+            assert (backlog.pending, backlog.dead) == (0, 19)
+            statuses = Counter(status for status, _ in (await shelf.deliveries()).values())
+            assert statuses == {"dead": 19, "delivered": 1}
+
+    async def test_an_outcome_is_counted_also_when_nobody_waits_any_more(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            (delivery,) = (await lease(store)).deliveries
+            waiting = asyncio.create_task(store.settle(settlement(delivery, "delivered")))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await accept(store, event("b"))
+            assert (await store.backlogs())["sales"].pending == 1
+            assert ids(await lease(store)) == ["b"]
+
+
+class Counting:
+    """Backlogs, also over a restart."""
+
+    async def test_backlogs_follow_each_step(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            assert await store.backlogs() == {}
+            await accept(store, event("a", at_ms=NOW_MS - 50), event("b", at_ms=NOW_MS - 20))
+            assert await _numbers(store) == (2, 0, NOW_MS - 50)
+            first, second = (await lease(store)).deliveries
+            assert await _numbers(store) == (2, 0, NOW_MS - 50)
+            await store.settle(settlement(first, "dead"))
+            assert await _numbers(store) == (1, 1, NOW_MS - 20)
+            await store.settle(settlement(second, "delivered"))
+            assert await _numbers(store) == (0, 1, None)
+
+    async def test_a_restart_keeps_backlogs_events_and_attempts(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"), event("c"))
+            await store.keep(unreadable(), shelf.noted.append)
+            deliveries = (await lease(store, limit=2)).deliveries
+            await store.settle(settlement(deliveries[0], "retry", due_ms=NOW_MS + 5))
+            await store.settle(settlement(deliveries[1], "dead"))
+            before = await store.backlogs()
+        async with shelf.open() as store:
+            assert await store.backlogs() == before
+            assert await accept(store, event("a"), event("z")) == ["duplicate", "accepted"]
+            again = await lease(store, now_ms=NOW_MS + 5)
+            assert len(again.deliveries) == 3
+            assert max(each.attempts for each in again.deliveries) == 1
+            assert await shelf.unreadable() == 1
+
+    async def test_what_was_leased_at_the_end_is_due_after_a_restart(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"))
+            await lease(store)
+        async with shelf.open() as store:
+            assert ids(await lease(store)) == ["a"]
+
+    async def test_a_probe_can_be_repeated(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            for step in range(3):
+                await store.probe(now_ms=NOW_MS + step)
+
+
+async def _numbers(store: Store) -> tuple[int, int, int | None]:
+    backlog = (await store.backlogs())["sales"]
+    return backlog.pending, backlog.dead, backlog.oldest_ms
+
+
+@asynccontextmanager
+async def closing(store: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+    """Close the store at the end of the block."""
+    try:
+        yield store
+    finally:
+        await store.close()
