@@ -192,7 +192,7 @@ class Receiver:
             if reached is not None:
                 self._metrics.milestone(event.source, reached)
 
-    def _fail(self, event: str, source: str, error: Exception, **fields: str) -> None:
+    def _fail(self, event: str, source: str, error: Exception, /, **fields: str) -> None:
         # Limited like the refusals, because a full disk fails every request.
         reason = type(error).__name__
         self._sampled.line(event, reason=reason, level="error", source=source, **fields)
