@@ -28,7 +28,9 @@ def main() -> None:
     print(rig.machine())
     with tempfile.TemporaryDirectory() as folder:
         p50, p99 = _lag(Path(folder))
-    print(f"from POST to the sink's receipt at {RATE} per second: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+    print(
+        f"from POST to the sink's receipt at {RATE} per second: p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+    )
     before = _plain()
     with tempfile.TemporaryDirectory() as folder:
         drained = _drain(Path(folder), backlog)
@@ -39,7 +41,11 @@ def main() -> None:
         [
             ("deliveries to one HTTP sink", "per second", "ratio"),
             *(
-                (f"plain httpx, {clients} x {each} connections", f"{rate:.0f}", f"{rate / best:.2f}")
+                (
+                    f"plain httpx, {clients} x {each} connections",
+                    f"{rate:.0f}",
+                    f"{rate / best:.2f}",
+                )
                 for (clients, each), rate in shapes.items()
             ),
             (f"relay, backlog of {backlog:,}", f"{drained:.0f}", f"{drained / best:.2f}"),

@@ -1,4 +1,4 @@
-"""The processes a benchmark needs: a relay, a bare endpoint, far ends, and a word on the machine."""
+"""What a benchmark needs around it: a relay, a bare endpoint, far ends, a word on the machine."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-SECRET = "benchmark-secret-of-no-value"  # noqa: S105
+SECRET = "benchmark-secret-of-no-value"
 START_S = 30.0
 
 _CONFIG = """
@@ -77,7 +77,9 @@ class Running:
     def metric(self, line: str) -> float:
         """The sum of all series whose line begins so."""
         text = httpx.get(f"http://127.0.0.1:{self._admin}/metrics", trust_env=False).text
-        return sum(float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line))
+        return sum(
+            float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line)
+        )
 
     def resident_mib(self) -> float:
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
@@ -109,7 +111,9 @@ def table(rows: list[tuple[str, ...]]) -> None:
     """Print columns, the first row as their head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 @contextlib.contextmanager

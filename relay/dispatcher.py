@@ -41,7 +41,7 @@ class Dispatcher:
         dice: Random,
         gives_way: Callable[[], bool],
     ) -> None:
-        """While `gives_way()`, one send at a time: what waits here is safe, what waits at the door is not."""
+        """While `gives_way()`, one send at a time: what waits here is safe already."""
         self.name = settings.name
         self._settings = settings
         self._sink = sink
@@ -134,7 +134,7 @@ class Dispatcher:
         self._bell.set()
 
     async def _wait(self, wait_s: float) -> None:
-        """Until the bell rings or the time is over; a bell must not cut a closed gate's wait short."""
+        """Until the bell rings or the time is over; neither opens a gate that is closed."""
         try:
             async with asyncio.timeout(max(0.0, min(wait_s, LOOK_AGAIN_S))):
                 await self._bell.wait()
@@ -180,7 +180,7 @@ class Dispatcher:
             if _is_cancelled():
                 raise
             return self._bug(delivery, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             return self._bug(delivery, error)
 
     def _bug(self, delivery: Delivery, error: BaseException) -> tuple[Answer, SinkError]:
@@ -205,7 +205,12 @@ class Dispatcher:
             self._log.warning(f"sink.{state}", state=state, previous=before, reason=reason)
 
     async def _settle(self, settlement: Settlement) -> None:
-        """Write the outcome down, however long that takes: without it the event is sent again."""
+        """Write an end down however long that takes, for without it the event is sent again.
+
+        A failure that finds no room is forgotten: it would keep its slot from what may succeed.
+        """
+        goes_on = settlement.attempt.result in ("retry", "parked")
+        due_ms: float = settlement.due_ms
         while True:
             try:
                 await self._store.settle(settlement)
@@ -213,11 +218,15 @@ class Dispatcher:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
+                if goes_on:
+                    self._store.release((settlement.delivery,))
+                    due_ms = self._clock.now_ms() + STORE_AGAIN_S * 1000
+                    break
                 await asyncio.sleep(STORE_AGAIN_S)
             else:
                 break
-        if settlement.attempt.result in ("retry", "parked"):
-            self._look_at_ms = min(self._look_at_ms, settlement.due_ms)
+        if goes_on:
+            self._look_at_ms = min(self._look_at_ms, due_ms)
 
     def _report(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
         lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms

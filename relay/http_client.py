@@ -7,12 +7,12 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from functools import cache, partial
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import cast
 from urllib.parse import unquote
@@ -20,10 +20,8 @@ from urllib.parse import unquote
 import httpx
 
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.lanes import Lanes
 from relay.settings import Duration
-
-CONNECTIONS = 16
-"""Per sink."""
 
 # httpx logs the URL of every request, and httpcore the headers; both hold secrets.
 for _name in ("httpx", "httpcore"):
@@ -117,73 +115,19 @@ def _shared_context() -> ssl.SSLContext:
     return tls_context()
 
 
-def client(*, timeout: Duration, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+def client(
+    *, timeout: Duration, connections: int, verify: ssl.SSLContext | None = None
+) -> httpx.AsyncClient:
     """Make the one client of a sink; it opens no connection before its first exchange."""
     return httpx.AsyncClient(
         timeout=timeout.seconds,
-        transport=_Lanes(verify or _shared_context()),
+        transport=Lanes(verify or _shared_context(), connections),
         trust_env=False,
         follow_redirects=False,
         headers={"accept-encoding": "identity"},
         # A far end's cookies are neither kept nor sent.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
-
-
-class _Lanes(httpx.AsyncBaseTransport):
-    """Spreads requests over pools of one connection each, the idlest first.
-
-    One pool of all of them is less than half as fast: its work is quadratic in their number
-    (outgoing-http.md, section 6), and it looks at each idle socket before every request.
-    """
-
-    def __init__(self, verify: ssl.SSLContext) -> None:
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self._lanes = [
-            httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
-            for _ in range(CONNECTIONS)
-        ]
-        self._load = dict.fromkeys(self._lanes, 0)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        lane = min(self._lanes, key=self._load.__getitem__)
-        self._load[lane] += 1
-        try:
-            response = await lane.handle_async_request(request)
-        except BaseException:
-            self._load[lane] -= 1
-            raise
-        return httpx.Response(
-            status_code=response.status_code,
-            headers=response.headers,
-            stream=_Occupying(response, partial(self._leave, lane)),
-            extensions=response.extensions,
-        )
-
-    def _leave(self, lane: httpx.AsyncHTTPTransport) -> None:
-        self._load[lane] -= 1
-
-    async def aclose(self) -> None:
-        for lane in self._lanes:
-            await lane.aclose()
-
-
-class _Occupying(httpx.AsyncByteStream):
-    """An answer's body, which keeps its lane occupied until it is closed."""
-
-    def __init__(self, response: httpx.Response, leave: Callable[[], None]) -> None:
-        self._stream = cast("httpx.AsyncByteStream", response.stream)
-        self._leave: Callable[[], None] | None = leave
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            yield chunk
-
-    async def aclose(self) -> None:
-        if self._leave is not None:
-            self._leave()
-            self._leave = None
-        await self._stream.aclose()
 
 
 async def exchange(

@@ -30,7 +30,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     secrets: tuple[Secret, ...]
     """Any of them verifies."""
     tolerance: Duration = Duration.parse("5m")
-    """How far a signature's time may be off, both ways (video-service.md, section 6, Signature 3)."""
+    """How far a signature's time may be off, both ways (video-service.md, section 6)."""
     signature_header: str = "Service-Signature"
 
 

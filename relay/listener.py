@@ -5,10 +5,11 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from relay import log
 from relay.errors import ListenFailed
@@ -169,7 +170,9 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        answered = self.cycle is not None and self.cycle.response_complete
+        # None before the first request, which uvicorn's types do not say.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        answered = cycle is not None and cycle.response_complete
         # Never while an answer is due: closing would cut it off.
         if self._dawdling is None and answered:
             self._begin_to_wait()

@@ -81,7 +81,7 @@ class Receiver:
         name = UNKNOWN if source is None else source.name
         response = await self._answer(source, scope, receive)
         self._metrics.request(name, response.status_code)
-        if response.status_code < 300:  # noqa: PLR2004
+        if response.status_code < 300:
             self._metrics.acknowledged(name, self._clock.monotonic() - started_s)
         await response(scope, receive, send)
 
@@ -105,7 +105,7 @@ class Receiver:
         except StoreError as error:
             self._fail("store.unavailable", source.name, error, message=str(error))
             return self._refuse(source.name, "unavailable", scope)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
             self._fail("receiver.bug", source.name, error, **log.describe(error))
             return self._refuse(source.name, "unavailable", scope)
@@ -231,7 +231,7 @@ def _request_id(headers: Headers) -> str | None:
 
 
 def _acknowledgement(outcome: Outcome, event_id: str | None) -> Response:
-    # A conflict is our affair: for the sender the event is a duplicate, and trying again is in vain.
+    # A conflict is our affair: for the sender the event is known, and trying again is in vain.
     status = "duplicate" if outcome == "conflict" else outcome
     content = {"status": status} if event_id is None else {"status": status, "id": event_id}
     return Response(orjson.dumps(content), _STATUS[outcome], None, "application/json")

@@ -10,19 +10,14 @@ from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
 from relay.dispatcher import Dispatcher
-from relay.errors import RelayError, StoreBroken, StoreError
+from relay.errors import RelayError, StoreBroken
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.receiver import Receiver
 from relay.settings import Duration
 from relay.store import disk, driver
 from relay.store.sqlite import SqliteStore, open_store
-
-GAUGES_EVERY_S = 1.0
-HEARTBEAT_EVERY_S = 5.0
-RETENTION_EVERY_S = 3600.0
-RETENTION_PAUSE_S = 0.05
-"""Between two steps, so that acknowledgements find the writer free."""
+from relay.upkeep import Upkeep
 
 ADMIN_GRACE = Duration.parse("1s")
 
@@ -36,7 +31,7 @@ class Service:
         self._store = store
         self._metrics = metrics
         self._log = log.get()
-        self._sampled = log.Sampled(clock)
+        self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
         self._sinks = {
             settings.name: sinks.load(settings.type).build(settings, clock)
             for settings in config.sinks
@@ -49,7 +44,7 @@ class Service:
                 metrics=metrics,
                 clock=clock,
                 dice=SystemRandom(),
-                gives_way=lambda: self._receiver.is_busy(),
+                gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
             )
             for settings in config.sinks
         }
@@ -120,13 +115,10 @@ class Service:
     async def _start(self, parts: asyncio.TaskGroup) -> None:
         self._report_store()
         await self._report_orphans()
-        await self._show_gauges()
+        await self._upkeep.show_gauges()
         for dispatcher in self._dispatchers.values():
             parts.create_task(dispatcher.run())
-        self._chores = [
-            parts.create_task(chore)
-            for chore in (self._gauges(), self._heartbeat(), self._retention(), self._inspection())
-        ]
+        self._chores = [parts.create_task(chore) for chore in self._upkeep.chores()]
         await self.admin.start()
         await self.public.start()
         self._log.info(
@@ -162,61 +154,6 @@ class Service:
     def _wake(self, sink: str) -> None:
         self._dispatchers[sink].wake()
 
-    async def _gauges(self) -> None:
-        while True:
-            await asyncio.sleep(GAUGES_EVERY_S)
-            await self._show_gauges()
-
-    async def _show_gauges(self) -> None:
-        try:
-            backlogs = await self._store.backlogs()
-        except StoreBroken:
-            raise
-        except StoreError as error:
-            self._sampled.line("store.unavailable", reason=str(error))
-            return
-        for sink, backlog in backlogs.items():
-            self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
-        path = self._store.path
-        self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
-
-    async def _heartbeat(self) -> None:
-        """Leave a trace of being alive, and notice a broken store when nobody calls."""
-        able = True
-        while True:
-            try:
-                await self._store.probe(now_ms=self._clock.now_ms())
-            except StoreBroken:
-                raise
-            except StoreError as error:
-                if able:
-                    self._log.error("store.unavailable", reason=str(error), advice=_ADVICE_FULL)
-                able = False
-            else:
-                if not able:
-                    self._log.info("store.available")
-                able = True
-            await asyncio.sleep(HEARTBEAT_EVERY_S)
-
-    async def _retention(self) -> None:
-        while True:
-            try:
-                while await self._store.expire(now_ms=self._clock.now_ms()):
-                    await asyncio.sleep(RETENTION_PAUSE_S)
-            except StoreBroken:
-                raise
-            except StoreError as error:
-                self._log.warning("retention.stopped", reason=str(error))
-            await asyncio.sleep(RETENTION_EVERY_S)
-
-    async def _inspection(self) -> None:
-        """Read the whole file once after an unclean stop, beside the work."""
-        if not self._store.unclean:
-            return
-        self._log.warning("store.unclean", path=str(self._store.path))
-        await self._store.inspect()
-        self._log.info("store.sound", path=str(self._store.path))
-
     def _report_store(self) -> None:
         path = str(self._store.path)
         if driver.has_wal_reset_fault():
@@ -244,7 +181,6 @@ _ADVICE = (
     "nothing is acknowledged any more; look at the disk and the kernel's log, "
     "then start again: the store is checked at the start"
 )
-_ADVICE_FULL = "events are answered 503 until there is room; make room beside the store"
 _ADVICE_SQLITE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
     "connection only; open it with no other program, or install relay[sqlite]"

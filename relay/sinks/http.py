@@ -49,7 +49,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     client_cert_file: str | None = None
     client_key_file: str | None = None
     """Only where the key is not in client_cert_file."""
-    concurrency: int = http_client.CONNECTIONS
+    concurrency: int = 16
 
 
 class HttpSink:
@@ -111,7 +111,9 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
     url = _url(settings.url)
     if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
         raise ValueError("headers.authorization: url carries credentials already")
-    client = http_client.client(timeout=settings.timeout, verify=_tls(settings, url))
+    client = http_client.client(
+        timeout=settings.timeout, connections=settings.concurrency, verify=_tls(settings, url)
+    )
     return HttpSink(client, clock, settings=settings, url=url)
 
 

@@ -124,7 +124,7 @@ class SlackSink:
 
     def _judge(self, response: http_client.Response) -> None:
         # A workflow answers success with nothing, or with words of its own.
-        if not (self._is_workflow and 200 <= response.status < 300):  # noqa: PLR2004
+        if not (self._is_workflow and 200 <= response.status < 300):
             judge(response, now_ms=self._clock.now_ms())
 
 
@@ -134,7 +134,7 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
     if settings.text is not None or settings.blocks is not None:
         words = OwnMessage(text=settings.text, blocks=settings.blocks).render
         _check(words, settings)
-    client = http_client.client(timeout=settings.timeout)
+    client = http_client.client(timeout=settings.timeout, connections=settings.concurrency)
     return SlackSink(client, clock, url=url, words=words)
 
 

@@ -29,7 +29,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Lease:
     """Deliveries that are the caller's until settled or released.
 
-    `next_due_ms` is when the sink's next delivery beyond these comes due, or None if it has no other.
+    `next_due_ms` is when the sink's next delivery beyond these comes due; None if it has none.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -48,7 +48,7 @@ class Backlog:
 class Store(Protocol):
     """The durable half of the relay; every `now_ms` is handed in.
 
-    All methods may raise StoreFull (nothing was written, goes on by itself) and StoreBroken (for good).
+    All methods may raise StoreFull (nothing was written; goes on by itself) and StoreBroken.
     What has returned is on disk.
     """
 
@@ -70,7 +70,7 @@ class Store(Protocol):
         ...
 
     async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
-        """Hand out the longest due deliveries of a sink that are not leased already, oldest due first."""
+        """Hand out the longest due deliveries of a sink that are not leased, oldest due first."""
         ...
 
     def release(self, deliveries: Sequence[Delivery]) -> None:

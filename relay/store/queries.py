@@ -171,7 +171,7 @@ def _delivery(db: sqlite3.Connection, seq: int, sink: str) -> Delivery:
     )
 
 
-class Overtaken(Exception):  # noqa: N818  a message to the writer, not an error
+class Overtaken(Exception):
     """Some of several deliveries have moved meanwhile: written one by one, it shows which."""
 
 

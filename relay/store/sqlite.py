@@ -1,6 +1,6 @@
 """The store on SQLite: one connection writes for everybody who waits, others only read.
 
-Leases are kept in memory: one process holds the store, and after a crash all that is pending is due.
+Leases are kept in memory: one process holds the store; after a crash all that is pending is due.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Group commit: everybody who waits shares the next transaction, and nobody is answered before its fsync."""
+"""Group commit: all who wait share the next transaction; nobody is answered before its fsync."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Writer:
         started = self._clock.monotonic()
         try:
             results = await self._connection.run(lambda db: _transact(db, batch))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  sorted by what it means
             refusal = meaning(error)
             if refusal is not None or len(batch) == 1:
                 self._refuse(batch, refusal or StoreError(f"not written: {_name(error)}"))

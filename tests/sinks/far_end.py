@@ -13,7 +13,7 @@ async def until(fact: Callable[[], bool], *, what: str) -> None:
     """Wait for a condition; fails with `what` after a deadline."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not fact():  # noqa: ASYNC110 - a fact about a far end rings no bell
+            while not fact():
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"never came: {what}") from None

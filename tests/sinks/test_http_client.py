@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from relay import http_client
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.http_client import CONNECTIONS, EXCERPT_BYTES, READ_BYTES, Response
+from relay.http_client import EXCERPT_BYTES, READ_BYTES, Response
 from relay.settings import Duration
 from tests.conftest import NOW_MS
 from tests.sinks.far_end import FarEnd, Reply, until
 
 PARKING = {401, 402, 403, 404, 405, 407, 410, 421, 426}
 PASSING = {408, 425, 429}
+
+CONNECTIONS = 4
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ async def far_end() -> AsyncIterator[FarEnd]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with http_client.client(timeout=Duration.parse("400ms")) as client:
+    async with http_client.client(
+        timeout=Duration.parse("400ms"), connections=CONNECTIONS
+    ) as client:
         yield client
 
 
@@ -257,7 +261,7 @@ async def test_a_proxy_in_the_environment_is_not_used(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    async with http_client.client(timeout=Duration.parse("1s")) as client:
+    async with http_client.client(timeout=Duration.parse("1s"), connections=1) as client:
         response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     assert response.status == 200
 

@@ -1,0 +1,90 @@
+"""A running relay's chores: gauges, heartbeat, retention, and reading a file left unclean."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from relay import log
+from relay.clock import Clock
+from relay.errors import StoreBroken, StoreError
+from relay.metrics import Metrics
+from relay.store import disk
+from relay.store.sqlite import SqliteStore
+
+GAUGES_EVERY_S = 1.0
+HEARTBEAT_EVERY_S = 5.0
+RETENTION_EVERY_S = 3600.0
+RETENTION_PAUSE_S = 0.05
+"""Between two steps, so that acknowledgements find the writer free."""
+
+
+class Upkeep:
+    """The chores of one store; a store that is broken ends the chore that finds it so."""
+
+    def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._log = log.get()
+        self._sampled = log.Sampled(clock)
+
+    def chores(self) -> tuple[Coroutine[None, None, None], ...]:
+        """All of them, each to be run as a task until it is cancelled."""
+        return self._gauges(), self._heartbeat(), self._retention(), self._inspection()
+
+    async def _gauges(self) -> None:
+        while True:
+            await asyncio.sleep(GAUGES_EVERY_S)
+            await self.show_gauges()
+
+    async def show_gauges(self) -> None:
+        try:
+            backlogs = await self._store.backlogs()
+        except StoreBroken:
+            raise
+        except StoreError as error:
+            self._sampled.line("store.unavailable", reason=str(error))
+            return
+        for sink, backlog in backlogs.items():
+            self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
+        path = self._store.path
+        self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
+
+    async def _heartbeat(self) -> None:
+        """Leave a trace of being alive, and notice a broken store when nobody calls."""
+        able = True
+        while True:
+            try:
+                await self._store.probe(now_ms=self._clock.now_ms())
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                if able:
+                    self._log.error("store.unavailable", reason=str(error), advice=_ADVICE)
+                able = False
+            else:
+                if not able:
+                    self._log.info("store.available")
+                able = True
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
+
+    async def _retention(self) -> None:
+        while True:
+            more = False
+            try:
+                more = await self._store.expire(now_ms=self._clock.now_ms())
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                self._log.warning("retention.stopped", reason=str(error))
+            await asyncio.sleep(RETENTION_PAUSE_S if more else RETENTION_EVERY_S)
+
+    async def _inspection(self) -> None:
+        """Read the whole file once after an unclean stop, beside the work."""
+        if not self._store.unclean:
+            return
+        self._log.warning("store.unclean", path=str(self._store.path))
+        await self._store.inspect()
+        self._log.info("store.sound", path=str(self._store.path))
+
+
+_ADVICE = "events are answered 503 until there is room; make room beside the store"
