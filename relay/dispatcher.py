@@ -197,6 +197,8 @@ class Dispatcher:
         self._metrics.sink_state(self.name, state)
         reason = "" if error is None else error.reason
         if state == "active":
+            # Its free slots need not wait for this one's outcome to be written.
+            self._bell.set()
             self._log.info("sink.active", state=state, previous=before)
         else:
             self._store.release(tuple(self._ready))
@@ -218,15 +220,14 @@ class Dispatcher:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
-                if goes_on:
-                    self._store.release((settlement.delivery,))
-                    due_ms = self._clock.now_ms() + STORE_AGAIN_S * 1000
-                    break
-                await asyncio.sleep(STORE_AGAIN_S)
-            else:
-                break
-        if goes_on:
-            self._look_at_ms = min(self._look_at_ms, due_ms)
+                if not goes_on:
+                    await asyncio.sleep(STORE_AGAIN_S)
+                    continue
+                self._store.release((settlement.delivery,))
+                due_ms = self._clock.now_ms() + STORE_AGAIN_S * 1000
+            if goes_on:
+                self._look_at_ms = min(self._look_at_ms, due_ms)
+            return
 
     def _report(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
         lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms

@@ -13,6 +13,7 @@ from typing import Self
 
 import httpx
 import orjson
+from prometheus_client.parser import text_string_to_metric_families
 
 DEADLINE_S = 30.0
 """Long, because the machine may be busy; whoever waits goes on at once when the fact is there."""
@@ -150,6 +151,17 @@ class Relay:
         """What /readyz says is wrong."""
         answer = await self.ask("/readyz")
         return [] if answer is None else list(answer.json().get("problems", []))
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over all its series that have these labels."""
+        answer = await self.ask("/metrics")
+        assert answer is not None, f"the relay does not answer:\n{self.output()}"
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

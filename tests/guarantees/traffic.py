@@ -1,21 +1,38 @@
 """The video service on several connections at once: what it has sent, and what was acknowledged."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from relay import samples
+import httpx
+
+from relay import samples, signature
 from relay.clock import SystemClock
-from relay.event import KINDS
+from relay.event import KINDS, LEAD_CAPTURED
 from relay.sender import Attempted, Sender
 from relay.settings import Secret
-from tests.guarantees.process import SECRET
-
-if TYPE_CHECKING:
-    from tests.guarantees.far_ends import Key
+from tests.guarantees.far_ends import Key
+from tests.guarantees.process import SECRET, http_client
 
 CREATED_AT = "2026-03-02T09:30:00.000Z"
+
+
+def lead(event_id: str) -> bytes:
+    return samples.body(LEAD_CAPTURED, event_id=event_id, created_at=CREATED_AT, dice=Random(1))
+
+
+async def post(
+    url: str, body: bytes, *, header: str | None = None, client: httpx.AsyncClient | None = None
+) -> httpx.Response:
+    """Post one request, signed now unless `header` says otherwise."""
+    signed = signature.header(SECRET.encode(), now_s=int(time.time()), body=body)
+    headers = {"service-signature": signed if header is None else header}
+    if client is not None:
+        return await client.post(url, content=body, headers=headers)
+    async with http_client() as own:
+        return await own.post(url, content=body, headers=headers)
 
 
 @dataclass(frozen=True)
@@ -44,21 +61,34 @@ class Traffic:
         await self._sender.close()
 
     async def send(self, kind: str | None = None) -> bool:
-        """Send one new event; True if it was acknowledged."""
-        event_id = f"evt_{len(self.posted):06}"
-        kind = kind or self._dice.choice(KINDS)
-        body = samples.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
-        self.posted["main", event_id] = Posted(kind, body)
-        sent = await self._sender.send(body, watch=self._watch)
+        """Send one new event as often as the schedule says; True if it was acknowledged."""
+        key = self._new(kind)
+        sent = await self._sender.send(self.posted[key].body, watch=self._watch)
         if sent.acknowledged:
-            self.acknowledged.add(("main", event_id))
+            self.acknowledged.add(key)
         return sent.acknowledged
+
+    async def attempt(self, kind: str | None = None) -> int | None:
+        """Send one new event once; return the status of the answer."""
+        key = self._new(kind)
+        attempted = await self._sender.attempt(self.posted[key].body)
+        self._watch(attempted, None)
+        if attempted.acknowledged:
+            self.acknowledged.add(key)
+        return attempted.status
 
     async def flow(self, stop: asyncio.Event, *, pause_s: float) -> None:
         """One connection: one event after the other, with random pauses, until `stop` is set."""
         while not stop.is_set():
             await self.send()
             await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
+
+    def _new(self, kind: str | None) -> Key:
+        event_id = f"evt_{len(self.posted):06}"
+        kind = kind or self._dice.choice(KINDS)
+        body = samples.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
+        self.posted["main", event_id] = Posted(kind, body)
+        return "main", event_id
 
     def _watch(self, attempted: Attempted, _next_s: float | None) -> None:
         self.statuses.append(attempted.status)
