@@ -93,11 +93,14 @@ class Writer:
                 return
             # One item's own fault must not fail its neighbours: each gets its own transaction.
             for waiting in batch:
-                await self._write([waiting])
+                if self.broken is None:
+                    await self._write([waiting])
+                else:
+                    self._refuse([waiting], self.broken)
             return
         self._committed(self._clock.monotonic() - started)
         for waiting, result in zip(batch, results, strict=True):
-            waiting.done(result)
+            _tell(waiting.done, result)
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
 
@@ -109,6 +112,14 @@ class Writer:
         for waiting in batch:
             if not waiting.outcome.done():
                 waiting.outcome.set_exception(error)
+
+
+def _tell(done: Callable[[Any], None], result: object) -> None:
+    try:
+        done(result)
+    except Exception as error:  # noqa: BLE001  the fault of one who listens must not stop the others
+        context = {"message": "told of a write, failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:

@@ -1,0 +1,108 @@
+"""Migrations: each once, in order, whole or not at all."""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from relay.errors import StoreBroken, StoreTooNew
+from relay.store import schema
+from relay.store.schema import Step
+from tests.conftest import NOW_MS
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        yield connection
+
+
+def applied(db: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return db.execute("SELECT * FROM migrations ORDER BY number").fetchall()
+
+
+def shape(db: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+def with_steps(monkeypatch: pytest.MonkeyPatch, *more: Step) -> None:
+    known = schema.steps("sqlite")
+    monkeypatch.setattr(schema, "steps", lambda _: (*known, *more))
+
+
+def test_the_files_are_numbered_without_a_gap() -> None:
+    assert [step.number for step in schema.steps("sqlite")] == list(
+        range(1, len(schema.steps("sqlite")) + 1)
+    )
+
+
+def test_each_step_is_applied_once_and_recorded_with_its_digest(db: sqlite3.Connection) -> None:
+    newest = schema.migrate(db, now_ms=NOW_MS)
+    folder = files("relay.store") / "migrations" / "sqlite"
+    expected = [
+        (step.number, step.name, hashlib.sha256((folder / step.name).read_bytes()).hexdigest(), NOW_MS)
+        for step in schema.steps("sqlite")
+    ]
+    assert applied(db) == expected
+    assert schema.migrate(db, now_ms=NOW_MS + 1) == newest
+    assert applied(db) == expected
+
+
+def test_a_later_step_is_added_to_what_is_there(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = schema.migrate(db, now_ms=NOW_MS)
+    db.execute("INSERT INTO state VALUES ('kept', 1)")
+    with_steps(monkeypatch, Step(first + 1, "more.sql", "CREATE TABLE more (x INTEGER) STRICT;"))
+    assert schema.migrate(db, now_ms=NOW_MS) == first + 1
+    assert db.execute("SELECT value FROM state").fetchall() == [(1,)]
+    assert [row[0] for row in applied(db)][-1] == first + 1
+
+
+def test_a_step_that_fails_leaves_the_old_schema_whole(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = schema.migrate(db, now_ms=NOW_MS)
+    before = shape(db), applied(db)
+    bad = "CREATE TABLE half (x INTEGER) STRICT; DROP TABLE state; INSERT INTO nowhere VALUES (1);"
+    with_steps(monkeypatch, Step(first + 1, "bad.sql", bad))
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        schema.migrate(db, now_ms=NOW_MS)
+    assert (shape(db), applied(db)) == before
+    assert not db.in_transaction
+
+
+def test_a_newer_schema_is_refused_and_stays_as_it_is(db: sqlite3.Connection) -> None:
+    newest = schema.migrate(db, now_ms=NOW_MS)
+    db.execute("INSERT INTO migrations VALUES (?, 'later.sql', 'x', 1)", (newest + 7,))
+    before = shape(db), applied(db)
+    with pytest.raises(StoreTooNew, match=f"number {newest + 7}, .* up to {newest}"):
+        schema.migrate(db, now_ms=NOW_MS)
+    assert (shape(db), applied(db)) == before
+
+
+def test_another_programs_database_is_refused(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE customers (x)")
+    with pytest.raises(StoreBroken, match="another program"):
+        schema.migrate(db, now_ms=NOW_MS)
+    assert [row[1] for row in shape(db)] == ["customers"]
+
+
+def test_the_hot_questions_are_answered_by_an_index(db: sqlite3.Connection) -> None:
+    schema.migrate(db, now_ms=NOW_MS)
+    sql = (
+        "SELECT event FROM deliveries WHERE sink = 's' AND status = 'pending' AND due_at <= 1 "
+        "ORDER BY due_at, event LIMIT 9"
+    )
+    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    # No step "USE TEMP B-TREE FOR ORDER BY": the index holds them in their order.
+    assert plan == ["SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"]
+
+
+def test_the_package_holds_its_migrations() -> None:
+    folder = Path(str(files("relay.store") / "migrations" / "sqlite"))
+    assert sorted(file.name for file in folder.glob("*.sql"))[0].startswith("0001_")

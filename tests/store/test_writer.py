@@ -1,0 +1,208 @@
+"""Group commit on a real database: who shares a transaction, and what a failure means for whom."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.clock import SystemClock
+from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.store import driver
+from relay.store.writer import BATCH_MAX, Writer
+
+
+def insert(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
+    db.executemany("INSERT INTO t VALUES (?)", [(text,) for text in texts])
+    return [len(str(text)) for text in texts]
+
+
+def insert_elsewhere(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
+    return insert(db, texts)
+
+
+@asynccontextmanager
+async def writing(folder: Path) -> AsyncIterator[tuple[Writer, driver.Connection, list[float]]]:
+    commits: list[float] = []
+    connection = await driver.open_writer(folder / "t.db")
+    await connection.run(lambda db: db.execute("CREATE TABLE IF NOT EXISTS t (x TEXT) STRICT"))
+    writer = Writer(connection, clock=SystemClock(), committed=commits.append)
+    try:
+        yield writer, connection, commits
+    finally:
+        await writer.close()
+
+
+def stored(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(f"file:{folder / 't.db'}?mode=ro", uri=True)) as db:
+        return [row[0] for row in db.execute("SELECT x FROM t ORDER BY rowid")]
+
+
+async def test_all_who_wait_share_few_commits(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, commits):
+        results = await asyncio.gather(*(writer.submit(insert, "x" * n) for n in range(200)))
+        assert results == list(range(200))
+        assert len(commits) <= 2
+        assert len(stored(tmp_path)) == 200
+
+
+async def test_a_transaction_is_bounded(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, commits):
+        await asyncio.gather(*(writer.submit(insert, "x") for _ in range(BATCH_MAX * 3)))
+        assert len(commits) >= 3
+
+
+async def test_unlike_writes_share_a_commit_in_their_order(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, commits):
+        texts = "abcabc"
+        writes = (insert, insert, insert_elsewhere) * 2
+        pairs = zip(writes, texts, strict=True)
+        await asyncio.gather(*(writer.submit(write, text) for write, text in pairs))
+        assert stored(tmp_path) == list(texts)
+        assert len(commits) <= 2
+
+
+async def test_whoever_is_answered_is_on_disk(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+
+        async def one(text: str) -> None:
+            await writer.submit(insert, text)
+            assert text in stored(tmp_path)
+
+        await asyncio.gather(*(one(f"t{number}") for number in range(20)))
+
+
+async def test_done_is_told_after_the_commit_and_before_the_waiter(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        seen: list[list[str]] = []
+        await writer.submit(insert, "a", lambda _: seen.append(stored(tmp_path)))
+        assert seen == [["a"]]
+
+
+async def test_an_items_own_fault_fails_only_itself(tmp_path: Path) -> None:
+    items = ["a", "\ud800", "b", 3.5, b"bytes", "c"]
+    async with writing(tmp_path) as (writer, _, _):
+        results = await asyncio.gather(
+            *(writer.submit(insert, item) for item in items), return_exceptions=True
+        )
+        # STRICT refuses the bytes; a lone surrogate cannot be bound at all.
+        assert [type(result) for result in results] == [
+            *(int, StoreError, int),
+            *(int, StoreError, int),
+        ]
+        assert stored(tmp_path) == ["a", "b", "3.5", "c"]
+        assert writer.broken is None
+        assert await writer.submit(insert, "d") == 1
+
+
+async def test_a_cancelled_wait_takes_nothing_back(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        told: list[int] = []
+        waiting = asyncio.create_task(writer.submit(insert, "abc", told.append))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await writer.submit(insert, "d")
+        assert (told, stored(tmp_path)) == ([3], ["abc", "d"])
+
+
+async def test_a_full_disk_fails_the_whole_batch_and_passes(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, connection, _):
+        pages = await connection.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+        await connection.run(
+            lambda db: db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
+        )
+        results = await asyncio.gather(
+            *(writer.submit(insert, "x" * 5000) for _ in range(20)), return_exceptions=True
+        )
+        assert {type(result) for result in results} == {StoreFull}
+        assert stored(tmp_path) == []
+        await connection.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchall())
+        assert await writer.submit(insert, "x" * 5000) == 5000
+
+
+async def test_another_programs_write_lock_is_not_for_ever(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, connection, _):
+        await connection.run(lambda db: db.execute("PRAGMA busy_timeout = 20").fetchall())
+        with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            results = await asyncio.gather(
+                *(writer.submit(insert, "x") for _ in range(3)), return_exceptions=True
+            )
+            other.execute("ROLLBACK")
+        assert {type(result) for result in results} == {StoreError}
+        assert "SQLITE_BUSY" in str(results[0])
+        assert await writer.submit(insert, "x") == 1
+
+
+def fail(name: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("as SQLite would")
+    error.sqlite_errorname = name
+    return error
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SQLITE_IOERR_FSYNC", "SQLITE_IOERR_WRITE", "SQLITE_CORRUPT", "SQLITE_READONLY_DBMOVED"],
+)
+async def test_after_an_io_error_nothing_is_written_any_more(tmp_path: Path, name: str) -> None:
+    def broken(_: sqlite3.Connection, __: Sequence[object]) -> list[None]:
+        raise fail(name)
+
+    async with writing(tmp_path) as (writer, _, _):
+        waits = [writer.submit(insert, "a"), writer.submit(broken, None)]
+        waits += [writer.submit(insert, "x") for _ in range(BATCH_MAX)]
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(result) for result in results} == {StoreBroken}
+        assert name in str(results[0])
+        with pytest.raises(StoreBroken):
+            await writer.submit(insert, "b")
+        assert stored(tmp_path) == []
+
+
+async def test_a_disk_that_fails_while_a_batch_is_taken_apart_stops_the_rest(
+    tmp_path: Path,
+) -> None:
+    def odd(_: sqlite3.Connection, items: Sequence[str]) -> list[None]:
+        raise ValueError if len(items) > 1 else fail("SQLITE_IOERR_FSYNC")
+
+    async with writing(tmp_path) as (writer, _, _):
+        waits = [writer.submit(insert, "a"), writer.submit(odd, "b"), writer.submit(odd, "c")]
+        waits += [writer.submit(insert, f"late{number}") for number in range(5)]
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(result) for result in results[1:]} == {StoreBroken}
+        assert stored(tmp_path) == ["a"]
+
+
+async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) -> None:
+    def fails(_: object) -> None:
+        raise KeyError("no such sink")
+
+    async with writing(tmp_path) as (writer, _, _):
+        async with asyncio.timeout(10):
+            neighbours = await asyncio.gather(
+                writer.submit(insert, "a", fails),
+                writer.submit(insert, "b"),
+                return_exceptions=True,
+            )
+            assert neighbours[1] == 1
+            assert await writer.submit(insert, "c") == 1
+
+
+async def test_closing_finishes_what_waits(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        waiting = [asyncio.create_task(writer.submit(insert, f"t{n}")) for n in range(600)]
+        await asyncio.sleep(0)
+        await writer.close()
+        assert len(await asyncio.gather(*waiting)) == 600
+    assert len(stored(tmp_path)) == 600
+
+
+async def test_a_closed_writer_refuses(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        await writer.close()
+        with pytest.raises(StoreError):
+            await writer.submit(insert, "a")
