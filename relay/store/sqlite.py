@@ -4,6 +4,7 @@ Leases are kept in memory: one process holds the store; after a crash all that i
 """
 
 import asyncio
+import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -13,7 +14,7 @@ from typing import IO, TypeVar
 
 from relay.clock import Clock
 from relay.delivery import Delivery, Settlement, Status
-from relay.errors import StoreBroken, StoreError
+from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import Backlog, Lease, StoreSettings, disk, queries, retention, schema
@@ -150,7 +151,7 @@ async def open_store(
 ) -> SqliteStore:
     """Lock, open and migrate the store; `committed` is told the seconds of each transaction.
 
-    Raises StoreLocked, StoreTooNew, and StoreBroken for a file that cannot be opened.
+    Raises StoreLocked, StoreTooNew, StoreFull, and StoreBroken for a file that cannot be opened.
     """
     path = Path(settings.path)
     async with AsyncExitStack() as opened:
@@ -166,7 +167,7 @@ async def open_store(
             tallies = await reader.run(queries.tallies)
             acceptance = await reader.run(queries.Acceptance)
         except (OSError, sqlite3.Error) as error:
-            raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
+            raise _unopened(path, error) from None
         writer = Writer(connection, clock=clock, committed=committed)
         store = SqliteStore(
             settings,
@@ -180,6 +181,13 @@ async def open_store(
         )
         opened.pop_all()
     return store
+
+
+def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    """A full disk needs room rather than a repair."""
+    if getattr(error, "errno", None) == errno.ENOSPC or isinstance(meaning(error), StoreFull):
+        return StoreFull(f"the store {path} cannot be opened: the disk is full")
+    return StoreBroken(f"the store {path} cannot be opened: {error}")
 
 
 def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:

@@ -1,6 +1,7 @@
 """A full disk costs no event: 503 while it is full, and the service resumes by itself."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -147,6 +148,9 @@ async def test_a_kill_on_a_full_disk_loses_nothing(tmp_path: Path, dice: Random)
         scene.disk.fill()
         await _flood_until_refused(scene)
         await scene.relay.kill()
+        await scene.relay.spawn()
+        assert await scene.relay.exit() == os.EX_TEMPFAIL
+        assert scene.relay.output().endswith("cannot be opened: the disk is full\n")
         scene.disk.make_room()
         scene.late.mood = WELL
         await scene.relay.start()

@@ -60,6 +60,11 @@ class Traffic:
     async def __aexit__(self, *_: object) -> None:
         await self._sender.close()
 
+    @property
+    def next_id(self) -> str:
+        """The id that the next new event will have."""
+        return f"evt_{len(self.posted):06}"
+
     async def send(self, kind: str | None = None) -> bool:
         """Send one new event as often as the schedule says; True if it was acknowledged."""
         key = self._new(kind)
@@ -84,7 +89,7 @@ class Traffic:
             await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
 
     def _new(self, kind: str | None) -> Key:
-        event_id = f"evt_{len(self.posted):06}"
+        event_id = self.next_id
         kind = kind or self._dice.choice(KINDS)
         body = samples.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
         self.posted["main", event_id] = Posted(kind, body)
