@@ -1,4 +1,4 @@
-"""The odd signature headers and bodies of hostile-requests.md, section 7, and what is due to each."""
+"""The odd signature headers and bodies of hostile-requests.md, section 7, and what each is due."""
 
 import base64
 import gzip
@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 from relay import signature
 from relay.errors import RejectReason
+
+UNAUTHORIZED = b'{"status":"unauthorized"}'
+"""The body of every 401."""
+
+EVENT = b'{"id":"evt_1","event":"video.ready","createdAt":"2026-03-02T09:30:00.000Z","data":{}}'
 
 
 class Sender(NamedTuple):

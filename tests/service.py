@@ -1,4 +1,4 @@
-"""A real relay on free ports for tests, and a caller that sends it requests byte by byte."""
+"""A real relay on free ports for tests, with all that can be seen of it from outside."""
 
 import asyncio
 import contextlib
@@ -8,29 +8,23 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import orjson
 import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay import config, log, signature
+from relay import config, log
 from relay.clock import Clock
 from relay.service import Service
 from relay.store.driver import sqlite3
-from tests.sinks.far_end import FarEnd
+from tests.caller import PATIENCE_S, SECRET, Answer, Caller
+from tests.sinks.far_end import FarEnd, until
 
-SECRET = "the-secret-of-the-tests"  # noqa: S105
-OTHER_SECRET = "the-secret-of-another-source"  # noqa: S105
+OTHER_SECRET = "the-secret-of-another-source"
 ENVIRON = {"RELAY_SECRET": SECRET, "OTHER_SECRET": OTHER_SECRET}
-PATH = "/webhooks"
-PATIENCE_S = 5.0
-
-ALLOWED = frozenset({200, 202, 400, 401, 404, 405, 408, 413, 503})
-"""Every status that a caller may ever see; 400 is the server's own, for what is not HTTP."""
 
 DOCUMENT = """
 [server]
@@ -40,8 +34,7 @@ admin_listen = "127.0.0.1:0"
 
 [store]
 path = "{folder}/relay.db"
-min_free = "1MiB"
-{store}
+min_free = "{min_free}"
 
 [[source]]
 name = "main"
@@ -73,68 +66,6 @@ class ShiftedClock:
         return time.monotonic()
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def content(self) -> Any:  # noqa: ANN401
-        return orjson.loads(self.body)
-
-
-class Caller:
-    """One connection; whatever is answered on it is one of the allowed statuses."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-
-    def leave(self) -> None:
-        self._writer.close()
-
-    def write(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def ask(self, data: bytes, *, bodiless: bool = False) -> Answer:
-        self.write(data)
-        return await self.answer(bodiless=bodiless)
-
-    async def answer(self, *, bodiless: bool = False) -> Answer:
-        """Read one answer; `bodiless` is for what HEAD is told."""
-        async with asyncio.timeout(PATIENCE_S):
-            head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            first, *lines = head[:-4].split("\r\n")
-            status = int(first.split(" ")[1])
-            headers = dict(line.lower().split(": ", 1) for line in lines)
-            length = 0 if bodiless else int(headers.get("content-length", "0"))
-            body = await self._reader.readexactly(length)
-            if "content-length" not in headers and status not in (100, 204):
-                body = await self._reader.read()
-        assert status in ALLOWED | {100}, first
-        assert "location" not in headers
-        return Answer(status, headers, body)
-
-    async def is_closed(self) -> bool:
-        """Whether the relay hangs up within the patience, and has nothing more to say."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self._reader.read() == b""
-        except ConnectionResetError:
-            return True
-        except TimeoutError:
-            return False
-
-
 class Relay:
     """A running service with everything that can be seen of it from outside."""
 
@@ -152,7 +83,7 @@ class Relay:
             return await caller.ask(data, bodiless=bodiless)
 
     async def counts(self, name: str) -> dict[tuple[str, ...], float]:
-        """The series of a metric that are not 0, by the values of their labels in alphabetical order."""
+        """The series of a metric that are not 0, by their labels' values in alphabetical order."""
         return {
             tuple(value for _, value in sorted(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(await self.metrics())
@@ -169,19 +100,28 @@ class Relay:
     async def until_counted(self, name: str, *labels: str, value: float = 1) -> None:
         """Wait for a metric; the labels are in the order of `counts`."""
         async with asyncio.timeout(PATIENCE_S):
-            while (await self.counts(name)).get(labels, 0) < value:  # noqa: ASYNC110
+            while (await self.counts(name)).get(labels, 0) < value:
                 await asyncio.sleep(0.01)
         assert (await self.counts(name))[labels] == value
 
     def stored(self, table: str = "events") -> int:
         """How many rows are on disk for other readers to see."""
         with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as db:
-            return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+            return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The log lines of one event."""
         lines = [orjson.loads(line) for line in self._errors.getvalue().splitlines()]
         return [line for line in lines if line["event"] == event]
+
+    async def assert_refused(self, reason: str, code: int, *, source: str = "main") -> None:
+        """One refusal was counted under its reason and code, and nothing was stored."""
+        assert await self.counts("relay_rejected_total") == {(reason, source): 1}
+        assert await self.counts("relay_requests_total") == {(str(code), source): 1}
+        assert (self.stored(), self.stored("unreadable")) == (0, 0)
+        assert await self.counts("relay_events_total") == {}
+        (line,) = self.lines("request.refused")
+        assert (line["source"], line["reason"], line["code"]) == (source, reason, code)
 
     @property
     def log(self) -> str:
@@ -207,7 +147,12 @@ def logging_to_memory() -> Iterator[io.BytesIO]:
 
 
 def read(
-    folder: Path, *, server: str = "", store: str = "", tables: str = "", far_end: FarEnd | None = None
+    folder: Path,
+    *,
+    server: str = "",
+    min_free: str = "1MiB",
+    tables: str = "",
+    far_end: FarEnd | None = None,
 ) -> config.Config:
     """Load the config of the tests: one source, and a sink for all, for leads, and for tests."""
     if far_end is not None:
@@ -221,7 +166,8 @@ def read(
         )
     file = folder / "config.toml"
     file.write_text(
-        DOCUMENT.format(folder=folder, server=server, store=store, tables=tables), encoding="utf-8"
+        DOCUMENT.format(folder=folder, server=server, min_free=min_free, tables=tables),
+        encoding="utf-8",
     )
     return config.load(file, ENVIRON)
 
@@ -232,42 +178,10 @@ async def serving(settings: config.Config, *, clock: Clock | None = None) -> Asy
     with logging_to_memory() as errors:
         service = await Service.open(settings, clock=clock or ShiftedClock())
         stop, ready = asyncio.Event(), asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(service.run(stop, ready=ready.set))
-            async with asyncio.timeout(PATIENCE_S):
-                await ready.wait()
-            try:
-                yield Relay(service, Path(settings.store.path), errors=errors)
-            finally:
-                stop.set()
-
-
-def now_s() -> int:
-    return int(time.time())
-
-
-def signed(body: bytes, *, secret: str = SECRET, at_s: int | None = None) -> str:
-    """The header value that the sender would make now, or at another time."""
-    at_s = now_s() if at_s is None else at_s
-    return signature.header(secret.encode(), now_s=at_s, body=body)
-
-
-def post(
-    body: bytes, *header: tuple[str, str | bytes], target: str = PATH, sign: bool = True
-) -> bytes:
-    """A whole request; signed as the sender would do it unless told otherwise."""
-    lines = [("Host", "relay"), ("Content-Length", str(len(body))), *header]
-    if sign:
-        lines.append(("Service-Signature", signed(body)))
-    return head("POST", target, *lines) + body
-
-
-def head(method: str, target: str, *header: tuple[str, str | bytes]) -> bytes:
-    """A request's head, exactly as given."""
-    lines = [
-        name.encode() + b": " + (value if isinstance(value, bytes) else value.encode())
-        for name, value in header
-    ]
-    return b"\r\n".join([f"{method} {target} HTTP/1.1".encode(), *lines, b"", b""])
-
-
+        running = asyncio.create_task(service.run(stop, ready=ready.set))
+        try:
+            await until(lambda: ready.is_set() or running.done(), what="the relay's readiness")
+            yield Relay(service, Path(settings.store.path), errors=errors)
+        finally:
+            stop.set()
+            await running

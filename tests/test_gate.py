@@ -1,4 +1,4 @@
-"""A sink that fails is left alone but for one probe at a time; one that works is held to its rate."""
+"""A sink that fails is left alone but for a probe at a time; one that works is held to its rate."""
 
 import math
 from random import Random

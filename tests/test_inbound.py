@@ -100,7 +100,8 @@ def test_45_a_compressed_body_is_verified_as_it_came_and_never_inflated() -> Non
 
 
 @pytest.mark.parametrize(
-    "type_", [b"", b"text/plain", b"application/json; charset=utf-16", b"multipart/form-data", b"\xff"]
+    "type_",
+    [b"", b"text/plain", b"application/json; charset=utf-16", b"multipart/form-data", b"\xff"],
 )
 def test_46_the_content_type_is_not_looked_at(type_: bytes) -> None:
     assert readable(BODY, (b"content-type", type_)).id == "evt_1"
@@ -178,9 +179,7 @@ def test_signed_json_of_any_form_is_an_event_or_unreadable(text: str) -> None:
         assert (found.document()["id"], found.document()["event"]) == (found.id, found.kind)
 
 
-@given(
-    headers=st.lists(st.tuples(st.just(NAME) | st.binary(), st.binary())), body=st.binary()
-)
+@given(headers=st.lists(st.tuples(st.just(NAME) | st.binary(), st.binary())), body=st.binary())
 def test_no_request_of_any_bytes_verifies_or_raises_another_error(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:

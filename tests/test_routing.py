@@ -93,7 +93,7 @@ def test_sources_are_exact_names(lead: Event, sources: list[str] | None, expecte
         ("`[0]`", "takes"),
         ("`false`", "declines"),
         ("`null`", "declines"),
-        ("`\"\"`", "declines"),
+        ('`""`', "declines"),
         ("`[]`", "declines"),
         ("`{}`", "declines"),
         ("contains(data.email, '@')", "takes"),
@@ -117,8 +117,8 @@ def test_what_is_neither_empty_nor_false_is_true(value: str) -> None:
         "length(`1`)",
         "contains(data.nothing, 'a')",
         "starts_with(data.fields, 'a')",
-        "sort(`[1, \"a\"]`)",
-        "max(`[1, \"a\"]`)",
+        'sort(`[1, "a"]`)',
+        'max(`[1, "a"]`)',
         "sum(data.email)",
     ],
 )
@@ -145,7 +145,7 @@ def test_no_verdict_repeats_what_a_stranger_typed(lead: Event) -> None:
 
 
 @pytest.mark.parametrize(
-    "when", ["data.", "event = 'a'", "event == \"a", "nope(data)", "foo[", "", "length()"]
+    "when", ["data.", "event = 'a'", 'event == "a', "nope(data)", "foo[", "", "length()"]
 )
 def test_a_rule_that_cannot_be_right_is_refused_or_fails_on_every_event(
     lead: Event, when: str

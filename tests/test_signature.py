@@ -20,9 +20,7 @@ def verify(
     secrets: tuple[bytes, ...] = (GOOD.secret,),
     now_s: int = NOW_S,
 ) -> Verified:
-    return signature.verify(
-        values, body, secrets=secrets, now_s=now_s, tolerance_ms=TOLERANCE_MS
-    )
+    return signature.verify(values, body, secrets=secrets, now_s=now_s, tolerance_ms=TOLERANCE_MS)
 
 
 def reason(*values: bytes, body: bytes = GOOD.body, now_s: int = NOW_S) -> str | None:
@@ -97,7 +95,9 @@ def test_no_header_raises_anything_but_rejected(values: list[bytes]) -> None:
 
 @given(
     st.lists(
-        st.sampled_from([b"t", b"v1", b"v0", b"=", b",", b" ", b"1", b"a" * 64, b"0" * 64, b"\xff"]),
+        st.sampled_from(
+            [b"t", b"v1", b"v0", b"=", b",", b" ", b"1", b"a" * 64, b"0" * 64, b"\xff"]
+        ),
         max_size=40,
     )
 )

@@ -1,4 +1,4 @@
-"""Exactly 300 s pass and 301 s do not, both ways, by the default clock and through the whole service.
+"""Exactly 300 s pass and 301 s do not, both ways, by the machine's clock and in the whole service.
 
 The rules for freezing time under asyncio are those of dependencies.md, section 5.
 """
@@ -17,12 +17,12 @@ from relay.errors import Rejected
 from relay.inbound import SourceSettings, authenticate
 from relay.settings import Duration, Secret
 from tests import service
-from tests.service import post
+from tests.caller import PATH, SECRET, post
 
 SIGNED_AT = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SIGNED_S = int(SIGNED_AT.timestamp())
 BODY = b'{"id":"evt_1","event":"video.ready","createdAt":"2026-03-02T09:30:00.000Z","data":{}}'
-HEADER = signature.header(service.SECRET.encode(), now_s=SIGNED_S, body=BODY)
+HEADER = signature.header(SECRET.encode(), now_s=SIGNED_S, body=BODY)
 
 EDGES = [
     (0, None),
@@ -38,7 +38,7 @@ EDGES = [
     (-301, "future"),
     (-86_400, "future"),
 ]
-"""How far our clock is ahead, and what becomes of the request; the sender's time has whole seconds."""
+"""How far our clock is ahead of the sender's whole seconds, and what becomes of the request."""
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def ahead_by(seconds: float) -> Iterator[None]:
 def reason(*, tolerance: str = "5m") -> str | None:
     source = SourceSettings(
         name="main",
-        path=service.PATH,
-        secrets=(Secret(service.SECRET),),
+        path=PATH,
+        secrets=(Secret(SECRET),),
         tolerance=Duration.parse(tolerance),
     )
     headers = [(b"service-signature", HEADER.encode())]
