@@ -33,7 +33,7 @@ async def sender(far: FarEnd, clock: ManualClock) -> AsyncIterator[Make]:
     async def sleep(seconds: float) -> None:
         clock.ms += round(seconds * 1000)
 
-    def make(**changes: Any) -> Sender:  # noqa: ANN401
+    def make(**changes: Any) -> Sender:
         options: dict[str, Any] = {"clock": clock, "sleep": sleep} | changes
         made.append(Sender(far.url("/webhooks"), Secret(SECRET), **options))
         return made[-1]
@@ -167,7 +167,7 @@ async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(sending.send(BODY)) for _ in range(40)]
         async with asyncio.timeout(5):
-            while len(far.requests) < len(tasks):  # noqa: ASYNC110  a far end rings no bell
+            while len(far.requests) < len(tasks):
                 await asyncio.sleep(0.005)
         await far.stop()
     assert not any(task.result().acknowledged for task in tasks)

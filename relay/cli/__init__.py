@@ -76,7 +76,7 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except _OWN:
@@ -85,6 +85,8 @@ class Commands(click.Group):
             ctx.exit(_INTERRUPTED)
         except Exception as error:  # noqa: BLE001  whatever it is, the shell gets a line and a code
             causes = list(_causes(error))
+            if isinstance(causes[0], BrokenPipeError):
+                raise causes[0] from None
             for cause in causes:
                 click.echo(_told(cause), err=True)
             ctx.exit(_exit_code(causes[0]))

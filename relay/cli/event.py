@@ -76,7 +76,7 @@ def _read(file: BinaryIO, config: Config, source: str | None) -> Event:
     )
 
 
-def _named(table: str, name: str, settings: Any) -> Any:  # noqa: ANN401
+def _named(table: str, name: str, settings: Any) -> Any:
     found = next((each for each in settings if each.name == name), None)
     if found is None:
         known = ", ".join(each.name for each in settings) or "none"

@@ -22,7 +22,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 def parsed(parse: Callable[[str], Any]) -> Callback:
     """Make an option's callback of a function whose ValueError says what was expected."""
 
-    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:  # noqa: ANN401
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         if value is None:
             return None
         try:

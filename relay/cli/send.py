@@ -88,7 +88,7 @@ class Order:
 )
 @json_option
 @click.pass_context
-def send(  # noqa: PLR0913
+def send(
     context: click.Context,
     *,
     event: str | None,

@@ -93,8 +93,10 @@ def test_every_sink_is_judged_with_its_reason(run: Run) -> None:
         "console                  takes     events and sources match",
         "a-sink-with-a-long-name  declines  lead.captured matches nothing in events",
         "big                      declines  when is false: length(data.email) > `100`",
-        "odd                      fails     when failed: JMESPathTypeError; "
-        "the delivery becomes a dead letter",
+        (
+            "odd                      fails     when failed: JMESPathTypeError; "
+            "the delivery becomes a dead letter"
+        ),
         "second                   declines  source main is not in sources",
         "crm                      takes     events and sources match",
         "sales                    takes     events and sources match",

@@ -1,5 +1,6 @@
 """The `relay` command as a whole: its list, its speed, and how failures end."""
 
+import errno
 import re
 import signal
 import subprocess
@@ -130,6 +131,13 @@ def test_a_bug_shows_its_place_but_not_its_text() -> None:
     assert "ZeroDivisionError" in result.stderr
     assert "test_main.py" in result.stderr
     assert "whsec" not in result.stderr
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_pipe_that_breaks_in_a_task_group_is_quiet() -> None:
+    result = failed(ExceptionGroup("tasks", [BrokenPipeError(errno.EPIPE, "Broken pipe")]))
+    assert result.exit_code == 1
+    assert result.stderr == ""
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback() -> None:

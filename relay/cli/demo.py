@@ -1,0 +1,86 @@
+"""`relay demo`: a real relay on a temporary store, with a sender beside it, for whoever is new."""
+
+import asyncio
+import secrets
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+
+import click
+import uvloop
+
+from relay import log
+from relay.cli.show import Show
+from relay.cli.stage import Stage, pipe, read_lines
+from relay.clock import SystemClock
+from relay.config import Config, load
+from relay.sender import Sender
+from relay.service import Service
+from relay.settings import Secret
+
+
+@click.command()
+@click.option(
+    "--events", type=click.IntRange(min=1), metavar="N", help="End after N events; else at Ctrl-C."
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0, 3600),
+    metavar="SECONDS",
+    help="Between two events; else 1.5 for the first round, then 10.",
+)
+@click.pass_context
+def demo(context: click.Context, *, events: int | None, every: float | None) -> None:
+    """Watch signed events arrive and be delivered, with no config and nothing to set up.
+
+    It is a relay with a store and a stdout sink, and a sender that signs as the video service does.
+    The story is told on stderr; where stdout is a file or a pipe, the sink's JSON lines go there.
+    """
+    with TemporaryDirectory(prefix="relay-demo-") as folder:
+        stage = Stage.build(Path(folder))
+        config = load(stage.config)
+        log.configure(config.log)
+        show = Show(stage, command=_command(context), events=events, every_s=every)
+        uvloop.run(_play(stage, config, show))
+
+
+async def _play(stage: Stage, config: Config, show: Show) -> None:
+    stop, ready = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with pipe() as (read_end, write_end):
+        # The sink takes for stdout what is stdout when it is built: here, what the show reads.
+        with redirect_stdout(write_end):
+            service = await Service.open(config, clock=SystemClock())
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(service.run(stop, ready=ready.set))
+            watching = group.create_task(show.watch(await read_lines(read_end)))
+            await ready.wait()
+            url = f"{service.public.url}{config.sources[0].path}"
+            show.open(url, service.admin.url)
+            await _perform(show, stage, url, stop)
+            await serving
+            write_end.close()
+            await watching
+    show.close()
+
+
+async def _perform(show: Show, stage: Stage, url: str, stop: asyncio.Event) -> None:
+    clock = SystemClock()
+    async with (
+        Sender(url, stage.secret, clock=clock, schedule=()) as sender,
+        Sender(url, Secret(secrets.token_hex()), clock=clock, schedule=()) as forger,
+        asyncio.TaskGroup() as group,
+    ):
+        performing = group.create_task(show.perform(sender, forger, stop))
+        await stop.wait()
+        performing.cancel()
+
+
+def _command(context: click.Context) -> str:
+    """How this very relay is called again from another terminal."""
+    name = context.find_root().info_name or "relay"
+    return sys.argv[0] if name == "relay" and which(name) is None else name

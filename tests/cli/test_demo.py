@@ -1,0 +1,176 @@
+"""`relay demo`: what a newcomer sees, run as the newcomer runs it."""
+
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import httpx
+import orjson
+import pytest
+
+DEADLINE_S = 20
+RELAY = [sys.executable, "-m", "relay"]
+COMMAND = [*RELAY, "demo"]
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [*COMMAND, *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def relay(*arguments: str) -> None:
+    subprocess.run([*RELAY, *arguments], capture_output=True, timeout=DEADLINE_S, check=True)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"TMPDIR": str(folder)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, "--every", "0.2"], env=environment, text=True, **pipes) as it:  # type: ignore[call-overload]
+        try:
+            yield it
+        finally:
+            it.kill()
+
+
+def read_until(stream: IO[str] | None, text: str) -> list[str]:
+    assert stream is not None
+    lines: list[str] = []
+    for line in stream:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"never came: {text}, only {lines}")
+
+
+def addresses(opening: list[str]) -> dict[str, str]:
+    words = [line.split() for line in opening if line.startswith("  ")]
+    return {words[0]: words[1] for words in words if len(words) == 2}
+
+
+def test_an_event_a_duplicate_and_a_forgery_are_shown(tmp_path: Path) -> None:
+    result = demo("--events", "4", "--every", "0", folder=tmp_path)
+    assert result.returncode == 0
+    story = [line[10:] for line in result.stderr.splitlines() if line[:2].strip().isdigit()]
+    assert [re.split(r"  +", line)[0::2][:2] for line in story] == [
+        ["lead.captured", "202 accepted"],
+        ["the same again", "200 duplicate"],
+        ["video.watched", "202 accepted"],
+        ["forged", "401 unauthorized"],
+    ]
+    assert "Delivered: 2, duplicates: 1, forged: 1." in result.stderr
+
+
+def test_the_sinks_lines_are_on_stdout_and_nothing_else(tmp_path: Path) -> None:
+    result = demo("--events", "4", "--every", "0", folder=tmp_path)
+    events = [orjson.loads(line) for line in result.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["lead.captured", "video.watched"]
+    assert all(event["id"] in result.stderr for event in events)
+
+
+def test_the_round_has_every_kind_and_then_says_what_to_try(tmp_path: Path) -> None:
+    result = demo("--events", "10", "--every", "0", folder=tmp_path)
+    assert len({orjson.loads(line)["event"] for line in result.stdout.splitlines()}) == 7
+    assert result.stderr.index("webhook.test") < result.stderr.index("Now you")
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    assert demo("--events", "1", folder=tmp_path).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path) as process:
+        read_until(process.stderr, "202 accepted")
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert "Stopped and drained." in rest
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_it_tells_to_try_works_and_is_shown(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        told = addresses(read_until(process.stderr, "TIME"))
+        folder = Path(told["config"]).parent
+        secret = (folder / "secret").read_text(encoding="utf-8").strip()
+        tries = "".join(read_until(process.stderr, "Ctrl-C"))
+        assert f"send lead.captured --url {told['webhooks']}" in tries
+        relay("send", "all", "--url", told["webhooks"], "--secret", f"file:{folder}/secret")
+        relay("check-config", "--config", told["config"])
+        relay("store", "check", "--config", told["config"])
+        counted = httpx.get(told["metrics"], trust_env=False).text
+        assert httpx.get(told["health"], trust_env=False).status_code == 200
+        shown = read_until(process.stderr, "yours: delivered")
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=DEADLINE_S)
+    assert re.search(r'relay_events_total\{.*outcome="accepted".*\} [1-9]', counted)
+    assert secret not in "".join([tries, *shown, rest, counted])
+
+
+def test_ports_that_are_taken_are_avoided(tmp_path: Path) -> None:
+    with closing(socket.socket()) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # somebody else has it, which is as good
+            taken.bind(("127.0.0.1", 8080))
+            taken.listen()
+        result = demo("--events", "1", folder=tmp_path)
+    assert result.returncode == 0
+    assert "202 accepted" in result.stderr
+    assert "127.0.0.1:8080" not in result.stderr
+
+
+def test_on_a_terminal_every_line_fits_in_80_columns(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    environment.pop("COLUMNS", None)
+    command = [*COMMAND, "--events", "4", "--every", "0"]
+    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        text = ANSI.sub("", _all_of(master))
+        assert process.wait(DEADLINE_S) == 0
+    lines = text.splitlines()
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
+    assert len([line for line in lines if "stdout sink" in line]) == 2
+    assert not any(line.startswith("{") for line in lines)
+
+
+def _all_of(master: int) -> str:
+    content = b""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while select.select([master], [], [], max(0, deadline_s - time.monotonic()))[0]:
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:  # what Linux says when the other side is closed
+            break
+        content += chunk
+    os.close(master)
+    return content.decode()
+
+
+def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        rest = process.stderr.read()
+        process.wait(DEADLINE_S)
+    assert "Traceback" not in rest
+    assert "fault" not in rest
+    assert list(tmp_path.iterdir()) == []
