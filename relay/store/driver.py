@@ -81,7 +81,12 @@ async def _open(uri: str, pragmas: str) -> Connection:
         lambda: sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS),
         64,
     )
-    await connection
+    try:
+        await connection
+    except BaseException:
+        # aiosqlite has told its thread to end, but whoever closes the loop now would be faster.
+        connection._thread.join()  # noqa: SLF001
+        raise
     try:
         await connection.run(lambda db: db.executescript(_COMMON + pragmas))
     except BaseException:

@@ -139,5 +139,7 @@ def _forget_unreadable(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
 
 
 def _shrink(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
-    db.execute(f"PRAGMA incremental_vacuum({rows[0][0]})").fetchall()
+    # SQLite frees a page per step of this statement, and Python takes one step of it only.
+    for _ in range(rows[0][0]):
+        db.execute("PRAGMA incremental_vacuum(1)")
     return Counter()

@@ -42,19 +42,23 @@ def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
     """
     known = steps("sqlite")
     if _is_foreign(db):
-        raise StoreBroken("the file is a database of another program")
+        raise StoreBroken(f"{_file(db)} is a database of another program")
     db.execute(_TABLE)
     current: int = db.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0]
     newest = known[-1].number
     if current > newest:
         raise StoreTooNew(
-            f"the store's schema is number {current}, this relay knows up to {newest}: "
+            f"{_file(db)}: its schema is number {current}, this relay knows up to {newest}: "
             "run the relay that wrote it, or a newer one"
         )
     for step in known:
         if step.number > current:
             _apply(db, step, now_ms)
     return newest
+
+
+def _file(db: sqlite3.Connection) -> str:
+    return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
 def _is_foreign(db: sqlite3.Connection) -> bool:

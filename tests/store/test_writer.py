@@ -181,6 +181,10 @@ async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) ->
     def fails(_: object) -> None:
         raise KeyError("no such sink")
 
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    usual = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(type(context["exception"])))
     async with writing(tmp_path) as (writer, _, _):
         async with asyncio.timeout(10):
             neighbours = await asyncio.gather(
@@ -188,8 +192,10 @@ async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) ->
                 writer.submit(insert, "b"),
                 return_exceptions=True,
             )
-            assert neighbours[1] == 1
+            assert neighbours == [1, 1]
             assert await writer.submit(insert, "c") == 1
+    loop.set_exception_handler(usual)
+    assert told == [KeyError]
 
 
 async def test_closing_finishes_what_waits(tmp_path: Path) -> None:

@@ -1,0 +1,207 @@
+"""What is forgotten, when, in which steps, and what is not."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.settings import Duration, Size
+from relay.store import StoreSettings, retention
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import (
+    FAILS,
+    TAKES,
+    accept,
+    event,
+    lease,
+    settlement,
+    unreadable,
+)
+
+DAY_MS = 86_400_000
+BODY_DAYS, ID_DAYS = 30, 90
+
+
+@asynccontextmanager
+async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(
+        path=str(folder / "relay.db"),
+        payload_retention=Duration.parse(f"{BODY_DAYS}d"),
+        dedupe_retention=Duration.parse(f"{ID_DAYS}d"),
+        min_free=Size.parse("1B"),
+    )
+    store = await open_store(settings, clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    async with opened(tmp_path, clock) as one:
+        yield one
+
+
+def ask(store: SqliteStore, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
+        return db.execute(sql).fetchall()
+
+
+async def settle_all(store: SqliteStore) -> None:
+    for delivery in (await lease(store, limit=10_000)).deliveries:
+        await store.settle(settlement(delivery))
+
+
+async def sweep(store: SqliteStore, *, days: float) -> int:
+    """One round of retention so many days from now; how many steps it took."""
+    steps = 1
+    while await store.expire(now_ms=NOW_MS + int(days * DAY_MS)):
+        steps += 1
+        assert steps < 1000
+    return steps
+
+
+async def test_a_settled_events_body_goes_after_its_time_and_not_before(
+    store: SqliteStore,
+) -> None:
+    await accept(store, event("a"))
+    await settle_all(store)
+    await sweep(store, days=BODY_DAYS)
+    assert ask(store, "SELECT body NOT NULL, headers NOT NULL FROM events") == [(1, 1)]
+    assert ask(store, "SELECT answer FROM attempts") == [("an answer",)]
+    await sweep(store, days=BODY_DAYS + 0.01)
+    assert ask(store, "SELECT body, headers FROM events") == [(None, None)]
+    assert ask(store, "SELECT answer, result FROM attempts") == [("", "delivered")]
+
+
+async def test_an_event_without_a_body_is_still_a_duplicate(store: SqliteStore) -> None:
+    await accept(store, event("a", seed=1))
+    await settle_all(store)
+    await sweep(store, days=BODY_DAYS + 1)
+    assert await accept(store, event("a", seed=1)) == ["duplicate"]
+    assert await accept(store, event("a", seed=2)) == ["conflict"]
+    assert (await lease(store, now_ms=NOW_MS + 10**12)).deliveries == ()
+
+
+async def test_an_id_goes_after_its_time_with_all_that_belongs_to_it(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle_all(store)
+    await sweep(store, days=ID_DAYS)
+    assert ask(store, "SELECT count(*) FROM events") == [(1,)]
+    await sweep(store, days=ID_DAYS + 0.01)
+    for table in ("events", "deliveries", "attempts"):
+        assert ask(store, f"SELECT count(*) FROM {table}") == [(0,)]
+    assert await accept(store, event("a")) == ["accepted"]
+
+
+async def test_a_pending_event_is_never_touched(store: SqliteStore) -> None:
+    other = replace(TAKES, sink="crm")
+    await accept(store, event("a"), verdicts=[TAKES, other])
+    await settle_all(store)
+    await sweep(store, days=1000)
+    (delivery,) = (await lease(store, "crm")).deliveries
+    assert delivery.event == event("a")
+    assert ask(store, "SELECT answer FROM attempts") == [("an answer",)]
+
+
+async def test_events_that_no_sink_wanted_are_forgotten_as_well(store: SqliteStore) -> None:
+    await accept(store, event("a"), verdicts=[])
+    await sweep(store, days=BODY_DAYS + 1)
+    assert ask(store, "SELECT body FROM events") == [(None,)]
+    await sweep(store, days=ID_DAYS + 1)
+    assert ask(store, "SELECT count(*) FROM events") == [(0,)]
+
+
+async def test_the_number_of_dead_letters_follows(store: SqliteStore) -> None:
+    await accept(store, event("a"), event("b"), verdicts=[FAILS])
+    await accept(store, event("c"))
+    await sweep(store, days=BODY_DAYS + 1)
+    assert (await store.backlogs())["sales"].dead == 2
+    await sweep(store, days=ID_DAYS + 1)
+    backlog = (await store.backlogs())["sales"]
+    assert (backlog.pending, backlog.dead) == (1, 0)
+
+
+async def test_unreadable_requests_go_in_the_same_two_steps(store: SqliteStore) -> None:
+    await store.keep(unreadable(), lambda _: None)
+    await sweep(store, days=BODY_DAYS + 1)
+    assert ask(store, "SELECT body, headers, reason FROM unreadable") == [
+        (None, None, "the body is not JSON")
+    ]
+    await sweep(store, days=ID_DAYS + 1)
+    assert ask(store, "SELECT count(*) FROM unreadable") == [(0,)]
+
+
+async def test_a_step_removes_few_rows(store: SqliteStore) -> None:
+    await accept(store, *(event(f"e{number}") for number in range(350)), verdicts=[])
+    removed = []
+    before = 350
+    while await store.expire(now_ms=NOW_MS + (BODY_DAYS + 1) * DAY_MS):
+        left = ask(store, "SELECT count(body) FROM events")[0][0]
+        removed.append(before - left)
+        before = left
+    assert before == 0
+    assert max(removed) == retention.STEP_ROWS
+
+
+async def test_a_step_removes_few_bytes(store: SqliteStore) -> None:
+    large = [replace(event(f"e{number}"), body=bytes(400_000)) for number in range(8)]
+    await accept(store, *large, verdicts=[])
+    await store.expire(now_ms=NOW_MS + (BODY_DAYS + 1) * DAY_MS)
+    assert ask(store, "SELECT count(body) FROM events") == [(5,)]
+
+
+async def test_a_step_looks_at_few_rows(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "LOOK_ROWS", 10)
+    await accept(store, *(event(f"e{number}", at_ms=NOW_MS) for number in range(95)), verdicts=[])
+    assert await sweep(store, days=1) >= 20
+    await sweep(store, days=BODY_DAYS + 1)
+    assert ask(store, "SELECT count(body) FROM events") == [(0,)]
+
+
+async def test_a_second_round_finds_what_became_old_meanwhile(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await accept(store, event("b", at_ms=NOW_MS + 5 * DAY_MS), verdicts=[])
+    await sweep(store, days=BODY_DAYS + 6)
+    assert ask(store, "SELECT id FROM events WHERE body IS NOT NULL") == [("a",)]
+    await settle_all(store)
+    await sweep(store, days=BODY_DAYS + 6)
+    assert ask(store, "SELECT count(body) FROM events") == [(0,)]
+
+
+async def test_the_file_shrinks(tmp_path: Path, clock: ManualClock) -> None:
+    async with opened(tmp_path, clock) as store:
+        large = [replace(event(f"e{number}"), body=bytes(100_000)) for number in range(100)]
+        await accept(store, *large, verdicts=[])
+    path = tmp_path / "relay.db"
+    full = path.stat().st_size
+    assert full > 10_000_000
+    async with opened(tmp_path, clock) as store:
+        await sweep(store, days=BODY_DAYS + 1)
+    assert path.stat().st_size < full / 5
+
+
+async def test_what_was_forgotten_is_not_in_the_file_any_more(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    secret = b"person@example.com said a thing"
+    async with opened(tmp_path, clock) as store:
+        await accept(store, replace(event("a"), body=secret * 200), verdicts=[])
+        await sweep(store, days=BODY_DAYS + 1)
+    assert all(secret not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+async def test_acknowledgements_and_retention_go_together(store: SqliteStore) -> None:
+    await accept(store, *(event(f"e{number}") for number in range(250)), verdicts=[])
+    while await store.expire(now_ms=NOW_MS + (ID_DAYS + 1) * DAY_MS):
+        now_ms = NOW_MS + (ID_DAYS + 1) * DAY_MS
+        await accept(store, event(f"n{now_ms}", at_ms=now_ms))
+    assert ask(store, "SELECT count(*) FROM events") == [(1,)]
