@@ -99,6 +99,7 @@ HEADERS = (
     _one(11, "100-v1", lambda it: b"t=%b%b,v1=%b" % (it.t, b",v1=0" * 99, it.v1)),
     _one(11, "9-v1", lambda it: b"t=%b%b,v1=%b" % (it.t, (b",v1=" + BAD) * 8, it.v1)),
     _one(11, "8-v1", lambda it: b"t=%b%b,v1=%b" % (it.t, (b",v1=" + BAD) * 7, it.v1), None),
+    _one(11, "9-v1-all-but-one-unreadable", lambda it: it.good + b",v1=!" * 8),
     _one(12, "equal-t", lambda it: b"t=%b,%b" % (it.t, it.good)),
     _one(12, "good-t-first", lambda it: b"%b,t=1" % it.good),
     _one(12, "good-t-last", lambda it: b"t=1,%b" % it.good),

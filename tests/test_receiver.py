@@ -134,13 +134,17 @@ async def test_nothing_is_counted_as_an_event_before_it_is_durable(
         assert len(far_end.requests) == 2
 
 
-async def test_a_sink_that_hangs_delays_no_acknowledgement(relay: Relay, far_end: FarEnd) -> None:
+async def test_a_sink_that_hangs_delays_neither_answers_nor_other_sinks(
+    tmp_path: Path, far_end: FarEnd
+) -> None:
     far_end.reply = lambda request: None if request.target == "/all" else Reply()
-    for number in range(30):
-        body = samples.event(LEAD_CAPTURED, event_id=f"evt_{number}").body
-        assert (await relay.ask(post(body))).status == 202
-    await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=30)
-    assert ("delivered", "all") not in await relay.counts("relay_deliveries_total")
+    settings = service.read(tmp_path, server='drain_timeout = "50ms"', far_end=far_end)
+    async with service.serving(settings) as relay:
+        for number in range(30):
+            body = samples.event(LEAD_CAPTURED, event_id=f"evt_{number}").body
+            assert (await relay.ask(post(body))).status == 202
+        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=30)
+        assert ("delivered", "all") not in await relay.counts("relay_deliveries_total")
 
 
 async def test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery(
