@@ -120,7 +120,10 @@ class SqliteStore:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+            refusal = meaning(error) or StoreError(f"the store cannot be read: {error}")
+            if isinstance(refusal, StoreBroken):
+                self._writer.condemn(refusal)
+            raise refusal from None
 
     async def inspect(self) -> None:
         """Read the whole file after an unclean stop; until it was found sound, it stays unclean.
@@ -129,7 +132,9 @@ class SqliteStore:
         """
         faults = await check(self.path)
         if faults:
-            raise StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
+            damage = StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
+            self._writer.condemn(damage)
+            raise damage
         self.unclean = False
 
     async def close(self) -> None:

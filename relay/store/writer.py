@@ -69,6 +69,10 @@ class Writer:
             self._flushing = asyncio.create_task(self._flush())
         return await outcome
 
+    def condemn(self, error: StoreBroken) -> None:
+        """Write nothing more and report nothing as written, because of what was found elsewhere."""
+        self._refuse([], error)
+
     async def close(self) -> None:
         """Finish what waits, then close the connection, which writes the log home."""
         if self._flushing is not None:
@@ -99,6 +103,9 @@ class Writer:
                     self._refuse([waiting], self.broken)
             return
         self._committed(self._clock.monotonic() - started)
+        if self.broken is not None:
+            self._refuse(batch, self.broken)
+            return
         for waiting, result in zip(batch, results, strict=True):
             _tell(waiting.done, result)
             if not waiting.outcome.done():
@@ -149,6 +156,8 @@ def meaning(error: Exception) -> StoreError | None:
         return StoreFull(f"the disk is full ({name})")
     if name.startswith(_BUSY):
         return StoreError(f"another program holds the store's write lock ({name})")
+    if name.startswith(_DAMAGED):
+        return StoreBroken(f"the store is damaged ({name})")
     if name.startswith(_BROKEN):
         return StoreBroken(f"the store cannot be written ({name})")
     return None
@@ -160,10 +169,9 @@ def _name(error: Exception) -> str:
 
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _BROKEN = (
     "SQLITE_IOERR",
-    "SQLITE_CORRUPT",
-    "SQLITE_NOTADB",
     "SQLITE_READONLY",
     "SQLITE_CANTOPEN",
     "SQLITE_PROTOCOL",

@@ -49,6 +49,8 @@ class Traffic:
         self.acknowledged: set[Key] = set()
         self.statuses: list[int | None] = []
         """Of every attempt, in the order of their ends; None for one without an answer."""
+        self.acknowledged_from_s: list[float] = []
+        """When the attempts began that were answered 2xx, by the machine's clock."""
         self._dice = dice
         self._sender = Sender(
             url, Secret(SECRET), clock=SystemClock(), time_scale=time_scale, wait_s=wait_s
@@ -97,3 +99,5 @@ class Traffic:
 
     def _watch(self, attempted: Attempted, _next_s: float | None) -> None:
         self.statuses.append(attempted.status)
+        if attempted.acknowledged:
+            self.acknowledged_from_s.append(time.time() - attempted.seconds)
