@@ -92,7 +92,7 @@ def _compile(when: str) -> Any:
     except jmespath.exceptions.JMESPathError as error:
         raise InvalidRule(str(error)) from None
     except RecursionError:
-        raise InvalidRule("is nested too deeply") from None
+        raise InvalidRule("nested too deeply") from None
 
 
 def _is_true(answer: object) -> bool:

@@ -1,5 +1,10 @@
-"""What all tests share: the event loop they run on, a clock that stands still, an event."""
+"""What all tests share: the event loop they run on, a clock that stands still, an event.
 
+Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the skip is declared.
+"""
+
+import os
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import pytest
@@ -36,3 +41,21 @@ def clock() -> ManualClock:
 @pytest.fixture
 def lead() -> Event:
     return samples.event(LEAD_CAPTURED, source="main", event_id="evt_lead")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if os.environ.get("RELAY_REQUIRE_SERVERS") and _is_for_want(report):
+        report.outcome = "failed"
+        report.longrepr = f"not to be skipped here: {report.longrepr}"
+    return report
+
+
+def _is_for_want(report: pytest.TestReport) -> bool:
+    """Whether a server or a tool is missing: a skip that is meant says `declared:`."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return False
+    return not (
+        isinstance(report.longrepr, tuple) and report.longrepr[2].startswith("Skipped: declared:")
+    )
