@@ -117,7 +117,7 @@ async def test_a_milestone_that_we_do_not_know_is_accepted_and_no_label(
 async def test_nothing_is_counted_as_an_event_before_it_is_durable(
     tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = service.read(tmp_path, server='ack_timeout = "100ms"', far_end=far_end)
+    settings = service.read(tmp_path, server='ack_timeout = "400ms"', far_end=far_end)
     async with service.serving(settings) as relay:
         slow = SlowStore(monkeypatch)
         body = samples.event(LEAD_CAPTURED).body
