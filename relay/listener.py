@@ -73,9 +73,14 @@ class Listener:
         bound = bind(self._address)
         self._server.load()
         await self._server.on_tick(0)
-        await self._server.startup(sockets=[bound])
-        self._socket = bound
-        self._ticking = asyncio.create_task(self._server.main_loop())
+        starting = asyncio.create_task(self._server.startup(sockets=[bound]))
+        try:
+            await asyncio.shield(starting)
+        finally:
+            # Cancelled or not: it ends in the loop's next turn, and leaves what `stop` can close.
+            await starting
+            self._socket = bound
+            self._ticking = asyncio.create_task(self._server.main_loop())
 
     async def stop(self) -> None:
         """Take no more connections and let requests in flight finish within the grace.

@@ -136,14 +136,14 @@ class Watched:
         await self._store.settle(settlement)
         self.held.discard(settlement.delivery.seq)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
 class Bench:
     """A dispatcher at work, and what a test asks of it."""
 
-    def __init__(self, folder: Path, store: SqliteStore, clock: LoopClock, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, folder: Path, store: SqliteStore, clock: LoopClock, **settings: Any) -> None:
         self.file = folder / "relay.db"
         self.store = Watched(store)
         self.clock = clock
@@ -154,7 +154,7 @@ class Bench:
         self.dispatcher = Dispatcher(
             SinkSettings(name=SINK, type="http", **settings),
             self.sink,
-            store=self.store,  # type: ignore[arg-type]
+            store=self.store,
             metrics=self.metrics,
             clock=clock,
             dice=Certain(),
@@ -163,6 +163,7 @@ class Bench:
 
     async def accept(self, *ids: str, wake: bool = True) -> None:
         """Have new events come in."""
+
         def stored(_: object) -> None:
             if wake:
                 self.dispatcher.wake()
@@ -195,7 +196,7 @@ class Certain(Random):
         return 0.0
 
 
-def policy(**values: Any) -> RetryPolicy:  # noqa: ANN401
+def policy(**values: Any) -> RetryPolicy:
     texts = {name: Duration.parse(value) for name, value in values.items() if name != "factor"}
     return RetryPolicy(**texts, **({"factor": values["factor"]} if "factor" in values else {}))
 
@@ -205,7 +206,7 @@ def rate(text: str) -> Rate:
 
 
 @asynccontextmanager
-async def working(folder: Path, *, started: bool = True, **settings: Any) -> AsyncIterator[Bench]:  # noqa: ANN401
+async def working(folder: Path, *, started: bool = True, **settings: Any) -> AsyncIterator[Bench]:
     """Run a dispatcher until the end of the block, then drain it."""
     clock = LoopClock()
     store = await open_store(

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -199,14 +200,14 @@ async def test_a_sink_that_keeps_failing_is_probed_and_the_others_keep_their_att
         await bench.accept(*ids)
         await asyncio.sleep(HOUR_S)
         probes = bench.sink.times[PATIENCE:]
-        assert bench.sample("relay_sink_state{sink=\"sales\",state=\"throttled\"}") == 1
+        assert bench.sample('relay_sink_state{sink="sales",state="throttled"}') == 1
         assert len(bench.sink.sent) < PATIENCE + 8 + HOUR_S / PROBE_MAX_S
-        assert max(b - a for a, b in zip(probes, probes[1:], strict=False)) <= PROBE_MAX_S + 0.01
+        assert max(b - a for a, b in pairwise(probes)) <= PROBE_MAX_S + 0.01
         assert bench.sink.most_in_flight == 1
         bench.sink.always = Answer(200, "ok")
         await asyncio.sleep(2 * HOUR_S)
         assert await bench.pending() == 0
-        assert bench.sample("relay_sink_state{sink=\"sales\",state=\"active\"}") == 1
+        assert bench.sample('relay_sink_state{sink="sales",state="active"}') == 1
     states = [line["event"] for line in lines if line["event"].startswith("sink.")]
     assert states == ["sink.throttled", "sink.active"]
 
@@ -246,7 +247,7 @@ async def test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe(
         await asyncio.sleep(HOUR_S)
         assert await bench.pending() == 4
         assert await bench.dead() == 0
-        assert bench.sample("relay_sink_state{sink=\"sales\",state=\"parked\"}") == 1
+        assert bench.sample('relay_sink_state{sink="sales",state="parked"}') == 1
         assert {row[3] for row in attempts(bench)} == {"parked"}
         bench.sink.always = Answer(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
@@ -320,7 +321,7 @@ async def test_a_refused_event_is_a_dead_letter_at_once(tmp_path: Path, lines: l
             row = db.execute("SELECT reason FROM deliveries WHERE status = 'dead'").fetchone()
         db.close()
         assert row == ("422 Unprocessable",)
-        assert bench.sample("relay_deliveries_total{outcome=\"dead\",sink=\"sales\"}") == 1
+        assert bench.sample('relay_deliveries_total{outcome="dead",sink="sales"}') == 1
     assert "sink.throttled" not in {line["event"] for line in lines}
 
 
@@ -366,8 +367,8 @@ async def test_one_line_and_two_metrics_tell_of_a_delivery(
         bench.sink.reply(Temporary("503", status=503, answer="secret words"))
         await bench.accept("a")
         await asyncio.sleep(60)
-        assert bench.sample("relay_attempts_total{result=\"retry\",sink=\"sales\"}") == 1
-        assert bench.sample("relay_deliveries_total{outcome=\"delivered\",sink=\"sales\"}") == 1
+        assert bench.sample('relay_attempts_total{result="retry",sink="sales"}') == 1
+        assert bench.sample('relay_deliveries_total{outcome="delivered",sink="sales"}') == 1
     told = [line for line in lines if line["event"].startswith("delivery.")]
     assert [line["event"] for line in told] == ["delivery.retry", "delivery.delivered"]
     assert (told[1]["sink"], told[1]["id"], told[1]["attempt"]) == (SINK, "a", 2)
@@ -413,6 +414,7 @@ async def test_draining_an_idle_dispatcher_ends_it_at_once(tmp_path: Path) -> No
 
 async def test_a_drain_during_the_look_starts_nothing(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
+
         async def drain() -> None:
             await bench.dispatcher.drain(Duration.parse("10s"))
 

@@ -66,9 +66,9 @@ class LoopClock:
 @contextmanager
 def still_while_the_store_works() -> Iterator[None]:
     """Let no time pass between a call to SQLite's thread and its answer."""
-    execute: Callable[..., Any] = driver.Connection._execute  # noqa: SLF001
+    execute: Callable[..., Any] = driver.Connection._execute
 
-    async def counted(self: driver.Connection, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def counted(self: driver.Connection, *args: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, VirtualLoop):
             return await execute(self, *args, **kwargs)

@@ -36,7 +36,9 @@ class Shelf:
     noted: list[Outcome] = field(default_factory=list)
 
 
-def event(event_id: str = "a", *, source: str = "main", at_ms: int = NOW_MS, seed: int = 0) -> Event:
+def event(
+    event_id: str = "a", *, source: str = "main", at_ms: int = NOW_MS, seed: int = 0
+) -> Event:
     made = samples.event(LEAD_CAPTURED, source=source, event_id=event_id, seed=seed)
     return replace(made, received_ms=at_ms)
 
@@ -56,7 +58,12 @@ def settlement(
     reason: str = "",
 ) -> Settlement:
     attempt = Attempt(
-        started_ms=at_ms, duration_ms=5, result=result, status=200, reason=reason, answer="an answer"
+        started_ms=at_ms,
+        duration_ms=5,
+        result=result,
+        status=200,
+        reason=reason,
+        answer="an answer",
     )
     return Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
 
@@ -416,7 +423,7 @@ async def _numbers(store: Store) -> tuple[int, int, int | None]:
 
 
 @asynccontextmanager
-async def closing(store: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+async def closing(store: Any) -> AsyncIterator[Any]:
     """Close the store at the end of the block."""
     try:
         yield store

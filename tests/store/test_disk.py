@@ -48,7 +48,7 @@ def content(path: Path) -> list[str]:
 async def nothing_is_left(path: Path, threads: int) -> None:
     """No thread, and no lock: another may open as soon as the fault is mended."""
     async with asyncio.timeout(5):
-        while threading.active_count() > threads:  # noqa: ASYNC110  threads tell nobody
+        while threading.active_count() > threads:
             await asyncio.sleep(0.01)
     if path.parent.is_dir():
         disk.lock(path).close()
@@ -265,7 +265,7 @@ async def test_free_space_is_measured_at_most_ten_times_a_second(
 
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_store_whose_file_is_gone_takes_nothing_any_more(
-    path: Path, clock: ManualClock, replaced: bool
+    path: Path, clock: ManualClock, *, replaced: bool
 ) -> None:
     async with opened(path, clock) as store:
         await accept(store, event("a"))
@@ -336,7 +336,7 @@ async def test_a_full_disk_does_not_keep_the_store_from_closing(
 ) -> None:
     store = await open_store(settings(path), clock=clock)
     pages = "PRAGMA max_page_count = 1"
-    await store._writer._connection.run(lambda db: db.execute(pages).fetchall())  # noqa: SLF001
+    await store._writer._connection.run(lambda db: db.execute(pages).fetchall())
     await store.close()
     await nothing_is_left(path, threading.active_count())
 

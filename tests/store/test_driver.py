@@ -12,7 +12,7 @@ from relay.store.sqlite import open_store
 from tests.conftest import ManualClock
 
 
-async def pragma(connection: driver.Connection, name: str) -> Any:  # noqa: ANN401
+async def pragma(connection: driver.Connection, name: str) -> Any:
     return await connection.run(lambda db: db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
@@ -90,7 +90,7 @@ async def test_the_stores_files_are_their_owners_only(tmp_path: Path, clock: Man
     ],
 )
 def test_the_versions_with_the_wal_reset_fault_are_known(
-    version: tuple[int, int, int], faulty: bool, monkeypatch: pytest.MonkeyPatch
+    version: tuple[int, int, int], *, faulty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.sqlite3, "sqlite_version_info", version)
     assert driver.has_wal_reset_fault() is faulty

@@ -44,7 +44,12 @@ def test_each_step_is_applied_once_and_recorded_with_its_digest(db: sqlite3.Conn
     newest = schema.migrate(db, now_ms=NOW_MS)
     folder = files("relay.store") / "migrations" / "sqlite"
     expected = [
-        (step.number, step.name, hashlib.sha256((folder / step.name).read_bytes()).hexdigest(), NOW_MS)
+        (
+            step.number,
+            step.name,
+            hashlib.sha256((folder / step.name).read_bytes()).hexdigest(),
+            NOW_MS,
+        )
         for step in schema.steps("sqlite")
     ]
     assert applied(db) == expected
@@ -105,4 +110,4 @@ def test_the_hot_questions_are_answered_by_an_index(db: sqlite3.Connection) -> N
 
 def test_the_package_holds_its_migrations() -> None:
     folder = Path(str(files("relay.store") / "migrations" / "sqlite"))
-    assert sorted(file.name for file in folder.glob("*.sql"))[0].startswith("0001_")
+    assert min(file.name for file in folder.glob("*.sql")).startswith("0001_")

@@ -4,7 +4,8 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, closing as closing_file
+from contextlib import AbstractAsyncContextManager
+from contextlib import closing as closing_file
 from pathlib import Path
 from typing import Any
 
@@ -98,47 +99,73 @@ class TestCounting(conformance.Counting):
     pass
 
 
+class Walk:
+    """Steps in any order, and what they have in hand."""
+
+    RESULTS: tuple[Result, ...] = ("delivered", "retry", "parked", "dead")
+
+    def __init__(self, store: Store, dice: random.Random) -> None:
+        self.store = store
+        self.dice = dice
+        self.now_ms = NOW_MS
+        self.held: dict[tuple[int, str], Delivery] = {}
+        self.settled: dict[tuple[int, str], Delivery] = {}
+
+    async def step(self) -> None:
+        steps = (
+            self.arrive,
+            self.arrive,
+            self.take,
+            self.settle,
+            self.settle,
+            self.late,
+            self.give,
+        )
+        await self.dice.choice(steps)()
+        self.now_ms += self.dice.randrange(2000)
+
+    async def arrive(self) -> None:
+        verdicts = self.dice.choice([[TAKES], [OTHER], [TAKES, OTHER], [FAILS, OTHER], []])
+        numbers = [self.dice.randrange(60) for _ in range(self.dice.randrange(1, 5))]
+        events = (event(f"e{number}", at_ms=self.now_ms) for number in numbers)
+        await accept(self.store, *events, verdicts=verdicts)
+
+    async def take(self) -> None:
+        sink, limit = self.dice.choice(["sales", "crm"]), self.dice.randrange(1, 8)
+        found = await lease(self.store, sink, now_ms=self.now_ms, limit=limit)
+        new = {(each.seq, each.sink): each for each in found.deliveries}
+        assert not new.keys() & self.held.keys()
+        self.held |= new
+
+    async def settle(self) -> None:
+        if self.held:
+            key = self.dice.choice(sorted(self.held))
+            self.settled[key] = self.held.pop(key)
+            await self._settle(self.settled[key])
+
+    async def late(self) -> None:
+        """Settle again what was settled before, and perhaps has moved since."""
+        if keys := sorted(self.settled.keys() - self.held.keys()):
+            await self._settle(self.settled[self.dice.choice(keys)])
+
+    async def give(self) -> None:
+        if self.held:
+            self.store.release([self.held.popitem()[1]])
+
+    async def _settle(self, delivery: Delivery) -> None:
+        due_ms = self.now_ms + self.dice.randrange(5000)
+        result = self.dice.choice(self.RESULTS)
+        await self.store.settle(settlement(delivery, result, due_ms=due_ms, at_ms=self.now_ms))
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_tallies_equal_a_count_after_any_walk(shelf: Shelf, seed: int) -> None:
     dice = random.Random(seed)
-    results: tuple[Result, ...] = ("delivered", "retry", "parked", "dead")
-    held: list[Delivery] = []
-    old: list[Delivery] = []
-    now_ms = NOW_MS
-
-    async def arrive(store: Store) -> None:
-        verdicts = dice.choice([[TAKES], [OTHER], [TAKES, OTHER], [FAILS, OTHER], []])
-        some = [event(f"e{dice.randrange(60)}", at_ms=now_ms) for _ in range(dice.randrange(1, 5))]
-        await accept(store, *some, verdicts=verdicts)
-
-    async def take(store: Store) -> None:
-        sink = dice.choice(["sales", "crm"])
-        found = await lease(store, sink, now_ms=now_ms, limit=dice.randrange(1, 8))
-        assert not {(d.seq, d.sink) for d in found.deliveries} & {(d.seq, d.sink) for d in held}
-        held.extend(found.deliveries)
-
-    async def settle(store: Store) -> None:
-        if held:
-            one = held.pop(dice.randrange(len(held)))
-            old.append(one)
-            due_ms = now_ms + dice.randrange(5000)
-            await store.settle(settlement(one, dice.choice(results), due_ms=due_ms, at_ms=now_ms))
-
-    async def settle_late(store: Store) -> None:
-        stale = [d for d in old if (d.seq, d.sink) not in {(h.seq, h.sink) for h in held}]
-        if stale:
-            await store.settle(settlement(dice.choice(stale), dice.choice(results)))
-
-    async def give_back(store: Store) -> None:
-        if held:
-            store.release([held.pop()])
-
     for _ in range(3):
         async with shelf.open() as store:
+            walk = Walk(store, dice)
             for _ in range(60):
-                step = dice.choice([arrive, arrive, take, settle, settle, settle_late, give_back])
-                await step(store)
-                now_ms += dice.randrange(2000)
+                await walk.step()
             counted = Counter(
                 (sink, status) for (_, _, sink), (status, _) in (await shelf.deliveries()).items()
             )
@@ -146,4 +173,3 @@ async def test_the_tallies_equal_a_count_after_any_walk(shelf: Shelf, seed: int)
             for sink in ("sales", "crm"):
                 assert backlogs[sink].pending == counted[sink, "pending"]
                 assert backlogs[sink].dead == counted[sink, "dead"]
-        held.clear()

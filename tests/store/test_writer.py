@@ -192,7 +192,7 @@ async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) ->
                 writer.submit(insert, "b"),
                 return_exceptions=True,
             )
-            assert neighbours == [1, 1]
+            assert list(neighbours) == [1, 1]
             assert await writer.submit(insert, "c") == 1
     loop.set_exception_handler(usual)
     assert told == [KeyError]
