@@ -27,6 +27,7 @@ BUSY = 8
 
 _STATUS = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
 
 
 def _constant(code: int, status: str, **headers: str) -> Response:
@@ -202,14 +203,13 @@ class Receiver:
     ) -> Response:
         response = _REFUSALS.get(reason, _UNAUTHORIZED)
         self._metrics.rejected(source, reason)
-        client = scope.get("client")
         self._sampled.line(
             "request.refused",
             source=source,
             code=response.status_code,
             reason=reason,
             skew_s=skew_s,
-            client=client[0] if client else None,
+            client=_client(scope),
             request_id=_request_id(scope["headers"]),
         )
         return response
@@ -223,6 +223,12 @@ def _paths(source: SourceSettings) -> tuple[bytes, ...]:
 def _declared(headers: Headers) -> int:
     # The server has refused whatever is not a number before.
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
+
+
+def _client(scope: Scope) -> str | None:
+    # A proxy may hand on what a stranger typed as an address.
+    host = (scope.get("client") or ("",))[0]
+    return host if _ADDRESS.fullmatch(host) else None
 
 
 def _request_id(headers: Headers) -> str | None:

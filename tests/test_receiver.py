@@ -204,6 +204,25 @@ async def test_a_request_id_is_logged_only_where_it_is_well_formed(
 
 
 @row(50)
+@pytest.mark.parametrize(
+    ("sent", "client"),
+    [
+        ("198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("someone@example.com", None),
+        ("9" * 10_000, None),
+        ("<b>\u00e9</b>", None),
+        ("unknown", None),
+    ],
+)
+async def test_what_a_proxy_hands_on_is_logged_only_where_it_is_an_address(
+    relay: Relay, sent: str, client: str | None
+) -> None:
+    await relay.ask(post(b"", ("X-Forwarded-For", sent), sign=False))
+    assert relay.lines("request.refused")[0].get("client") == client
+
+
+@row(50)
 async def test_forged_headers_change_neither_answer_nor_log(tmp_path: Path) -> None:
     forged = [
         ("Host", "sec.ret:99999"),
