@@ -1,11 +1,10 @@
-"""CloudEvents 1.0 over HTTP in binary mode: an event's attributes as headers (pure).
+"""CloudEvents 1.0 in binary mode: an event's attributes, and how HTTP carries them (pure).
 
 outgoing-http.md, section 2; the body stays what it was, so its type is the request's content-type.
 """
 
 import re
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote
 
 from relay.event import Event
@@ -26,21 +25,25 @@ def header_value(text: str) -> str:
     return text if _NEEDS_NOTHING.fullmatch(text) else quote(text, safe=_AS_IS)
 
 
-def headers(event: Event) -> list[tuple[bytes, bytes]]:
-    """Make the `ce-` headers; `ce-time` is the time of receipt where createdAt is no time."""
-    attributes = {
+def attributes(event: Event) -> dict[str, str]:
+    """Name the context attributes; `time` is the time of receipt where createdAt is no time."""
+    named = {
         "specversion": "1.0",
         "id": event.id,
         # A URI reference by the specification; a plain name is one.
         "source": quote(event.source, safe=""),
         "type": event.kind,
         "time": event.created_at if _is_time(event.created_at) else rfc3339(event.received_ms),
-        "subject": _video_id(event.document()),
+        "subject": event.video_id(),
     }
+    return {name: value for name, value in named.items() if value}
+
+
+def headers(event: Event) -> list[tuple[bytes, bytes]]:
+    """Make the `ce-` headers of HTTP's binary mode."""
     return [
         (b"ce-" + name.encode(), header_value(value).encode())
-        for name, value in attributes.items()
-        if value
+        for name, value in attributes(event).items()
     ]
 
 
@@ -58,13 +61,3 @@ def _is_time(text: str | None) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _video_id(document: dict[str, Any]) -> str | None:
-    # video-service.md, section 6: `data.video.id`, or `data.id` where the event is about a video.
-    data = document.get("data")
-    if not isinstance(data, dict):
-        return None
-    video = data.get("video", data if str(document.get("event")).startswith("video.") else None)
-    found = video.get("id") if isinstance(video, dict) else None
-    return found if isinstance(found, str) else None

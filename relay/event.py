@@ -46,6 +46,16 @@ class Event:
         """The body decoded anew at each call, so that nobody can change a shared copy."""
         return cast("dict[str, Any]", orjson.loads(self.body))
 
+    def video_id(self) -> str | None:
+        """The id of the video that the event is about (video-service.md, section 6)."""
+        document = self.document()
+        data = document.get("data")
+        if not isinstance(data, dict):
+            return None
+        video = data.get("video", data if self.kind.startswith("video.") else None)
+        found = video.get("id") if isinstance(video, dict) else None
+        return found if isinstance(found, str) else None
+
     @property
     def known_kind(self) -> str:
         """The kind, or `other` for one that the sender's document does not list."""
