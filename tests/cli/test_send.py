@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -12,7 +17,7 @@ from click.testing import CliRunner, Result
 from relay import signature
 from relay.cli import main
 from relay.event import KINDS
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.far_end import FarEnd, Reply, Request, until
 
 SECRET = "whsec_of_the_test_only"
 
@@ -214,3 +219,32 @@ async def test_the_secret_is_never_shown(
     relay.reply = lambda _: Reply(status)
     result = await send(*arguments, "--secret", SECRET)
     assert SECRET not in result.output
+
+
+async def test_ctrl_c_still_sums_up_what_was_sent(relay: FarEnd) -> None:
+    command = [sys.executable, "-m", "relay", "send", "all", "--count", "1000", "--rate", "20/s"]
+    command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    await until(lambda: len(relay.requests) > 1, what="a second request")
+    process.send_signal(signal.SIGINT)
+    out, err = await process.communicate()
+    assert process.returncode == 130
+    assert b" of 1000 events in " in out
+    assert b"Traceback" not in err
+
+
+async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "relay", "send", "all", "--count", "20", "--rate", "100"]
+    command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    await process.communicate()
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert process.returncode == 0
+    assert "\r0 of 20: 0 acknowledged, 0 failed" in shown
+    assert "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
