@@ -71,6 +71,7 @@ class Relay:
         server: str = "",
         store: str = 'min_free = "0B"',
         rest: str = "",
+        secret: str = SECRET,
         data: Path | None = None,
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
@@ -87,7 +88,7 @@ class Relay:
             f'[server]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin_listen = "127.0.0.1:{self.admin_port}"\n{server}\n'
             f'[store]\npath = "{self.store}"\n{store}\n'
-            f'[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["{SECRET}"]\n'
+            f'[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["{secret}"]\n'
             f"{rest}\n{sinks}\n",
             encoding="utf-8",
         )
