@@ -61,7 +61,7 @@ def test_another_form_is_refused_with_what_was_expected(
         ("127.0.0.1:8080", "127.0.0.1", 8080, True, False),
         ("localhost:0", "localhost", 0, True, False),
         ("[::1]:65535", "::1", 65535, True, False),
-        ("0.0.0.0:80", "0.0.0.0", 80, False, True),  # noqa: S104
+        ("0.0.0.0:80", "0.0.0.0", 80, False, True),
         ("[::]:80", "::", 80, False, True),
         ("relay_1.internal:80", "relay_1.internal", 80, False, False),
     ],
