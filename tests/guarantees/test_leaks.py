@@ -43,7 +43,7 @@ retry = {{ first = "20ms", max = "20ms" }}
 [[sink]]
 name = "tls"
 type = "http"
-url = "https://l3akuser:l3akpassword@127.0.0.1:{odd_port}/l3ak-tls"
+url = "https://l3akuser:l3akpassword@127.0.0.1:{no_tls}/l3ak-tls"
 
 [[sink]]
 name = "refused"
@@ -179,11 +179,11 @@ async def test_no_secret_in_the_faults_of_a_config(tmp_path: Path, number: int) 
     path = tmp_path / "config.toml"
     path.write_text(f'[[source]]\nname = "main"\npath = "/w"\n{BAD_CONFIGS[number]}\n')
     heard = Heard(
-        [
-            await _run("serve", "--config", str(path), code=os.EX_CONFIG),
-            await _run("check-config", "--config", str(path), code=1),
-            await _run("check-config", "--json", "--config", str(path), code=1),
-        ]
+        await asyncio.gather(
+            _run("serve", "--config", str(path), code=os.EX_CONFIG),
+            _run("check-config", "--config", str(path), code=1),
+            _run("check-config", "--json", "--config", str(path), code=1),
+        )
     )
     assert all(words.count("config.toml") for words in heard.words)
     assert heard.leaks() == []
@@ -203,7 +203,7 @@ async def _scene(folder: Path, heard: Heard, *, form: str) -> AsyncIterator[Rela
         sinks = SINKS.format(
             echo=echo.url(""),
             odd=odd.url(""),
-            odd_port=odd.port,
+            no_tls=await stack.enter_async_context(_no_tls()),
             hanging=hanging.url(""),
             slack=slack.url(""),
             nobody=free_port(),
@@ -220,6 +220,19 @@ async def _scene(folder: Path, heard: Heard, *, form: str) -> AsyncIterator[Rela
                 environ={"PYTHONPATH": str(folder / "bugs"), "PYTHONASYNCIODEBUG": "1"},
             )
         )
+
+
+@asynccontextmanager
+async def _no_tls() -> AsyncIterator[int]:
+    """The port of a far end that answers a TLS handshake with words."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"l3ak\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
 
 
 def _echo(request: Request, heard: Heard) -> Reply:
