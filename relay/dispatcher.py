@@ -61,8 +61,9 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
-        self._look_at_ms = 0.0
-        self._bell.set()
+        if self._look_at_ms > 0:
+            self._look_at_ms = 0.0
+            self._bell.set()
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
