@@ -29,7 +29,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Lease:
     """Deliveries that are the caller's until settled or released.
 
-    `next_due_ms` is when the sink's next delivery beyond these comes due; None if it has none.
+    `next_due_ms` is when to look again: now where the limit was reached, else when the sink's next
+    delivery beyond these comes due, or None if it has none.
     """
 
     deliveries: tuple[Delivery, ...]

@@ -12,6 +12,9 @@ from relay.store.driver import Connection, sqlite3
 BATCH_MAX = 256
 """Transactions stay short, so that the last one who waits is not forgotten."""
 
+WAITING_MAX = 4096
+"""A disk that hangs must not fill the memory with what the sender sends again."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Write = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Result]]
@@ -63,6 +66,8 @@ class Writer:
         """
         if self.broken is not None:
             raise self.broken
+        if len(self._waiting) >= WAITING_MAX:
+            raise StoreError(f"{WAITING_MAX} writes wait for the disk already")
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(write, item, outcome, done))
         if self._flushing is None:

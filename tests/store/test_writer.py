@@ -12,7 +12,7 @@ import pytest
 from relay.clock import SystemClock
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.store import driver
-from relay.store.writer import BATCH_MAX, Writer
+from relay.store.writer import BATCH_MAX, WAITING_MAX, Writer
 
 
 def insert(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
@@ -53,6 +53,16 @@ async def test_a_transaction_is_bounded(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, commits):
         await asyncio.gather(*(writer.submit(insert, "x") for _ in range(BATCH_MAX * 3)))
         assert len(commits) >= 3
+
+
+async def test_a_disk_that_hangs_does_not_fill_the_memory(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        more = WAITING_MAX + BATCH_MAX + 1
+        waits = (writer.submit(insert, "x") for _ in range(more))
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, StoreError)]
+        assert 0 < len(refused) <= BATCH_MAX + 1
+        assert len(stored(tmp_path)) == more - len(refused)
 
 
 async def test_unlike_writes_share_a_commit_in_their_order(tmp_path: Path) -> None:
