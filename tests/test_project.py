@@ -8,11 +8,14 @@ import tomllib
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from relay import config
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -113,6 +116,22 @@ def test_ci_runs_the_readmes_test_command_as_it_stands() -> None:
     script = f'{asks}\nprintf %s "$command"'
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout.decode().strip() == TEST
+
+
+def test_the_readmes_config_has_no_fault(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    path = tmp_path / "config.toml"
+    path.write_text(dedent(block))
+    environ = {
+        "RELAY_SECRET": "the-signing-secret-of-step-2",
+        "RELAY_ADMIN_TOKEN": "0123456789abcdef" * 4,
+        "SLACK_URL": "https://slack.test/services/T/B/x",
+        "CRM_URL": "https://crm.test/hook",
+        "CRM_SIGNING": "whsec_" + "A" * 44,
+    }
+    loaded = config.load(path, environ)
+    assert [sink.name for sink in loaded.sinks] == ["sales", "crm"]
+    assert loaded.warnings == ()
 
 
 def test_the_architecture_fits_into_120_lines() -> None:
