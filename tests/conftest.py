@@ -7,6 +7,7 @@ import os
 from collections.abc import Generator
 from dataclasses import dataclass
 
+import hypothesis
 import pytest
 
 from relay import samples
@@ -26,6 +27,13 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+# A busy machine is no fault of the code.
+hypothesis.settings.register_profile(
+    "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("relay")
 
 
 @pytest.fixture(scope="session")

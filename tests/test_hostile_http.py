@@ -1,7 +1,4 @@
-"""What is hardly HTTP, or too much or too slow of it, gets its answer from a relay.
-
-The numbers in a test's id are rows of hostile-requests.md, section 7.
-"""
+"""What is hardly HTTP, or too much or too slow of it (hostile-requests.md, rows 40 to 49)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
