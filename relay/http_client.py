@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib.metadata import version
 from typing import cast
 from urllib.parse import unquote
 
@@ -26,6 +26,8 @@ from relay.settings import Duration
 # httpx logs the URL of every request, and httpcore the headers; both hold secrets.
 for _name in ("httpx", "httpcore"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+USER_AGENT = f"relay/{version('relay')}"
 
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
@@ -117,21 +119,18 @@ def _shared_context() -> ssl.SSLContext:
 
 def client(
     *, timeout: Duration, connections: int, verify: ssl.SSLContext | None = None
-) -> httpx.AsyncClient:
-    """Make the one client of a sink; it opens no connection before its first exchange."""
-    return httpx.AsyncClient(
-        timeout=timeout.seconds,
-        transport=Lanes(verify or _shared_context(), connections),
-        trust_env=False,
-        follow_redirects=False,
-        headers={"accept-encoding": "identity"},
-        # A far end's cookies are neither kept nor sent.
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    )
+) -> httpx.AsyncBaseTransport:
+    """Make the one way out of a sink; it opens no connection before its first exchange.
+
+    A transport alone: redirects, cookies and proxies, which `AsyncClient` adds and charges for, are
+    not wanted.
+    """
+    context = verify or _shared_context()
+    return Lanes(context, connections=connections, timeout_s=timeout.seconds)
 
 
 async def exchange(
-    client: httpx.AsyncClient, request: httpx.Request, *, secrets: Sequence[str] = ()
+    client: httpx.AsyncBaseTransport, request: httpx.Request, *, secrets: Sequence[str] = ()
 ) -> Response:
     """Send one request and read its answer within bounds, whatever its status.
 
@@ -139,7 +138,7 @@ async def exchange(
     Raises Temporary or Misconfigured where there was no answer.
     """
     try:
-        answer = await client.send(request, stream=True)
+        answer = await client.handle_async_request(request)
         try:
             body = await _read(answer)
         finally:
@@ -147,7 +146,7 @@ async def exchange(
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         failure = _failure(error)
     else:
-        text, complete = _excerpt(body, (*url_secrets(request.url), *secrets))
+        text, complete = _excerpt(body, request.url, secrets)
         return Response(answer.status_code, answer.headers, text, complete)
     # Out here, because an error raised in the handler carries the first one, and that the URL.
     raise failure
@@ -193,7 +192,9 @@ def url_secrets(url: httpx.URL) -> tuple[str, ...]:
 
 async def _read(answer: httpx.Response) -> bytes:
     body = bytearray()
-    stream = cast("AsyncGenerator[bytes, None]", answer.aiter_raw())
+    stream = cast(
+        "AsyncGenerator[bytes, None]", aiter(cast("httpx.AsyncByteStream", answer.stream))
+    )
     async with aclosing(stream) as chunks:
         async for chunk in chunks:
             body += chunk
@@ -202,10 +203,12 @@ async def _read(answer: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _excerpt(body: bytes, secrets: Sequence[str]) -> tuple[str, bool]:
+def _excerpt(body: bytes, url: httpx.URL, secrets: Sequence[str]) -> tuple[str, bool]:
     text = _CONTROLS.sub("\ufffd", body.decode(errors="replace"))
-    # The longest first, so that no part of a secret is left standing; a short one is a common word.
-    for secret in sorted(secrets, key=len, reverse=True):
+    # A short answer has no room for a secret; what is shorter still is a common word.
+    hidden = (*url_secrets(url), *secrets) if len(body) >= _SECRET_CHARS else ()
+    # The longest first, so that no part of a secret is left standing.
+    for secret in sorted(hidden, key=len, reverse=True):
         if len(secret) >= _SECRET_CHARS:
             text = text.replace(secret, "***")
     return text.encode()[:EXCERPT_BYTES].decode(errors="ignore"), len(body) <= EXCERPT_BYTES

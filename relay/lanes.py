@@ -15,15 +15,18 @@ class Lanes(httpx.AsyncBaseTransport):
     (outgoing-http.md, section 6), and it looks at each idle socket before every request.
     """
 
-    def __init__(self, verify: ssl.SSLContext, connections: int) -> None:
+    def __init__(self, verify: ssl.SSLContext, *, connections: int, timeout_s: float) -> None:
+        """`timeout_s` is for each phase of an exchange; nothing connects before the first one."""
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
         self._lanes = [
             httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
             for _ in range(connections)
         ]
+        self._timeout = httpx.Timeout(timeout_s).as_dict()
         self._load = dict.fromkeys(self._lanes, 0)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.extensions.setdefault("timeout", self._timeout)
         lane = min(self._lanes, key=self._load.__getitem__)
         self._load[lane] += 1
         try:
@@ -31,12 +34,8 @@ class Lanes(httpx.AsyncBaseTransport):
         except BaseException:
             self._load[lane] -= 1
             raise
-        return httpx.Response(
-            status_code=response.status_code,
-            headers=response.headers,
-            stream=_Occupying(response, partial(self._leave, lane)),
-            extensions=response.extensions,
-        )
+        response.stream = _Occupying(response, partial(self._leave, lane))
+        return response
 
     def _leave(self, lane: httpx.AsyncHTTPTransport) -> None:
         self._load[lane] -= 1

@@ -95,12 +95,10 @@ class Sender:
         self._wait_s = wait_s
         self._header = header
         self._sleep = sleep
-        self._client = httpx.AsyncClient(
-            headers={"User-Agent": USER_AGENT, "Content-Type": "application/json"},
-            timeout=None,  # noqa: S113  each attempt has one limit for all of it
+        # No limit per phase, because each attempt has one for all of it.
+        self._client = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None),
             verify=http_client.tls_context(),
-            follow_redirects=False,
             trust_env=False,
         )
 
@@ -149,8 +147,12 @@ class Sender:
 
     def _request(self, body: bytes) -> httpx.Request:
         secret, now_s = self.secret.reveal().encode(), self._clock.now_ms() // 1000
-        signed = {self._header: signature.header(secret, now_s=now_s, body=body)}
-        return self._client.build_request("POST", self._url, content=body, headers=signed)
+        headers = {
+            "User-Agent": USER_AGENT,
+            "Content-Type": "application/json",
+            self._header: signature.header(secret, now_s=now_s, body=body),
+        }
+        return httpx.Request("POST", self._url, content=body, headers=headers)
 
 
 def parse_url(url: str) -> httpx.URL:

@@ -7,7 +7,6 @@ import base64
 import re
 import ssl
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -56,7 +55,7 @@ class HttpSink:
     """Posts to one URL."""
 
     def __init__(
-        self, client: httpx.AsyncClient, clock: Clock, *, settings: Settings, url: httpx.URL
+        self, client: httpx.AsyncBaseTransport, clock: Clock, *, settings: Settings, url: httpx.URL
     ) -> None:
         self._client = client
         self._clock = clock
@@ -164,7 +163,7 @@ def _fixed_headers(url: httpx.URL, own: RawHeaders) -> RawHeaders:
     defaults = {
         b"host": url.netloc,
         b"content-type": b"application/json",
-        b"user-agent": f"relay/{version('relay')}".encode(),
+        b"user-agent": http_client.USER_AGENT.encode(),
         b"accept": b"*/*",
         b"accept-encoding": b"identity",
     }

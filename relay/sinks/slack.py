@@ -48,7 +48,7 @@ class SlackSink:
     """Posts to one hook."""
 
     def __init__(
-        self, client: httpx.AsyncClient, clock: Clock, *, url: httpx.URL, words: Words
+        self, client: httpx.AsyncBaseTransport, clock: Clock, *, url: httpx.URL, words: Words
     ) -> None:
         self._client = client
         self._clock = clock
@@ -109,16 +109,18 @@ class SlackSink:
         )
 
     async def _exchange(self, payload: dict[str, Any]) -> http_client.Response:
-        headers = {"content-type": "application/json; charset=utf-8"}
+        headers = {
+            "content-type": "application/json; charset=utf-8",
+            "accept-encoding": "identity",
+            "user-agent": http_client.USER_AGENT,
+        }
         content = orjson.dumps(payload)
-        request = self._client.build_request("POST", self._url, headers=headers, content=content)
+        request = httpx.Request("POST", self._url, headers=headers, content=content)
         return await http_client.exchange(self._client, request)
 
     async def _reach_host(self) -> None:
         root = self._url.copy_with(raw_path=b"/")
-        response = await http_client.exchange(
-            self._client, self._client.build_request("HEAD", root)
-        )
+        response = await http_client.exchange(self._client, httpx.Request("HEAD", root))
         if is_temporary(response):
             self._judge(response)
 
