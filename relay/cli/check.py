@@ -71,7 +71,7 @@ def check_config(
 @click.option("--tolerance", default="5m", show_default=True, help="How far the time may be off.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def verify(  # noqa: PLR0913
+def verify(
     context: click.Context,
     *,
     secret: str,
@@ -170,7 +170,7 @@ def _header(value: str) -> bytes:
     return (named[1] if named else value.strip()).encode("utf-8", "surrogateescape")
 
 
-def _parsed(option: str, parse: Any, text: str) -> Any:  # noqa: ANN401
+def _parsed(option: str, parse: Any, text: str) -> Any:
     try:
         return parse(text)
     except ValueError as error:

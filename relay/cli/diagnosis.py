@@ -43,7 +43,7 @@ def diagnose(
     return Diagnosis("good", f"the signature matches; {_age(verified.skew_s)}")
 
 
-def _explain(  # noqa: PLR0913
+def _explain(
     reason: str, header: bytes, body: bytes, *, secret: bytes, now_s: int, tolerance: Duration
 ) -> Diagnosis:
     if reason == "malformed":

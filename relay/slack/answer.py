@@ -60,7 +60,7 @@ _NOT_OK = Meaning(Refused, "neither ok nor any answer that is known")
 
 def judge(response: http_client.Response, *, now_ms: int) -> None:
     """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured."""
-    if response.status == 200 and _is_ok(response):  # noqa: PLR2004
+    if response.status == 200 and _is_ok(response):
         return
     meaning = MEANINGS.get(_word(response))
     if meaning is None or (is_temporary(response) and meaning.error is not Temporary):

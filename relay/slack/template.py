@@ -122,7 +122,7 @@ class OwnMessage:
         return payload(text, every)
 
 
-def _compile(value: object, path: str, style: _Style) -> Any:  # noqa: ANN401
+def _compile(value: object, path: str, style: _Style) -> Any:
     match value:
         case str():
             return _template(path, value, style)
@@ -148,7 +148,7 @@ def _compile_table(table: Block, path: str, outer: _Style) -> Iterator[tuple[str
         yield "verbatim", table.get("verbatim", True)
 
 
-def _fill(value: object, event: Event) -> Any:  # noqa: ANN401
+def _fill(value: object, event: Event) -> Any:
     match value:
         case _Text():
             return value.render(event)
