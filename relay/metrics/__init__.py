@@ -99,7 +99,7 @@ class Metrics:
         )
         self._skews = self._board.histogram(
             "relay_signature_skew_seconds",
-            "Our clock less the time in a good signature; below 0 the sender's clock is ahead.",
+            "Our clock less the time in a matching signature; below 0 the sender's clock is ahead.",
             SKEW,
             "source",
         )
