@@ -4,6 +4,7 @@ Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the ski
 """
 
 import os
+import signal
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return self.ms / 1000
 
+
+# Started in the background of a script, it would be ignored here and by all programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
