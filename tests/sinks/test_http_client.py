@@ -128,9 +128,7 @@ def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
     assert asked(format_datetime(due)) == wait_s * 1000
 
 
-async def test_a_short_answer_is_complete(
-    far_end: FarEnd, client: Client
-) -> None:
+async def test_a_short_answer_is_complete(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, "gut \N{SMILE}\r\n".encode())
     response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     assert (response.excerpt, response.complete) == ("gut \N{SMILE}\r\n", True)
@@ -146,9 +144,7 @@ async def test_of_a_long_answer_a_kilobyte_is_kept(
     assert not response.complete
 
 
-async def test_an_endless_answer_is_hung_up(
-    far_end: FarEnd, client: Client
-) -> None:
+async def test_an_endless_answer_is_hung_up(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
     await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     await until(lambda: far_end.open == 0, what="the end of the connection")
@@ -162,9 +158,7 @@ async def test_a_read_answer_leaves_its_connection_for_the_next(
     assert far_end.accepted == 1
 
 
-async def test_an_answer_cannot_steer_a_terminal(
-    far_end: FarEnd, client: Client
-) -> None:
+async def test_an_answer_cannot_steer_a_terminal(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, b"\x1b[2J\x00\x9b\xff\tok\n")
     response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     assert response.excerpt == "\ufffd[2J\ufffd\ufffd\ufffd\tok\n"
@@ -191,9 +185,7 @@ async def test_an_answer_that_repeats_a_secret_is_masked(
     assert "*" in response.excerpt
 
 
-async def test_a_redirect_is_not_followed(
-    far_end: FarEnd, client: Client
-) -> None:
+async def test_a_redirect_is_not_followed(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
     response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
     assert response.status == 307
