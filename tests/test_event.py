@@ -56,3 +56,21 @@ def test_every_sample_of_a_watched_video_reports_a_milestone() -> None:
 )
 def test_what_is_no_milestone_is_none(document: dict[str, object]) -> None:
     assert milestone(document) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("video.ready", b'{"data": {"id": "vid_1"}}', "vid_1"),
+        ("video.watched", b'{"data": {"id": "view_1", "video": {"id": "vid_1"}}}', "vid_1"),
+        ("lead.captured", b'{"data": {"id": "lead_1", "video": {"id": "vid_1"}}}', "vid_1"),
+        ("lead.captured", b'{"data": {"id": "lead_1"}}', None),
+        ("lead.captured", b'{"data": {"id": "lead_1", "video": null}}', None),
+        ("video.ready", b'{"data": {"id": 1}}', None),
+        ("video.ready", b'{"data": []}', None),
+        ("video.ready", b"{}", None),
+    ],
+)
+def test_the_video_is_named_by_its_id(kind: str, body: bytes, expected: str | None) -> None:
+    event = Event(source="a", id="1", kind=kind, created_at=None, received_ms=0, body=body)
+    assert event.video_id() == expected
