@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,6 +32,9 @@ uvicorn has no such limit, and whoever dawdled would hold a file descriptor for 
 
 DRAIN_LOOK_S = 0.01
 PORT_MAX = 65535
+
+LINGER_S = 2.0
+"""For the rest of a body that was refused; it is read and thrown away."""
 
 
 class Listener:
@@ -166,7 +169,8 @@ class _Protocol(HttpToolsProtocol):
     _dawdling: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        lingering = _Lingering(transport, self._is_amid_a_body)
+        super().connection_made(cast("asyncio.Transport", lingering))
         self._begin_to_wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -181,6 +185,10 @@ class _Protocol(HttpToolsProtocol):
         # Never while an answer is due: closing would cut it off.
         if self._dawdling is None and answered:
             self._begin_to_wait()
+
+    def _is_amid_a_body(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and cycle.response_complete and cycle.more_body
 
     def on_headers_complete(self) -> None:
         self._end_to_wait()
@@ -197,6 +205,34 @@ class _Protocol(HttpToolsProtocol):
         if self._dawdling is not None:
             self._dawdling.cancel()
             self._dawdling = None
+
+
+class _Lingering:
+    """A transport that, closed amid a request's body, lets the sender end and read its answer.
+
+    Closed at once, it would answer what still comes with a reset, which takes the answer with it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_amid = is_amid
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._lingers or not self._is_amid():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.write_eof()
+        # uvicorn may have paused it over a body that nobody reads.
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)
 
 
 def split_address(address: str) -> tuple[str, int]:

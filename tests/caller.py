@@ -50,6 +50,11 @@ class Caller:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def flush(self) -> None:
+        """Wait until the relay's side has taken nearly all that was written."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self._writer.drain()
+
     async def ask(self, data: bytes, *, bodiless: bool = False) -> Answer:
         self.write(data)
         return await self.answer(bodiless=bodiless)

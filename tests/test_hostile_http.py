@@ -89,6 +89,20 @@ async def test_a_chunked_body_is_stopped_at_the_limit(strict: Relay) -> None:
     await strict.assert_refused("too_large", 413)
 
 
+@row(40, 41)
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
+async def test_a_sender_that_reads_only_after_its_whole_body_learns_that_it_was_too_large(
+    strict: Relay, announced: bool
+) -> None:
+    body = b"x" * (8 << 20)
+    request = post(body) if announced else chunked(body)
+    async with await strict.call() as caller:
+        caller.write(request)
+        await caller.flush()
+        assert (await caller.answer()).status == 413
+        assert await caller.is_closed()
+
+
 @row(42)
 @pytest.mark.parametrize("sent", [0, 10, len(EVENT)])
 async def test_a_body_that_stalls_is_given_up(hasty: Relay, sent: int) -> None:
