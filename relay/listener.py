@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from relay import log
+from relay.connection import Connection
 from relay.errors import ListenFailed
 from relay.settings import Duration
 
@@ -24,17 +23,9 @@ KEEP_ALIVE_S = 130
 So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
 """
 
-HEAD_TIMEOUT_S = 10.0
-"""For a request's head to be complete, from the connection's start or the head's first byte.
-
-uvicorn has no such limit, and whoever dawdled would hold a file descriptor for ever.
-"""
 
 DRAIN_LOOK_S = 0.01
 PORT_MAX = 65535
-
-LINGER_S = 2.0
-"""For the rest of a body that was refused; it is read and thrown away."""
 
 
 class Listener:
@@ -54,7 +45,7 @@ class Listener:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=_Protocol,
+                http=Connection,
                 loop="uvloop",
                 ws="none",
                 lifespan="off",
@@ -161,78 +152,6 @@ class _Server(uvicorn.Server):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _Protocol(HttpToolsProtocol):
-    """Closes connections that dawdle over a head, or over the rest of a refused body."""
-
-    _dawdling: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        lingering = _Lingering(transport, self._is_amid_a_body)
-        super().connection_made(cast("asyncio.Transport", lingering))
-        self._begin_to_wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end_to_wait()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # None before the first request, which uvicorn's types do not say.
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        answered = cycle is not None and cycle.response_complete
-        # Never while an answer is due: closing would cut it off.
-        if self._dawdling is None and answered:
-            self._begin_to_wait()
-
-    def _is_amid_a_body(self) -> bool:
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        return cycle is not None and cycle.response_complete and cycle.more_body
-
-    def on_headers_complete(self) -> None:
-        self._end_to_wait()
-        super().on_headers_complete()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        # The parser leaves the body of such a request unread and would take it for the next one.
-        self.cycle.keep_alive = False
-
-    def _begin_to_wait(self) -> None:
-        self._dawdling = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
-
-    def _end_to_wait(self) -> None:
-        if self._dawdling is not None:
-            self._dawdling.cancel()
-            self._dawdling = None
-
-
-class _Lingering:
-    """A transport that, closed amid a request's body, lets the sender end and read its answer.
-
-    Closed at once, it would answer what still comes with a reset, which takes the answer with it.
-    """
-
-    def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
-        self._transport = transport
-        self._is_amid = is_amid
-        self._lingers = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._lingers or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self._lingers or not self._is_amid():
-            self._transport.close()
-            return
-        self._lingers = True
-        self._transport.write_eof()
-        # uvicorn may have paused it over a body that nobody reads.
-        self._transport.resume_reading()
-        asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)
 
 
 def split_address(address: str) -> tuple[str, int]:

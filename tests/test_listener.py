@@ -206,14 +206,14 @@ async def test_the_forwarded_client_is_believed_from_trusted_proxies_only(
 async def test_a_connection_that_dawdles_over_its_head_is_closed(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
 async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(request())
         await reader.readuntil(b"127.0.0.1")
@@ -224,7 +224,7 @@ async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.M
 async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(request("Content-Length: 1000"))
         await reader.readuntil(b"127.0.0.1")
@@ -235,7 +235,7 @@ async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
 async def test_a_quick_connection_is_kept_alive_beyond_the_limit_for_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         for _ in range(2):
             writer.write(request())
@@ -247,7 +247,7 @@ async def test_a_quick_connection_is_kept_alive_beyond_the_limit_for_heads(
 async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.listener.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
     gate = Gate()
     async with listening(gate) as listener, connected(listener) as (reader, writer):
         writer.write(request())
