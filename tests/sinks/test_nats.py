@@ -1,0 +1,330 @@
+"""The `nats` sink beyond what every sink does: its message, its limits, TLS, its settings."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from relay import samples, settings
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import Event
+from relay.sinks import nats
+from relay.sinks.nats import NatsSink
+from tests.brokers.nats import NatsServer
+from tests.conftest import ManualClock
+
+CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=relay -days 2"
+    " -addext subjectAltName=IP:127.0.0.1"
+)
+
+Make = Callable[..., NatsSink]
+
+
+def build(**table: Any) -> NatsSink:
+    full = {"name": "bus", "type": "nats", **table}
+    decoded = msgspec.convert(full, nats.Settings, dec_hook=settings.decode)
+    return nats.build(decoded, ManualClock())
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def make(server: NatsServer) -> AsyncIterator[Make]:
+    await server.put_stream()
+    made: list[NatsSink] = []
+
+    def make(**table: Any) -> NatsSink:
+        made.append(build(**{"servers": server.url, **table}))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        await sink.close()
+
+
+async def error_of(sink: NatsSink, event: Event) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        await sink.send(event)
+    return caught.value
+
+
+async def test_the_message_carries_the_event(server: NatsServer, make: Make, lead: Event) -> None:
+    answer = await make(stream="RELAY").send(lead)
+    assert json.loads(answer.excerpt) == {"stream": "RELAY", "seq": 1}
+    (message,) = server.read()
+    assert (message.subject, message.data) == ("relay.lead.captured", lead.body)
+    assert message.headers == {
+        "relay-id": "evt_lead",
+        "relay-event": "lead.captured",
+        "relay-source": "main",
+        "relay-received-at": "2026-03-02T09:30:00.000Z",
+        "Nats-Msg-Id": "evt_lead:main:bus",
+        "Nats-Expected-Stream": "RELAY",
+    }
+
+
+async def test_cloudevents_come_as_the_binding_names_them(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    await make(format="cloudevents").send(replace(lead, id="evt 1%"))
+    (message,) = server.read()
+    headers = message.headers or {}
+    assert message.data == lead.body
+    assert headers["ce-id"] == headers["relay-id"] == "evt%201%25"
+    assert (headers["ce-type"], headers["ce-specversion"]) == ("lead.captured", "1.0")
+    assert headers["ce-datacontenttype"] == "application/json"
+
+
+async def test_a_repetition_is_delivered_and_kept_once(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    sink = make()
+    await sink.send(lead)
+    answer = await sink.send(lead)
+    assert json.loads(answer.excerpt)["duplicate"] is True
+    assert len(server.read()) == 1
+
+
+async def test_events_of_two_sources_and_sinks_are_no_repetition(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    await make().send(lead)
+    await make().send(replace(lead, source="other"))
+    await make(name="second").send(lead)
+    assert len(server.read()) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject"),
+    [
+        ("a b*c>\td", "relay.a_b_c__d"),
+        (".a..b.", "relay._.a._.b._"),
+        ("\N{SNOWMAN}", "relay.\N{SNOWMAN}"),
+    ],
+)
+async def test_a_subject_holds_only_what_a_subject_can(
+    server: NatsServer, make: Make, lead: Event, kind: str, subject: str
+) -> None:
+    document = lead.document() | {"event": kind}
+    await make().send(replace(lead, kind=kind, body=json.dumps(document).encode()))
+    assert [message.subject for message in server.read()] == [subject]
+
+
+async def test_a_subject_without_end_is_refused(make: Make, lead: Event) -> None:
+    document = lead.document() | {"event": "x" * 5000}
+    error = await error_of(make(), replace(lead, body=json.dumps(document).encode()))
+    assert type(error) is Refused
+    assert error.reason == "the subject is longer than 1024 bytes"
+
+
+async def test_a_subject_that_needs_what_is_missing_is_refused(make: Make, lead: Event) -> None:
+    sink = make(subject="relay.{{ data.email }}", events=["lead.captured"])
+    error = await error_of(sink, replace(lead, body=b'{"id":"evt_1"}'))
+    assert type(error) is Refused
+    assert error.reason.startswith("the template of `subject` fails on this event: ")
+
+
+async def test_the_largest_message_is_taken_and_a_larger_one_refused(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    sink = make(subject="relay.fixed")
+    room = (1 << 20) - nats._size(sink._headers(lead))
+    error = await error_of(sink, replace(lead, body=b"x" * (room + 1)))
+    assert type(error) is Refused
+    assert error.reason == "1048577 bytes are more than the server's max_payload"
+    await sink.send(replace(lead, body=b"x" * room))
+    assert server.connections("all") == 1
+
+
+async def test_a_full_stream_takes_it_when_there_is_room(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    await server.put_stream(max_bytes=1)
+    sink = make()
+    error = await error_of(sink, lead)
+    assert (type(error), error.status) == (Temporary, 503)
+    assert "full" in error.reason
+    await server.put_stream()
+    await sink.send(lead)
+    assert len(server.read()) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"password": "another"}, "wrong user, password, token or credentials"),
+        ({"publish": "elsewhere"}, "the user may not publish to this subject"),
+        ({"subscribe": "elsewhere"}, "the user may not subscribe to _INBOX.>, where answers come"),
+    ],
+)
+async def test_a_login_without_rights_says_which(
+    server: NatsServer, make: Make, lead: Event, config: dict[str, str], reason: str
+) -> None:
+    await server.reload(**config)
+    sink = make()
+    for _ in range(2):
+        error = await error_of(sink, lead)
+        assert (type(error), error.reason) == (Misconfigured, reason)
+    await server.reload()
+    await sink.send(lead)
+
+
+async def test_rights_that_are_withdrawn_meanwhile_park(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    sink = make()
+    await sink.send(lead)
+    await server.reload(publish="elsewhere")
+    assert type(await error_of(sink, lead)) is Misconfigured
+
+
+async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> None:
+    await make().check()
+    with pytest.raises(Misconfigured, match="no stream takes the subject elsewhere"):
+        await make(subject="elsewhere").check()
+    with pytest.raises(Misconfigured, match=r"relay\.x belongs to the stream RELAY"):
+        await make(subject="relay.x", stream="OTHER").check()
+    await server.reload(subscribe="elsewhere")
+    with pytest.raises(Misconfigured, match="_INBOX"):
+        await make().check()
+
+
+async def test_a_check_asks_no_more_rights_than_delivery(server: NatsServer, make: Make) -> None:
+    await server.reload(publish="relay.>", subscribe="_INBOX.>")
+    await make().check()
+
+
+async def test_a_server_without_jetstream_is_named(server: NatsServer, lead: Event) -> None:
+    text = (server.folder / "nats.conf").read_text()
+    lines = [line for line in text.splitlines() if "jetstream" not in line]
+    server.kill()
+    (server.folder / "nats.conf").write_text("\n".join(lines))
+    server.start()
+    sink = build(servers=server.url)
+    with pytest.raises(Misconfigured, match="JetStream is not enabled"):
+        await sink.check()
+    assert type(await error_of(sink, lead)) is Misconfigured
+    await sink.close()
+
+
+async def test_a_frozen_server_gets_nothing_later_that_was_given_up(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    sink = make(subject="relay.fixed")
+    await sink.send(lead)
+    server.freeze()
+    # More than the sockets' buffers hold, so that some of it is still here.
+    events = [replace(lead, id=f"evt_{n}", body=b"x" * 900_000) for n in range(12)]
+    sending = [asyncio.create_task(sink.send(event)) for event in events]
+    await asyncio.wait(sending, timeout=0.2)
+    for task in sending:
+        task.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait(sending)
+    server.thaw()
+    await sink.send(replace(lead, id="evt_after"))
+    assert len(server.read()) < len(events)
+
+
+async def test_a_loss_ends_what_waits_at_once(server: NatsServer, make: Make, lead: Event) -> None:
+    sink = make()
+    await sink.send(lead)
+    server.freeze()
+    sending = [asyncio.create_task(sink.send(replace(lead, id=f"e{n}"))) for n in range(20)]
+    await asyncio.sleep(0.05)
+    server.kill()
+    async with asyncio.timeout(5):
+        errors = await asyncio.gather(*sending, return_exceptions=True)
+    assert {(type(error), str(error)) for error in errors} == {
+        (Temporary, "the connection was lost")
+    }
+
+
+async def test_the_next_server_is_tried_where_one_is_away(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    await make(servers=f"nats://127.0.0.1:1, {server.url}").send(lead)
+    assert len(server.read()) == 1
+
+
+async def test_tls_is_insisted_on(make: Make, server: NatsServer, lead: Event) -> None:
+    error = await error_of(make(servers=server.url.replace("nats:", "tls:")), lead)
+    assert (type(error), error.reason) == (Misconfigured, "the server offers no TLS")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path / "pair.pem"
+    subprocess.run(
+        [*CERTIFICATE.split(), "-keyout", path, "-out", tmp_path / "cert.pem"],
+        check=True,
+        capture_output=True,
+    )
+    path.write_bytes(path.read_bytes() + (tmp_path / "cert.pem").read_bytes())
+    return path
+
+
+async def test_tls_is_spoken_and_verified_both_ways(
+    server: NatsServer, make: Make, lead: Event, pair: Path
+) -> None:
+    tls = f'tls {{ cert_file: "{pair}", key_file: "{pair}", ca_file: "{pair}", verify: true }}'
+    server.configure(more=tls)
+    server.kill()
+    server.start()
+    await make(ca_file=str(pair), client_cert_file=str(pair)).send(lead)
+    unknown = await error_of(make(), lead)
+    assert (type(unknown), unknown.reason) == (
+        Misconfigured,
+        "the server's TLS certificate does not verify",
+    )
+    # The server's reset can overtake its alert.
+    unproved = [await error_of(make(ca_file=str(pair)), lead) for _ in range(5)]
+    assert (Misconfigured, "the server does not accept our TLS certificate") in [
+        (type(error), error.reason) for error in unproved
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"servers": "http://marked.example"}, "servers: expected nats:// or tls:// addresses"),
+        ({"servers": "nats://marked:password@"}, "servers: expected"),
+        ({"servers": "nats://marked:70000"}, "servers: expected"),
+        ({"servers": "nats://a,,nats://b"}, "servers: expected"),
+        ({"subject": "relay.>"}, "subject: expected words with dots between"),
+        ({"subject": "relay..x"}, "subject: expected words"),
+        ({"subject": "relay.{{ nothing }}"}, "subject: line 1: no such name: nothing"),
+        ({"subject": "relay.{{ data.nix }}"}, "subject: line 1: nix is missing in this event"),
+        ({"ca_file": "/nowhere"}, "ca_file: cannot be read: No such file"),
+        ({"client_key_file": "/nowhere"}, "client_key_file: needs client_cert_file"),
+        ({"client_cert_file": "/nowhere"}, "client_cert_file, client_key_file: cannot be read"),
+        ({"credentials_file": "/nowhere"}, "credentials_file: cannot be read"),
+        ({"credentials_file": __file__}, "credentials_file: holds no user JWT with an NKEY"),
+    ],
+)
+def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}") as caught:
+        build(**{"servers": "nats://127.0.0.1", **table})
+    assert "marked" not in str(caught.value)
+
+
+def test_what_would_be_sent_can_be_shown() -> None:
+    shown = build(servers="127.0.0.1").render(samples.event("video.ready"))
+    assert shown["subject"] == "relay.video.ready"
+    assert shown["headers"]["Nats-Msg-Id"] == "evt_sample:sample:bus"
