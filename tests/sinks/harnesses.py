@@ -14,6 +14,7 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.sink import Sink
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.harness_nats import NatsHarness
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
@@ -213,6 +214,7 @@ def fill(descriptor: int) -> None:
 
 HARNESSES: tuple[type[Harness], ...] = (
     HttpHarness,
+    NatsHarness,
     SlackHarness,
     StdoutHarness,
 )
