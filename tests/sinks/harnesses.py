@@ -14,6 +14,7 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.sink import Sink
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.harness_kafka import KafkaHarness
 from tests.sinks.harness_nats import NatsHarness
 
 STATUSES: Mapping[str, type[SinkError]] = {
@@ -214,6 +215,7 @@ def fill(descriptor: int) -> None:
 
 HARNESSES: tuple[type[Harness], ...] = (
     HttpHarness,
+    KafkaHarness,
     NatsHarness,
     SlackHarness,
     StdoutHarness,

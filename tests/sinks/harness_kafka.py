@@ -1,0 +1,86 @@
+"""The `kafka` sink's far end: a cluster of mock brokers, made to answer as real ones do."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from relay.errors import Misconfigured, Refused, Temporary
+from tests.brokers.kafka import TOPIC, KafkaCluster
+from tests.brokers.kafka_mock import PRODUCE
+from tests.sinks.conformance import Harness, Message
+
+PRODUCE_CODES: Mapping[str, int] = {
+    "fewer replicas than the topic demands": 19,
+    "the replicas do not confirm in time": 20,
+    "larger than the topic takes": 10,
+    "the broker finds the record invalid": 87,
+    "the user may not write to the topic": 29,
+    "the number of the batch is not expected": 45,
+}
+"""Of Kafka's protocol, section Error Codes."""
+
+
+class KafkaHarness(Harness):
+    sink_type = "kafka"
+    raw = True
+    down = "nobody listens"
+    failures: ClassVar = {
+        down: Temporary,
+        "fewer replicas than the topic demands": Temporary,
+        "the replicas do not confirm in time": Temporary,
+        "the number of the batch is not expected": Temporary,
+        "larger than the topic takes": Refused,
+        "the broker finds the record invalid": Refused,
+        "the user may not write to the topic": Misconfigured,
+    }
+    wrong: ClassVar = {
+        "brokers": 1,
+        "topic": 1,
+        "key": 1,
+        "security_protocol": "TLS",
+        "sasl_mechanism": "NONE",
+        "username": 1,
+        "password": 1,
+        "format": "xml",
+        "ca_file": 1,
+        "client_cert_file": 1,
+        "client_key_file": 1,
+        "concurrency": "many",
+    }
+    deviations: ClassVar = {
+        "retry_after_is_kept_in_both_forms": "Kafka does not ask for a pace",
+    }
+
+    async def __aenter__(self) -> Self:
+        self.cluster = KafkaCluster()
+        self.cluster.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cluster.stop()
+
+    def table(self) -> dict[str, Any]:
+        return {"brokers": self.cluster.brokers, "topic": TOPIC, "timeout": "1s"}
+
+    def messages(self) -> list[Message]:
+        return [Message(each.headers["relay-id"], each.value) for each in self.cluster.read()]
+
+    async def fail(self, how: str) -> None:
+        if how == self.down:
+            self.cluster.kill()
+        else:
+            self.cluster.tell("push", PRODUCE, 100, PRODUCE_CODES[how])
+
+    async def hang(self) -> None:
+        self.cluster.freeze()
+
+    async def recover(self) -> None:
+        self.cluster.thaw()
+        self.cluster.restart()
+        self.cluster.tell("clear", PRODUCE)
+
+    def connections(self) -> int:
+        return self.cluster.connections()
+
+    def contacts(self) -> int:
+        """Count a client with its several connections as one."""
+        return min(1, int(self.cluster.tell("requests")))
