@@ -100,9 +100,9 @@ def test_the_documentation_tells_of_no_key_that_does_not_exist() -> None:
 
 @pytest.fixture(scope="module")
 def example() -> dict[str, Any]:
-    """The example with its commented-out keys in force."""
-    text = re.sub(r"^#(?=\w+ = )", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return tomllib.loads(text)
+    """The example with its commented-out keys and sinks in force."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink)", "", text, flags=re.MULTILINE))
 
 
 def shown(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
