@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, errors  # type: ignore[import-untyped]
+from aiokafka import AIOKafkaProducer, errors
 
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 

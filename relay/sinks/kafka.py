@@ -8,8 +8,8 @@ import re
 import ssl
 from typing import Any, Literal
 
-from aiokafka.conn import create_conn  # type: ignore[import-untyped]
-from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaError
 
 from relay import http_client, message
 from relay.clock import Clock

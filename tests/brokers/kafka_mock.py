@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 PARTITIONS = 4
 PRODUCE = 0
+INIT_PRODUCER_ID = 22
 
 
 class Cluster:
@@ -59,12 +60,16 @@ class Cluster:
         """Answer what is asked about the topic with an error; 0 ends it."""
         self._lib.rd_kafka_mock_topic_set_error(self._mock, topic.encode(), code)
 
-    def requests(self) -> int:
-        count = ctypes.c_size_t()
-        self._lib.rd_kafka_mock_get_requests.restype = ctypes.c_void_p
-        found = self._lib.rd_kafka_mock_get_requests(self._mock, ctypes.byref(count))
-        self._lib.rd_kafka_mock_request_destroy_array(ctypes.c_void_p(found), count)
-        return count.value
+    def requests(self) -> list[int]:
+        """List the kinds of all requests that there have been."""
+        lib, count = self._lib, ctypes.c_size_t()
+        lib.rd_kafka_mock_get_requests.restype = ctypes.POINTER(ctypes.c_void_p)
+        lib.rd_kafka_mock_request_api_key.restype = ctypes.c_int16
+        found = lib.rd_kafka_mock_get_requests(self._mock, ctypes.byref(count))
+        request = ctypes.c_void_p
+        kinds = [lib.rd_kafka_mock_request_api_key(request(found[n])) for n in range(count.value)]
+        lib.rd_kafka_mock_request_destroy_array(found, count)
+        return kinds
 
     def read(self) -> list[dict[str, Any]]:
         """List the records of all topics from the first to the last."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiokafka.protocol.admin import (  # type: ignore[import-untyped]
+from aiokafka.protocol.admin import (
     ApiVersionResponse_v0,
     SaslAuthenticateResponse_v0,
     SaslHandShakeResponse_v1,
@@ -19,8 +19,9 @@ from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from relay.sinks.kafka import KafkaSink, build
 from tests.brokers.kafka import TOPIC
-from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
+from tests.brokers.kafka_mock import INIT_PRODUCER_ID, PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
+from tests.sinks.far_end import until
 from tests.sinks.harness_kafka import KafkaHarness
 
 PASSWORD = "marked-password"
@@ -134,6 +135,38 @@ async def test_a_refusal_loses_none_of_the_others_in_flight(
         await sink.send(large)
     await asyncio.gather(*(sink.send(replace(lead, id=f"evt_{n}")) for n in range(5)))
     assert len(harness.messages()) == 5
+
+
+async def test_a_producer_whose_batch_failed_is_replaced(
+    harness: KafkaHarness, make: Sinks, lead: Event
+) -> None:
+    def producers() -> int:
+        return int(harness.cluster.tell("requests").count(INIT_PRODUCER_ID))
+
+    sink = make()
+    await sink.send(lead)
+    await sink.send(lead)
+    assert producers() == 1
+    await harness.fail("the user may not write to the topic")
+    with pytest.raises(Misconfigured):
+        await sink.send(lead)
+    await harness.recover()
+    await sink.send(lead)
+    assert producers() == 2
+
+
+async def test_what_was_cancelled_is_not_sent_later(
+    harness: KafkaHarness, make: Sinks, lead: Event
+) -> None:
+    sink = make(key="one")
+    await harness.fail("fewer replicas than the topic demands")
+    sending = asyncio.create_task(sink.send(lead))
+    await until(lambda: PRODUCE in harness.cluster.tell("requests"), what="the first attempt")
+    sending.cancel()
+    await asyncio.wait({sending})
+    await harness.recover()
+    await sink.send(replace(lead, id="evt_next"))
+    assert [each.id for each in harness.messages()] == ["evt_next"]
 
 
 async def test_one_broker_that_answers_is_enough(
