@@ -1,0 +1,239 @@
+"""The `redis` sink beyond what every sink does: its entry, its limits, TLS, its settings."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from relay import samples, settings
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import Event
+from relay.sinks import redis
+from relay.sinks.redis import RedisSink
+from tests.brokers.redis import RedisServer
+from tests.conftest import ManualClock
+
+Make = Callable[..., RedisSink]
+
+
+def build(**table: Any) -> RedisSink:
+    full = {"name": "bus", "type": "redis", **table}
+    decoded = msgspec.convert(full, redis.Settings, dec_hook=settings.decode)
+    return redis.build(decoded, ManualClock())
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def make(server: RedisServer) -> AsyncIterator[Make]:
+    made: list[RedisSink] = []
+
+    def make(**table: Any) -> RedisSink:
+        made.append(build(**{"url": server.url, **table}))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        await sink.close()
+
+
+async def error_of(sink: RedisSink, event: Event) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        await sink.send(event)
+    return caught.value
+
+
+async def test_the_entry_carries_the_event(server: RedisServer, make: Make, lead: Event) -> None:
+    answer = await make().send(lead)
+    assert answer.excerpt.partition("-")[0].isdigit()
+    assert server.read() == [
+        {
+            b"id": b"evt_lead",
+            b"event": b"lead.captured",
+            b"source": b"main",
+            b"received-at": b"2026-03-02T09:30:00.000Z",
+            b"body": lead.body,
+        }
+    ]
+
+
+async def test_cloudevents_are_fields_beside_the_body(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    await make(format="cloudevents").send(replace(lead, id="evt 1%"))
+    (fields,) = server.read()
+    assert (fields[b"id"], fields[b"ce_id"]) == (b"evt 1%", b"evt 1%")
+    assert (fields[b"ce_type"], fields[b"body"]) == (b"lead.captured", lead.body)
+
+
+async def test_the_stream_can_follow_from_the_event(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    sink = make(stream="relay:{{ data.video.id }}", events=["lead.captured"])
+    await sink.send(lead)
+    video = lead.document()["data"]["video"]["id"]
+    assert len(server.read(f"relay:{video}")) == 1
+
+
+async def test_many_at_once_share_one_connection(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    sink = make()
+    await asyncio.gather(*(sink.send(replace(lead, id=f"evt_{n}")) for n in range(300)))
+    assert len({fields[b"id"] for fields in server.read()}) == 300
+    assert server.connections() == 1
+
+
+async def test_one_that_is_too_large_is_refused_alone(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    server.configure(proto_max_bulk_len=1 << 20)
+    sink = make()
+    large = replace(lead, body=b"x" * (1 << 20) + b"x")
+    found = await asyncio.gather(
+        *(sink.send(event) for event in (lead, large, replace(lead, id="evt_2"))),
+        return_exceptions=True,
+    )
+    assert type(found[1]) is Refused
+    assert str(found[1]) == "1048577 bytes are more than the server's proto-max-bulk-len"
+    assert [fields[b"id"] for fields in server.read()] == [b"evt_lead", b"evt_2"]
+
+
+async def test_full_memory_takes_it_when_there_is_room(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    server.configure(maxmemory=1)
+    sink = make()
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "OOM: the server is at its maxmemory")
+    server.configure(maxmemory=0)
+    await sink.send(lead)
+    assert len(server.read()) == 1
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        ({"password": "another"}, "WRONGPASS: wrong user or password"),
+        ({"rights": "+@all -xadd"}, "NOPERM: the user may not XADD to this stream"),
+    ],
+)
+async def test_a_login_without_rights_says_which(
+    server: RedisServer, make: Make, lead: Event, user: dict[str, str], reason: str
+) -> None:
+    server.set_user(**user)
+    sink = make()
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Misconfigured, reason)
+    server.set_user()
+    await asyncio.sleep(0.05)
+    await sink.send(lead)
+
+
+async def test_no_login_where_one_is_asked_for_is_misconfigured(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    error = await error_of(make(url=f"redis://127.0.0.1:{server.port}"), lead)
+    assert (type(error), error.reason) == (Misconfigured, "NOAUTH: the server asks for a password")
+
+
+async def test_xadd_is_all_that_delivery_needs(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    server.set_user(rights="-@all +xadd +ping")
+    sink = make()
+    await sink.send(lead)
+    await sink.check()
+    assert len(server.read()) == 1
+
+
+async def test_a_check_names_a_key_that_is_no_stream(server: RedisServer, make: Make) -> None:
+    sink = make()
+    await sink.check()
+    with closing(server.admin()) as admin:
+        admin.set("relay", "else")
+    with pytest.raises(Misconfigured, match="the key relay holds something else than a stream"):
+        await sink.check()
+
+
+async def test_a_given_up_batch_is_no_answer_to_the_next(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    sink = make(timeout="200ms")
+    await sink.send(lead)
+    server.freeze()
+    error = await error_of(sink, replace(lead, id="evt_frozen"))
+    assert (type(error), error.reason) == (Temporary, "no answer in time")
+    server.thaw()
+    answer = await sink.send(replace(lead, id="evt_next"))
+    with closing(server.admin()) as admin:
+        entries = dict(admin.xrange("relay"))
+    assert entries[answer.excerpt.encode()][b"id"] == b"evt_next"
+
+
+async def test_from_8_6_on_the_server_is_given_the_id(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    sink = make()
+    sink._idempotent = True
+    with closing(server.admin()) as admin, admin.monitor() as monitor:
+        # This server does not know the words, which is another failure that passes.
+        assert type(await error_of(sink, lead)) is Temporary
+        seen = next(each["command"] for each in monitor.listen() if "XADD" in each["command"])
+    assert seen.startswith("XADD relay IDMP bus evt_lead:main * id evt_lead ")
+    await sink.send(lead)
+
+
+@pytest.mark.parametrize(
+    ("version", "known"), [("8.6.0", True), ("8.10.1", True), ("7.0.15", False), ("8.5.9", False)]
+)
+async def test_the_version_decides(
+    make: Make, monkeypatch: pytest.MonkeyPatch, version: str, known: bool
+) -> None:
+    async def info(_: str) -> dict[str, str]:
+        return {"redis_version": version}
+
+    sink = make()
+    monkeypatch.setattr(sink._client, "info", info)
+    assert await sink._knows_idempotency() is known
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"url": "http://marked.example"}, "url: expected redis:// or rediss:// and a host"),
+        ({"url": "redis://:marked@"}, "url: expected redis://"),
+        ({"url": "redis://marked:70000"}, "url: expected redis://"),
+        ({"url": "redis://a/marked"}, "url: expected nothing but the number"),
+        ({"url": "rediss://a?ssl_cert_reqs=none"}, "url: expected nothing but"),
+        ({"ca_file": "/nowhere"}, "url: expected rediss://"),
+        ({"url": "rediss://a", "ca_file": "/nowhere"}, "ca_file: cannot be read: No such file"),
+        ({"url": "rediss://a", "client_key_file": "/x"}, "client_key_file: needs client_cert_file"),
+        ({"url": "rediss://a", "client_cert_file": "/x"}, "client_cert_file, client_key_file: "),
+        ({"stream": ""}, "stream: is empty"),
+        ({"stream": "{{ nothing }}"}, "stream: line 1: no such name: nothing"),
+    ],
+)
+def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}") as caught:
+        build(**{"url": "redis://127.0.0.1", **table})
+    assert "marked" not in str(caught.value)
+
+
+def test_what_would_be_sent_can_be_shown() -> None:
+    shown = build(url="redis://127.0.0.1").render(samples.event("video.ready"))
+    assert shown["stream"] == "relay"
+    assert shown["fields"]["id"] == "evt_sample"
+    assert json.loads(shown["body"])["event"] == "video.ready"
