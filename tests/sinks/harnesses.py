@@ -16,6 +16,7 @@ from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.harness_kafka import KafkaHarness
 from tests.sinks.harness_nats import NatsHarness
+from tests.sinks.harness_redis import RedisHarness
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
@@ -217,6 +218,7 @@ HARNESSES: tuple[type[Harness], ...] = (
     HttpHarness,
     KafkaHarness,
     NatsHarness,
+    RedisHarness,
     SlackHarness,
     StdoutHarness,
 )
