@@ -174,7 +174,7 @@ class RedisSink:
         """Raises Refused; without the right to ask, only the server can tell."""
         name = "proto-max-bulk-len"
         try:
-            limit = int((await self._client.config_get(name))[name])
+            limit = int((await self._client.config_get(name))[name] or 0)
         except RedisError as error:
             if _code(error) == "NOPERM":
                 return
