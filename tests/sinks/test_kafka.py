@@ -1,13 +1,18 @@
 """What the `kafka` sink does beyond the facts that hold for every sink."""
 
 import asyncio
+import os
+import ssl
 import struct
+import subprocess
 import traceback
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.protocol.admin import (
     ApiVersionResponse_v0,
     SaslAuthenticateResponse_v0,
@@ -220,6 +225,61 @@ async def refuse_login(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             writer.write(struct.pack(">i", len(body)) + body)
     except asyncio.IncompleteReadError:
         writer.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Make a server's certificate, its key in the same file, that is its own authority."""
+    path = tmp_path / "server.pem"
+    names = ("-subj", "/CN=kafka", "-addext", "subjectAltName=IP:127.0.0.1")
+    files = ("-nodes", "-keyout", str(path), "-out", str(tmp_path / "cert.pem"), "-days", "2")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    subprocess.run(("openssl", "req", "-x509", *curve, *files, *names), check=True)
+    path.write_text(path.read_text() + (tmp_path / "cert.pem").read_text())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trusted", "reason"), [(True, "wrong username or password"), (False, "does not verify")]
+)
+async def test_tls_is_verified_before_the_password_is_sent(
+    make: Sinks, certificate: Path, *, trusted: bool, reason: str
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    server = await asyncio.start_server(refuse_login, "127.0.0.1", 0, ssl=context)
+    sink = make(
+        brokers=f"127.0.0.1:{server.sockets[0].getsockname()[1]}",
+        security_protocol="SASL_SSL",
+        username="relay",
+        password=PASSWORD,
+        **({"ca_file": str(certificate)} if trusted else {}),
+    )
+    with pytest.raises(Misconfigured, match=reason):
+        await sink.check()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_real_cluster_takes_an_event(clock: ManualClock, lead: Event) -> None:
+    brokers = os.environ.get("RELAY_TEST_KAFKA")
+    if brokers is None:
+        pytest.skip("declared: RELAY_TEST_KAFKA names no brokers")
+    sink = build(Bare().settings(brokers=brokers), clock)  # type: ignore[arg-type]
+    try:
+        await sink.check()
+        place = (await sink.send(lead)).excerpt
+    finally:
+        await sink.close()
+    _, partition, offset = (part.split()[-1] for part in place.split(", "))
+    consumer = AIOKafkaConsumer(bootstrap_servers=brokers)
+    async with consumer:
+        where = TopicPartition(TOPIC, int(partition))
+        consumer.assign([where])
+        consumer.seek(where, int(offset))
+        record = await consumer.getone()
+    assert ("relay-id", lead.id.encode()) in record.headers
+    assert record.value == lead.body
 
 
 class Bare(KafkaHarness):
