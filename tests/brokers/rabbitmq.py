@@ -145,7 +145,7 @@ class RabbitMq(Program):
         return {name: str(value) for name, value in values.items()}
 
     def _manage(self, method: str, path: str, document: dict[str, str]) -> None:
-        request = Request(  # noqa: S310  it is http
+        request = Request(
             f"http://127.0.0.1:{self._management}/api/{path}",
             method=method,
             data=json.dumps(document).encode(),

@@ -1,0 +1,372 @@
+"""The `amqp` sink: each event is one persistent message that RabbitMQ has routed and confirmed.
+
+brokers.md, section 4; AMQP 0-9-1 drops no duplicates, so consumers do, by message_id.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import aio_pika
+from aio_pika import exceptions
+from aio_pika.abc import AbstractChannel, AbstractExchange, DeliveryMode
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from yarl import URL
+
+from relay import http_client, message
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import Event
+from relay.settings import Secret
+from relay.sink import SinkSettings
+
+SHORT_MAX_BYTES = 255
+"""A short string of AMQP 0-9-1, section 4.2.5.3; routing keys and message ids are such."""
+
+CLOUDEVENTS_PREFIX = "cloudEvents_"
+"""The AMQP 1.0 binding's: RabbitMQ makes its application properties of headers of 0-9-1."""
+
+_SHARE = 0.9
+"""Of the sink's timeout, so that the reason is ours rather than that time was up."""
+
+_HEARTBEAT_S = 20
+_SIZE = re.compile(r"message size (\d+)")
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+# A connection that is lost is an error of the send, which is counted and shown once.
+for _name in ("aio_pika", "aiormq"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type amqp."""
+
+    url: Secret
+    """`amqp://user:password@host:port/vhost`, or `amqps://`."""
+    exchange: str = ""
+    """The default exchange takes the routing key for a queue's name."""
+    routing_key: str = "{{ event }}"
+    format: message.Format = "raw"
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    concurrency: int = 64
+
+
+class Connection(aio_pika.Connection):
+    """The library's connection, which can also be ended at once, whatever its peer does."""
+
+    def __init__(self, url: URL, tls: ssl.SSLContext | None) -> None:
+        super().__init__(url, ssl_context=tls, client_properties={"connection_name": "relay"})
+        self._factory = _Transport(TLSTransportFactory() if tls else TCPTransportFactory())
+        self.kwargs["transport_factory"] = self._factory
+        self._aborted = False
+
+    async def open(self) -> None:
+        """Raises SinkError."""
+        try:
+            await self.connect()
+        except (exceptions.AMQPError, OSError, RuntimeError) as error:
+            failure = _connect_failure(error)
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        else:
+            return
+        self.abort()
+        raise failure
+
+    async def is_blocked(self) -> bool:
+        """Whether the broker takes nothing, for want of memory or disk."""
+        if self.transport is None or not self.is_usable:
+            return False
+        try:
+            async with asyncio.timeout(0):
+                await self.transport.ready()
+        except TimeoutError:
+            return True
+        return False
+
+    @property
+    def is_usable(self) -> bool:
+        if self.transport is None or self._aborted:
+            return False
+        return not self.transport.connection.is_closed
+
+    def abort(self) -> None:
+        """Cut the connection; the library notices and gives up what waits."""
+        self._aborted = True
+        if self._factory.writer is not None:
+            self._factory.writer.transport.abort()
+
+
+class _Transport(TransportFactory):
+    """Keeps the stream, which the library hides."""
+
+    def __init__(self, inner: TransportFactory) -> None:
+        self._inner = inner
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def create(
+        self, url: URL, **options: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self.writer = await self._inner.create(url, **options)
+        return reader, self.writer
+
+
+class AmqpSink:
+    """Publishes on one channel of one connection, made when it is needed."""
+
+    def __init__(
+        self, settings: Settings, *, url: URL, key: message.Target, tls: ssl.SSLContext | None
+    ) -> None:
+        self._settings = settings
+        self._url = url
+        self._key = key
+        self._tls = tls
+        self._connecting = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._exchange: AbstractExchange | None = None
+        self._channel: AbstractChannel | None = None
+        self._sending: dict[str, asyncio.Future[None]] = {}
+        self._confirms = 0
+
+    async def send(self, event: Event) -> Answer:
+        key = self._key.resolve(event)
+        if len(key.encode()) > SHORT_MAX_BYTES:
+            raise Refused(f"the routing key is longer than {SHORT_MAX_BYTES} bytes")
+        sent = self._message(event)
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
+                await self._publish_alone(sent, key)
+        except TimeoutError:
+            reason = "the broker sent no confirm in time"
+        else:
+            return Answer()
+        if self._connection is not None and await self._connection.is_blocked():
+            reason = "the broker blocks publishers: its memory or disk alarm is on"
+        raise Temporary(reason)
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
+                await self._connected()
+                if self._connection is not None:
+                    await self._find_target(self._connection)
+        except TimeoutError:
+            reason = "the broker does not answer in time"
+        else:
+            return
+        raise Temporary(reason)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        shown = self._message(event)
+        return {
+            "exchange": self._settings.exchange,
+            "routing_key": self._key.render(event),
+            "message_id": shown.message_id,
+            "type": shown.type,
+            "headers": dict(shown.headers),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        connection, self._connection, self._exchange = self._connection, None, None
+        if connection is None:
+            return
+        with suppress(TimeoutError, exceptions.AMQPError, OSError, RuntimeError):
+            async with asyncio.timeout(1):
+                await connection.close()
+        connection.abort()
+
+    async def _publish_alone(self, sent: aio_pika.Message, key: str) -> None:
+        """Never two of one id at once: the library finds what was returned by its id alone."""
+        id_ = str(sent.message_id)
+        while (other := self._sending.get(id_)) is not None:
+            await asyncio.wait({other})
+        done = self._sending[id_] = asyncio.get_running_loop().create_future()
+        try:
+            await self._publish(sent, key)
+        finally:
+            del self._sending[id_]
+            done.set_result(None)
+
+    async def _publish(self, sent: aio_pika.Message, key: str) -> None:
+        exchange = await self._connected()
+        connection, confirms = self._connection, self._confirms
+        try:
+            await exchange.publish(sent, key, mandatory=True)
+        except exceptions.PublishError:
+            failure: SinkError = Misconfigured(f"no queue takes the routing key of {sent.type}")
+        except exceptions.DeliveryError:
+            failure = Temporary("the queue rejects what is new: it is full, or its leader is away")
+        except (exceptions.AMQPError, OSError, RuntimeError) as error:
+            failure = self._failure(error, size=len(sent.body))
+        except asyncio.CancelledError:
+            if self._confirms == confirms and connection is not None:
+                # Nothing came all the while: a frozen broker would take the rest later, unasked.
+                if not await connection.is_blocked():
+                    connection.abort()
+                self._exchange = None
+            raise
+        else:
+            self._confirms += 1
+            return
+        raise failure
+
+    async def _connected(self) -> AbstractExchange:
+        async with self._connecting:
+            connection, channel = self._connection, self._channel
+            if self._exchange is not None and channel is not None and not channel.is_closed:
+                return self._exchange
+            if connection is None or not connection.is_usable:
+                connection = Connection(self._url, self._tls)
+                await connection.open()
+                self._connection = connection
+            with _translated():
+                channel = await connection.channel(on_return_raises=True)
+                exchange = await channel.get_exchange(self._settings.exchange, ensure=False)
+            self._channel, self._exchange = channel, exchange
+            return exchange
+
+    async def _find_target(self, connection: Connection) -> None:
+        """On a channel of its own, because what is missing ends it."""
+        name = self._settings.exchange
+        with _translated():
+            channel = await connection.channel()
+            try:
+                if name:
+                    await channel.get_exchange(name)
+                elif "{" not in self._key.source:
+                    await channel.get_queue(self._key.source)
+            finally:
+                await channel.close()
+
+    def _failure(self, error: Exception, *, size: int) -> SinkError:
+        match error:
+            case exceptions.ChannelNotFoundEntity():
+                return Misconfigured(f"there is no exchange {self._settings.exchange}")
+            case exceptions.ChannelClosed() if "ACCESS_REFUSED" in str(error):
+                return Misconfigured("the user may not write to the exchange, or to this topic")
+            case exceptions.ChannelPreconditionFailed():
+                # It ends the channel, and with it what others had under way.
+                found = _SIZE.search(str(error))
+                if found is None or int(found[1]) == size:
+                    return Refused("larger than the broker's max_message_size")
+                return Temporary("the broker closed the channel because of another message")
+        return Temporary("the connection was lost")
+
+    def _message(self, event: Event) -> aio_pika.Message:
+        headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)
+        return aio_pika.Message(
+            event.body,
+            headers=dict(headers),
+            content_type="application/json",
+            delivery_mode=DeliveryMode.PERSISTENT,
+            message_id=_short(event.id),
+            type=_short(event.kind),
+            timestamp=event.received_ms // 1000,
+            app_id="relay",
+        )
+
+
+def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
+    key = message.Target(settings.routing_key, key="routing_key")
+    for sample in key.samples(settings):
+        if len(sample.encode()) > SHORT_MAX_BYTES:
+            raise ValueError(f"routing_key: is longer than {SHORT_MAX_BYTES} bytes")
+    if len(settings.exchange.encode()) > SHORT_MAX_BYTES:
+        raise ValueError(f"exchange: is longer than {SHORT_MAX_BYTES} bytes")
+    url = _url(settings.url)
+    return AmqpSink(settings, url=url, key=key, tls=_tls(settings, url))
+
+
+def _url(secret: Secret) -> URL:
+    try:
+        url = URL(secret.reveal())
+        port = url.port
+    except ValueError:
+        raise ValueError("url: is not a URL") from None  # the error's own text repeats it
+    if url.scheme not in ("amqp", "amqps") or not url.host or port == 0:
+        raise ValueError("url: expected amqp:// or amqps:// and a host")
+    if url.query or url.fragment:
+        raise ValueError("url: nothing may follow the virtual host; TLS files have their own keys")
+    return url.with_query(heartbeat=str(_HEARTBEAT_S))
+
+
+def _tls(settings: Settings, url: URL) -> ssl.SSLContext | None:
+    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
+    if url.scheme != "amqps":
+        if any(files):
+            raise ValueError("url: expected amqps://, because TLS files are given")
+        return None
+    if settings.client_key_file and not settings.client_cert_file:
+        raise ValueError("client_key_file: needs client_cert_file")
+    try:
+        context = http_client.tls_context(settings.ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file: {_why(error)}") from None
+    if settings.client_cert_file:
+        try:
+            # An empty passphrase, or OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(settings.client_cert_file, settings.client_key_file, "")
+        except OSError as error:
+            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
+    return context
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "holds no usable PEM, or certificate and key do not fit"
+    return f"cannot be read: {error.strerror}"
+
+
+def _short(text: str) -> str:
+    """Fit a text into a short string; `relay-id` and `relay-event` carry the whole."""
+    raw = text.encode()
+    return text if len(raw) <= SHORT_MAX_BYTES else hashlib.sha256(raw).hexdigest()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Make sink errors of those of opening a channel and of looking for the target."""
+    try:
+        yield
+    except exceptions.ChannelNotFoundEntity:
+        failure: SinkError = Misconfigured("the exchange or queue does not exist")
+    except exceptions.ChannelClosed as error:
+        refused = "ACCESS_REFUSED" in str(error)
+        failure = Misconfigured("the user has no right to the exchange or queue")
+        failure = failure if refused else Temporary("the broker closed the channel")
+    except (exceptions.AMQPError, OSError, RuntimeError):
+        failure = Temporary("the connection was lost")
+    else:
+        return
+    raise failure
+
+
+def _connect_failure(error: Exception) -> SinkError:
+    cause = error.__cause__ or error
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return Misconfigured("the broker's TLS certificate does not verify")
+        case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
+            return Misconfigured("the broker does not accept our TLS certificate")
+        case ssl.SSLError():
+            return Temporary("TLS failed")
+        case ConnectionRefusedError():
+            return Temporary("connection refused")
+    match error:
+        case exceptions.ProbableAuthenticationError():
+            return Misconfigured("wrong user or password, or the user may not come from here")
+        case exceptions.AuthenticationError():
+            return Misconfigured("the broker takes no password (PLAIN is off)")
+        case exceptions.InvalidFrameError() if "Connection.Close " in str(error):
+            return Misconfigured("the virtual host is missing, or the user has no right to it")
+    return Temporary("could not connect")
