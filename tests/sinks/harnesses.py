@@ -14,6 +14,7 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.sink import Sink
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.harness_amqp import AmqpHarness
 from tests.sinks.harness_kafka import KafkaHarness
 from tests.sinks.harness_nats import NatsHarness
 from tests.sinks.harness_redis import RedisHarness
@@ -215,6 +216,7 @@ def fill(descriptor: int) -> None:
 
 
 HARNESSES: tuple[type[Harness], ...] = (
+    AmqpHarness,
     HttpHarness,
     KafkaHarness,
     NatsHarness,

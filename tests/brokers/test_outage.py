@@ -1,0 +1,118 @@
+"""Every broker is killed twice and frozen once under load, and nothing is lost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import outage
+from tests.brokers.kafka import TOPIC, KafkaCluster
+from tests.brokers.nats import STREAM, NatsServer
+from tests.brokers.rabbitmq import QUEUE, RabbitMq
+from tests.brokers.redis import RedisServer
+
+
+class Amqp(outage.Case):
+    sink_type = "amqp"
+
+    def start(self, folder: Path) -> RabbitMq:
+        self.server = RabbitMq(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        await self.server.put_queue()
+
+    def table(self) -> dict[str, Any]:
+        return {"url": self.server.url, "routing_key": QUEUE}
+
+    def ids(self) -> list[str]:
+        return [str(message.message_id) for message in self.server.read()]
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+class Kafka(outage.Case):
+    """What is shown is an outage of the network: the mock brokers keep what they confirmed."""
+
+    sink_type = "kafka"
+
+    def __init__(self) -> None:
+        self.cluster = KafkaCluster()
+
+    def start(self, folder: Path) -> KafkaCluster:
+        self.cluster.start()
+        return self.cluster
+
+    async def prepare(self) -> None:
+        """The cluster makes its topic as it starts."""
+
+    def table(self) -> dict[str, Any]:
+        return {"brokers": self.cluster.brokers, "topic": TOPIC, "key": "{{ id }}"}
+
+    def ids(self) -> list[str]:
+        return [record.headers["relay-id"] for record in self.cluster.read()]
+
+    def stop(self) -> None:
+        self.cluster.stop()
+
+
+class Nats(outage.Case):
+    sink_type = "nats"
+
+    def start(self, folder: Path) -> NatsServer:
+        self.server = NatsServer(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        await self.server.put_stream()
+
+    def table(self) -> dict[str, Any]:
+        return {"servers": self.server.url, "stream": STREAM}
+
+    def ids(self) -> list[str]:
+        return [(message.headers or {})["relay-id"] for message in self.server.read()]
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+class Redis(outage.Case):
+    sink_type = "redis"
+
+    def start(self, folder: Path) -> RedisServer:
+        self.server = RedisServer(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        """XADD makes the stream."""
+
+    def table(self) -> dict[str, Any]:
+        return {"url": self.server.url}
+
+    def ids(self) -> list[str]:
+        return [fields[b"id"].decode() for fields in self.server.read()]
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+CASES = (Amqp, Kafka, Nats, Redis)
+
+
+@pytest.fixture(params=CASES, ids=lambda kind: kind.sink_type)
+def case(request: pytest.FixtureRequest) -> Iterator[outage.Case]:
+    case: outage.Case = request.param()
+    yield case
+    case.stop()
+
+
+async def test_every_event_outlives_three_outages(case: outage.Case, tmp_path: Path) -> None:
+    outcome = await outage.run(case, tmp_path)
+    print(f"{case.sink_type}: {outcome.duplicates} duplicates")  # noqa: T201
+    assert outcome.missing == 0
+    assert outcome.throttled == 3
