@@ -24,10 +24,20 @@ CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
 
+CLIENTS: list[str] = [
+    *chain(
+        *(
+            wanted
+            for extra, wanted in PROJECT["project"]["optional-dependencies"].items()
+            if extra != "sqlite"  # it would change the SQLite that is tested
+        )
+    )
+]
+
 LOCKS = {
     "deploy/requirements.txt": CORE,
     "deploy/requirements-extras.txt": CORE + EXTRAS,
-    "tests/requirements.txt": CORE + DEVELOPMENT,
+    "tests/requirements.txt": CORE + DEVELOPMENT + CLIENTS,
 }
 
 TOP_LEVEL = {
