@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,12 +14,19 @@ import msgspec
 import pytest
 
 from relay import samples, settings
+from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.sinks import redis
 from relay.sinks.redis import RedisSink
+from tests.brokers.program import free_port
 from tests.brokers.redis import RedisServer
 from tests.conftest import ManualClock
+
+CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=relay -days 2"
+    " -addext subjectAltName=IP:127.0.0.1"
+)
 
 Make = Callable[..., RedisSink]
 
@@ -208,6 +217,35 @@ async def test_the_version_decides(
     sink = make()
     monkeypatch.setattr(sink._client, "info", info)
     assert await sink._knows_idempotency() is known
+
+
+async def test_tls_is_spoken_and_verified_both_ways(tmp_path: Path, lead: Event) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = [*CERTIFICATE.split(), "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    tls = f"tls-cert-file {cert}\ntls-key-file {key}\ntls-ca-cert-file {cert}"
+    port = free_port()
+    server = RedisServer(tmp_path, more=f"tls-port {port}\n{tls}")
+    server.start()
+    pair = {"client_cert_file": str(cert), "client_key_file": str(key)}
+    # The server's reset can overtake its alert: hence the many at the end.
+    tables = ({**pair, "ca_file": str(cert)}, pair, *[{"ca_file": str(cert)}] * 5)
+    found: list[object] = []
+    for table in tables:
+        sink = build(
+            url=server.url.replace("redis://relay", "rediss://relay").replace(
+                str(server.port), str(port)
+            ),
+            **table,
+        )
+        found += await asyncio.gather(sink.send(lead), return_exceptions=True)
+        await sink.close()
+    server.stop()
+    assert isinstance(found[0], Answer)
+    assert str(found[1]) == "the server's TLS certificate does not verify"
+    assert "the server does not accept our TLS certificate" in [str(each) for each in found[2:]]
 
 
 @pytest.mark.parametrize(
