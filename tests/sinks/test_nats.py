@@ -293,10 +293,12 @@ async def test_tls_is_spoken_and_verified_both_ways(
         Misconfigured,
         "the server's TLS certificate does not verify",
     )
-    # The server's reset can overtake its alert.
-    unproved = [await error_of(make(ca_file=str(pair)), lead) for _ in range(5)]
-    assert (Misconfigured, "the server does not accept our TLS certificate") in [
-        (type(error), error.reason) for error in unproved
+    unproved = await error_of(make(ca_file=str(pair)), lead)
+    # The server's reset may overtake its alert, and then nobody knows the reason.
+    assert (type(unproved), unproved.reason) in [
+        (Misconfigured, "the server does not accept our TLS certificate"),
+        (Temporary, "could not connect"),
+        (Temporary, "the connection was lost"),
     ]
 
 
