@@ -56,7 +56,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
-    concurrency: int = 64
+    concurrency: int = 32
 
 
 class Connection(aio_pika.Connection):
@@ -81,6 +81,15 @@ class Connection(aio_pika.Connection):
             return
         self.abort()
         raise failure
+
+    async def open_channel(self) -> AbstractChannel:
+        """Raises SinkError."""
+        try:
+            with _translated():
+                return await self.channel(on_return_raises=True)
+        except asyncio.CancelledError:
+            self.abort()
+            raise
 
     async def is_blocked(self) -> bool:
         """Whether the broker takes nothing, for want of memory or disk."""
@@ -209,11 +218,10 @@ class AmqpSink:
         except (exceptions.AMQPError, OSError, RuntimeError) as error:
             failure = self._failure(error, size=len(sent.body))
         except asyncio.CancelledError:
-            if self._confirms == confirms and connection is not None:
+            silent = self._confirms == confirms
+            if connection is not None and silent and not await connection.is_blocked():
                 # Nothing came all the while: a frozen broker would take the rest later, unasked.
-                if not await connection.is_blocked():
-                    connection.abort()
-                self._exchange = None
+                connection.abort()
             raise
         else:
             self._confirms += 1
@@ -222,17 +230,16 @@ class AmqpSink:
 
     async def _connected(self) -> AbstractExchange:
         async with self._connecting:
-            connection, channel = self._connection, self._channel
-            if self._exchange is not None and channel is not None and not channel.is_closed:
-                return self._exchange
+            connection = self._connection
             if connection is None or not connection.is_usable:
-                connection = Connection(self._url, self._tls)
+                connection, self._exchange = Connection(self._url, self._tls), None
                 await connection.open()
                 self._connection = connection
-            with _translated():
-                channel = await connection.channel(on_return_raises=True)
+            channel, exchange = self._channel, self._exchange
+            if exchange is None or channel is None or channel.is_closed:
+                channel = await connection.open_channel()
                 exchange = await channel.get_exchange(self._settings.exchange, ensure=False)
-            self._channel, self._exchange = channel, exchange
+                self._channel, self._exchange = channel, exchange
             return exchange
 
     async def _find_target(self, connection: Connection) -> None:
