@@ -18,6 +18,7 @@ from tests.sinks.harness_amqp import AmqpHarness
 from tests.sinks.harness_kafka import KafkaHarness
 from tests.sinks.harness_nats import NatsHarness
 from tests.sinks.harness_redis import RedisHarness
+from tests.sinks.harness_sqs import SqsHarness
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
@@ -222,5 +223,6 @@ HARNESSES: tuple[type[Harness], ...] = (
     NatsHarness,
     RedisHarness,
     SlackHarness,
+    SqsHarness,
     StdoutHarness,
 )
