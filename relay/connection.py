@@ -68,6 +68,7 @@ class _Lingering:
 
     def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
         self._transport = transport
+        self.write = transport.write  # bound here, because every answer goes through it
         self._is_amid = is_amid
         self._lingers = False
 

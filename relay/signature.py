@@ -17,6 +17,8 @@ CANDIDATES_MAX = 8
 _TIMESTAMP = re.compile(rb"[1-9][0-9]{0,11}")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _BLANKS = b" \t"
+_AS_DOCUMENTED = re.compile(rb"t=([1-9][0-9]{0,11}),v1=([0-9a-f]{64})")
+"""What the sender writes; the rest of `parse` is for what else may mean the same."""
 
 
 class Signature(NamedTuple):
@@ -50,6 +52,9 @@ def parse(value: bytes) -> Signature:
     Blanks around commas and at the ends are dropped.
     Raises Rejected("malformed").
     """
+    documented = _AS_DOCUMENTED.fullmatch(value)
+    if documented is not None:
+        return Signature(documented[1], (documented[2],))
     if len(value) > HEADER_MAX_BYTES:
         raise Rejected("malformed")
     pairs = [pair.strip(_BLANKS).partition(b"=") for pair in value.split(b",")]

@@ -119,7 +119,7 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "sink[].events": _filled,
     "sink[].events[]": _glob,
     "sink[].sources": _filled,
-    "sink[].concurrency": _between(1, 32, "1 to 32"),
+    "sink[].concurrency": _between(1, 256, "1 to 256"),
     "sink[].rate": _between(Rate.parse("1/h"), Rate.parse("10000/s"), "1/h to 10000/s"),
     "sink[].timeout": _duration("1ms", "10m"),
     "sink[].retry.first": _duration("1ms", "1d"),
