@@ -62,9 +62,7 @@ async def _serve(app: ASGIApp, port: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     # As the relay's public listener is set up, so that the applications alone differ.
-    listener = Listener(
-        app, f"127.0.0.1:{port}", grace=Duration.parse("1s"), trusted_proxies=["127.0.0.1"]
-    )
+    listener = Listener(app, f"127.0.0.1:{port}", grace=Duration.parse("1s"))
     await listener.start()
     await stop.wait()
     await listener.stop()

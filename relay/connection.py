@@ -64,13 +64,29 @@ class _Lingering:
     """A transport that, closed amid a request's body, lets the sender end and read its answer.
 
     Closed at once, it would answer what still comes with a reset, which takes the answer with it.
+    An answer's head, which uvicorn writes by itself, waits a moment for the body: both leave in one
+    packet and with one system call.
     """
 
     def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
         self._transport = transport
-        self.write = transport.write  # bound here, because every answer goes through it
+        self._call_soon = asyncio.get_running_loop().call_soon
         self._is_amid = is_amid
         self._lingers = False
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.write(self._head + data)
+            self._head = b""
+        else:
+            self._head = data
+            self._call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -79,6 +95,7 @@ class _Lingering:
         return self._lingers or self._transport.is_closing()
 
     def close(self) -> None:
+        self._flush()
         if self._lingers or not self._is_amid():
             self._transport.close()
             return

@@ -14,6 +14,9 @@ class Deadlines:
     """Hands out limits, as `asyncio.timeout` does, and looks at all of them once per tick."""
 
     def __init__(self, clock: Clock) -> None:
+        """To be made where the loop runs."""
+        # CPython 3.11 makes a system call whenever it is asked which loop runs.
+        self.loop = asyncio.get_running_loop()
         self._clock = clock
         self._open: set[Deadline] = set()
         self._ticking = False
@@ -35,7 +38,7 @@ class Deadlines:
         self._open.discard(deadline)
 
     def _tick_later(self) -> None:
-        asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self.loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         now_s = self.now_s()
@@ -55,7 +58,7 @@ class Deadline:
     def __init__(self, deadlines: Deadlines, seconds: float) -> None:
         self._deadlines = deadlines
         self._struck = False
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(deadlines.loop)
         self.extend(seconds)
 
     def extend(self, seconds: float) -> None:

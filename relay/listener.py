@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -31,15 +31,7 @@ PORT_MAX = 65535
 class Listener:
     """Serves an ASGI app on one address; takes no signals, so several can live in one process."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        address: str,
-        *,
-        grace: Duration,
-        trusted_proxies: Sequence[str] = (),
-    ) -> None:
-        """`trusted_proxies` may name the client in X-Forwarded-For; that is for logs only."""
+    def __init__(self, app: ASGIApp, address: str, *, grace: Duration) -> None:
         self._address = address
         self._grace = grace
         self._server = _Server(
@@ -53,8 +45,7 @@ class Listener:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=bool(trusted_proxies),
-                forwarded_allow_ips=list(trusted_proxies),
+                proxy_headers=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_S,
             )

@@ -1,17 +1,17 @@
 """The public listener: reads a request, has it verified, has it stored, and answers.
 
 One fsync and nothing else stands between the sender and its answer; no sink is known here.
-The answers are those of CONTRACT.md, section 3: never a redirect, never 410, never 500.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
-import orjson
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from relay import log
+from relay import answer, log
+from relay.answer import Answer
 from relay.clock import Clock
 from relay.config import ServerSettings
 from relay.deadline import Deadlines
@@ -25,26 +25,8 @@ from relay.store import Store
 BUSY = 8
 """Verified requests in hand at once; a sender with a handful of connections never gets there."""
 
-_STATUS = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
-
-
-def _constant(code: int, status: str, **headers: str) -> Response:
-    fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(orjson.dumps({"status": status}), code, fields, "application/json")
-
-
-_UNAUTHORIZED = _constant(401, "unauthorized")
-# What is left of an unread body would be taken for the next request, so those connections close.
-_REFUSALS = {
-    "path": _constant(404, "not found"),
-    "method": _constant(405, "method not allowed", allow="POST"),
-    "timeout": _constant(408, "timeout", connection="close"),
-    "disconnected": _constant(408, "timeout", connection="close"),
-    "too_large": _constant(413, "too large", connection="close"),
-    "unavailable": _constant(503, "unavailable", retry_after="10"),
-}
 
 
 class Receiver:
@@ -73,6 +55,7 @@ class Receiver:
         self._log = log.get()
         self._deadlines = Deadlines(clock)
         self._sampled = log.Sampled(clock)
+        self._proxies = ProxyHeadersMiddleware(_nothing, list(limits.trusted_proxies))
         self.draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,38 +63,38 @@ class Receiver:
         # The raw path, because a decoded one would let %68ook through as hook.
         source = self._sources.get(scope["raw_path"])
         name = UNKNOWN if source is None else source.name
-        response = await self._answer(source, scope, receive)
-        self._metrics.request(name, response.status_code)
-        if response.status_code < 300:
+        given = await self._answer(source, scope, receive)
+        self._metrics.request(name, given.code)
+        if given.code < 300:
             self._metrics.acknowledged(name, self._clock.monotonic() - started_s)
-        await response(scope, receive, send)
+        await given.send(send)
 
     async def _answer(
         self, source: SourceSettings | None, scope: Scope, receive: Receive
-    ) -> Response:
+    ) -> Answer:
         if source is None:
-            return self._refuse(UNKNOWN, "path", scope)
+            return await self._refuse(UNKNOWN, "path", scope)
         if scope["method"] != "POST":
-            return self._refuse(source.name, "method", scope)
+            return await self._refuse(source.name, "method", scope)
         if self.draining:
-            return self._refuse(source.name, "unavailable", scope)
+            return await self._refuse(source.name, "unavailable", scope)
         try:
             return await self._take(source, scope["headers"], receive)
         except BodyRejected as error:
-            return self._refuse(source.name, error.reason, scope)
+            return await self._refuse(source.name, error.reason, scope)
         except Rejected as error:
             if error.skew_s is not None:
                 self._metrics.skew(source.name, error.skew_s)
-            return self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
+            return await self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
         except StoreError as error:
             self._fail("store.unavailable", source.name, error, message=str(error))
-            return self._refuse(source.name, "unavailable", scope)
+            return await self._refuse(source.name, "unavailable", scope)
         except Exception as error:  # noqa: BLE001
             # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
             self._fail("receiver.bug", source.name, error, **log.describe(error))
-            return self._refuse(source.name, "unavailable", scope)
+            return await self._refuse(source.name, "unavailable", scope)
 
-    async def _take(self, source: SourceSettings, headers: Headers, receive: Receive) -> Response:
+    async def _take(self, source: SourceSettings, headers: Headers, receive: Receive) -> Answer:
         """Read, verify, store, and answer what became of it.
 
         Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
@@ -131,12 +114,12 @@ class Receiver:
             limit_s = self._limits.ack_timeout.seconds
             raise StoreError(f"not durable within {limit_s:g} s") from None
 
-    async def _store_it(self, content: Event | Unreadable) -> Response:
+    async def _store_it(self, content: Event | Unreadable) -> Answer:
         self._storing += 1
         try:
             if isinstance(content, Event):
-                return _acknowledgement(await self._accept(content), content.id)
-            return _acknowledgement(await self._keep(content), None)
+                return answer.acknowledgement(await self._accept(content), content.id)
+            return answer.acknowledgement(await self._keep(content), None)
         finally:
             self._storing -= 1
 
@@ -198,21 +181,32 @@ class Receiver:
         reason = type(error).__name__
         self._sampled.line(event, reason=reason, level="error", source=source, **fields)
 
-    def _refuse(
+    async def _refuse(
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
-    ) -> Response:
-        response = _REFUSALS.get(reason, _UNAUTHORIZED)
+    ) -> Answer:
+        given = answer.refusal(reason)
         self._metrics.rejected(source, reason)
         self._sampled.line(
             "request.refused",
             source=source,
-            code=response.status_code,
+            code=given.code,
             reason=reason,
             skew_s=skew_s,
-            client=_client(scope),
+            client=await self._client(scope),
             request_id=_request_id(scope["headers"]),
         )
-        return response
+        return given
+
+    async def _client(self, scope: Scope) -> str | None:
+        # Looked up only for a line of the log, since every request would pay for it otherwise.
+        await self._proxies(cast("Any", scope), _nothing, _nothing)
+        host = (scope.get("client") or ("",))[0]
+        # A proxy may hand on what a stranger typed as an address.
+        return host if _ADDRESS.fullmatch(host) else None
+
+
+async def _nothing(*_: object) -> Any:
+    pass
 
 
 def _paths(source: SourceSettings) -> tuple[bytes, ...]:
@@ -225,19 +219,6 @@ def _declared(headers: Headers) -> int:
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
-def _client(scope: Scope) -> str | None:
-    # A proxy may hand on what a stranger typed as an address.
-    host = (scope.get("client") or ("",))[0]
-    return host if _ADDRESS.fullmatch(host) else None
-
-
 def _request_id(headers: Headers) -> str | None:
     value = next((value for name, value in headers if name == b"x-request-id"), b"")
     return value.decode() if _REQUEST_ID.fullmatch(value) else None
-
-
-def _acknowledgement(outcome: Outcome, event_id: str | None) -> Response:
-    # A conflict is our affair: for the sender the event is known, and trying again is in vain.
-    status = "duplicate" if outcome == "conflict" else outcome
-    content = {"status": status} if event_id is None else {"status": status, "id": event_id}
-    return Response(orjson.dumps(content), _STATUS[outcome], None, "application/json")

@@ -43,6 +43,7 @@ class Route:
         self._sources = None if sources is None else frozenset(sources)
         self._when = when
         self._rule = None if when is None else _compile(when)
+        self._yes = Verdict(sink, "takes", "events and sources match")
 
     def judge(self, event: Event) -> Verdict:
         """Say whether the sink takes the event, and why."""
@@ -53,7 +54,7 @@ class Route:
         if self._kinds.fullmatch(event.kind) is None:
             return self._no(f"{event.kind} matches nothing in events")
         if self._rule is None:
-            return Verdict(self.sink, "takes", "events and sources match")
+            return self._yes
         return self._ask(self._rule, event)
 
     def _ask(self, rule: Any, event: Event) -> Verdict:

@@ -66,10 +66,7 @@ class Service:
         )
         self.admin = Listener(admin_app(admin), config.server.admin_listen, grace=ADMIN_GRACE)
         self.public = Listener(
-            self._receiver,
-            config.server.listen,
-            grace=config.server.drain_timeout,
-            trusted_proxies=config.server.trusted_proxies,
+            self._receiver, config.server.listen, grace=config.server.drain_timeout
         )
 
     @classmethod

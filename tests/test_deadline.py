@@ -16,7 +16,7 @@ def _quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def deadlines(clock: ManualClock) -> Deadlines:
+async def deadlines(clock: ManualClock) -> Deadlines:
     return Deadlines(clock)
 
 

@@ -168,7 +168,13 @@ async def test_the_raw_bytes_are_what_is_delivered(relay: Relay, far_end: FarEnd
 
 @row(50)
 @pytest.mark.parametrize(
-    ("trusted", "client"), [("[]", "127.0.0.1"), ('["127.0.0.1"]', "203.0.113.9")]
+    ("trusted", "client"),
+    [
+        ("[]", "127.0.0.1"),
+        ('["198.51.100.1"]', "127.0.0.1"),
+        ('["127.0.0.1"]', "203.0.113.9"),
+        ('["127.0.0.0/8"]', "203.0.113.9"),
+    ],
 )
 async def test_only_a_trusted_proxy_names_the_client_in_the_log(
     tmp_path: Path, trusted: str, client: str

@@ -46,6 +46,8 @@ class Writer:
         self, connection: Connection, *, clock: Clock, committed: Callable[[float], None]
     ) -> None:
         """`committed` is told the seconds that each transaction took."""
+        # CPython 3.11 makes a system call whenever it is asked which loop runs.
+        self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._clock = clock
         self._committed = committed
@@ -68,10 +70,10 @@ class Writer:
             raise self.broken
         if len(self._waiting) >= WAITING_MAX:
             raise StoreError(f"{WAITING_MAX} writes wait for the disk already")
-        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Waiting(write, item, outcome, done))
         if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+            self._flushing = self._loop.create_task(self._flush())
         return await outcome
 
     def condemn(self, error: StoreBroken) -> None:
