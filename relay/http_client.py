@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import httpx
 
+from relay import tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.lanes import Lanes
 from relay.settings import Duration
@@ -37,9 +38,6 @@ _SECRET_CHARS = 8
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
-    # Someone has to act on a certificate, here or there, and until then nobody knows who listens.
-    (ssl.SSLCertVerificationError, Misconfigured, "the far end's TLS certificate does not verify"),
-    (ssl.SSLError, Temporary, "TLS failed"),
     (socket.gaierror, Temporary, "name not found"),
     (ConnectionRefusedError, Temporary, "connection refused"),
     (httpx.ConnectTimeout, Temporary, "could not connect in time"),
@@ -50,8 +48,6 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (httpx.RemoteProtocolError, Temporary, "broken answer, or none before the connection ended"),
 )
 """The first row that fits an error or one of its causes decides."""
-
-_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +99,10 @@ MEANINGS: dict[int, Meaning] = {
 _UNKNOWN = Meaning(Temporary, "a status that HTTP does not have")
 
 
-def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Trust the system's CAs, or those of a file alone; raises OSError for the file."""
-    paths = ssl.get_default_verify_paths()
-    if ca_file is None and paths.cafile is None and paths.capath is None:
-        return httpx.create_ssl_context(trust_env=False)  # the CAs that come with httpx
-    return ssl.create_default_context(cafile=ca_file)
-
-
 @cache
 def _shared_context() -> ssl.SSLContext:
     # One for all sinks: making one costs about 30 ms (outgoing-http.md, section 7).
-    return tls_context()
+    return tls.trusting()
 
 
 def client(
@@ -216,9 +204,10 @@ def _excerpt(body: bytes, url: httpx.URL, secrets: Sequence[str]) -> tuple[str, 
 
 def _failure(error: Exception) -> SinkError:
     causes = tuple(_causes(error))
-    for cause in causes:
-        if isinstance(cause, ssl.SSLError) and _CERTIFICATE_ALERT.search(cause.reason or ""):
-            return Misconfigured("the far end does not accept our TLS certificate")
+    of_tls = [found for cause in causes if (found := tls.failure(cause, peer="far end"))]
+    if of_tls:
+        # A certificate says more than that the handshake failed.
+        return next((each for each in of_tls if isinstance(each, Misconfigured)), of_tls[0])
     for kind, outcome, text in _FAILURES:
         if any(isinstance(cause, kind) for cause in causes):
             return outcome(text)

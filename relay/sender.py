@@ -14,7 +14,7 @@ import anyio.lowlevel
 import httpx
 import orjson
 
-from relay import http_client, signature
+from relay import http_client, signature, tls
 from relay.clock import Clock
 from relay.errors import SinkError
 from relay.settings import Secret
@@ -98,7 +98,7 @@ class Sender:
         # No limit per phase, because each attempt has one for all of it.
         self._client = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None),
-            verify=http_client.tls_context(),
+            verify=tls.trusting(),
             trust_env=False,
         )
 

@@ -18,7 +18,7 @@ from aio_pika.abc import AbstractChannel, AbstractExchange, DeliveryMode
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from yarl import URL
 
-from relay import http_client, message
+from relay import message, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
@@ -37,7 +37,6 @@ _SHARE = 0.9
 
 _HEARTBEAT_S = 20
 _SIZE = re.compile(r"message size (\d+)")
-_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 # A connection that is lost is an error of the send, which is counted and shown once.
 for _name in ("aio_pika", "aiormq"):
@@ -62,9 +61,9 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
 class Connection(aio_pika.Connection):
     """The library's connection, which can also be ended at once, whatever its peer does."""
 
-    def __init__(self, url: URL, tls: ssl.SSLContext | None) -> None:
-        super().__init__(url, ssl_context=tls, client_properties={"connection_name": "relay"})
-        self._factory = _Transport(TLSTransportFactory() if tls else TCPTransportFactory())
+    def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
+        super().__init__(url, ssl_context=context, client_properties={"connection_name": "relay"})
+        self._factory = _Transport(TLSTransportFactory() if context else TCPTransportFactory())
         self.kwargs["transport_factory"] = self._factory
         self._aborted = False
 
@@ -133,12 +132,12 @@ class AmqpSink:
     """Publishes on one channel of one connection, made when it is needed."""
 
     def __init__(
-        self, settings: Settings, *, url: URL, key: message.Target, tls: ssl.SSLContext | None
+        self, settings: Settings, *, url: URL, key: message.Target, context: ssl.SSLContext | None
     ) -> None:
         self._settings = settings
         self._url = url
         self._key = key
-        self._tls = tls
+        self._context = context
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._exchange: AbstractExchange | None = None
@@ -232,7 +231,7 @@ class AmqpSink:
         async with self._connecting:
             connection = self._connection
             if connection is None or not connection.is_usable:
-                connection, self._exchange = Connection(self._url, self._tls), None
+                connection, self._exchange = Connection(self._url, self._context), None
                 await connection.open()
                 self._connection = connection
             channel, exchange = self._channel, self._exchange
@@ -291,7 +290,7 @@ def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
     if len(settings.exchange.encode()) > SHORT_MAX_BYTES:
         raise ValueError(f"exchange: is longer than {SHORT_MAX_BYTES} bytes")
     url = _url(settings.url)
-    return AmqpSink(settings, url=url, key=key, tls=_tls(settings, url))
+    return AmqpSink(settings, url=url, key=key, context=_tls(settings, url))
 
 
 def _url(secret: Secret) -> URL:
@@ -308,30 +307,11 @@ def _url(secret: Secret) -> URL:
 
 
 def _tls(settings: Settings, url: URL) -> ssl.SSLContext | None:
-    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
-    if url.scheme != "amqps":
-        if any(files):
-            raise ValueError("url: expected amqps://, because TLS files are given")
-        return None
-    if settings.client_key_file and not settings.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
-    try:
-        context = http_client.tls_context(settings.ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file: {_why(error)}") from None
-    if settings.client_cert_file:
-        try:
-            # An empty passphrase, or OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(settings.client_cert_file, settings.client_key_file, "")
-        except OSError as error:
-            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
-    return context
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "holds no usable PEM, or certificate and key do not fit"
-    return f"cannot be read: {error.strerror}"
+    if url.scheme == "amqps":
+        return tls.context(settings)
+    if tls.is_asked_for(settings):
+        raise ValueError("url: expected amqps://, because TLS files are given")
+    return None
 
 
 def _short(text: str) -> str:
@@ -360,15 +340,11 @@ def _translated() -> Iterator[None]:
 
 def _connect_failure(error: Exception) -> SinkError:
     cause = error.__cause__ or error
-    match cause:
-        case ssl.SSLCertVerificationError():
-            return Misconfigured("the broker's TLS certificate does not verify")
-        case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
-            return Misconfigured("the broker does not accept our TLS certificate")
-        case ssl.SSLError():
-            return Temporary("TLS failed")
-        case ConnectionRefusedError():
-            return Temporary("connection refused")
+    of_tls = tls.failure(cause, peer="broker")
+    if of_tls is not None:
+        return of_tls
+    if isinstance(cause, ConnectionRefusedError):
+        return Temporary("connection refused")
     match error:
         case exceptions.ProbableAuthenticationError():
             return Misconfigured("wrong user or password, or the user may not come from here")

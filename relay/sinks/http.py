@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from relay import cloudevents, http_client, standard_webhooks
+from relay import cloudevents, http_client, standard_webhooks, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.event import Event
@@ -181,31 +181,8 @@ def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
 
 
 def _tls(settings: Settings, url: httpx.URL) -> ssl.SSLContext | None:
-    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
-    if not any(files):
+    if not tls.is_asked_for(settings):
         return None
     if url.scheme != "https":
         raise ValueError("url: expected https://, because TLS files are given")
-    if settings.client_key_file and not settings.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
-    try:
-        context = http_client.tls_context(settings.ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file: {_why(error)}") from None
-    if settings.client_cert_file:
-        _load_pair(context, settings.client_cert_file, settings.client_key_file)
-    return context
-
-
-def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str | None) -> None:
-    try:
-        # An empty passphrase, or OpenSSL would ask for one at the terminal.
-        context.load_cert_chain(cert_file, key_file, password="")
-    except OSError as error:
-        raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "holds no usable PEM, or certificate and key do not fit"
-    return f"cannot be read: {error.strerror}"
+    return tls.context(settings)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 
-from relay import http_client, message
+from relay import message, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
@@ -204,27 +204,8 @@ def _security(settings: Settings) -> dict[str, Any]:
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
-    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
-    if not settings.security_protocol.endswith("SSL"):
-        if any(files):
-            raise ValueError("security_protocol: expected SSL or SASL_SSL, as TLS files are given")
-        return None
-    if settings.client_key_file and not settings.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
-    try:
-        context = http_client.tls_context(settings.ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file: {_why(error)}") from None
-    if settings.client_cert_file:
-        try:
-            # An empty passphrase, or OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(settings.client_cert_file, settings.client_key_file, "")
-        except OSError as error:
-            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
-    return context
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "holds no usable PEM, or certificate and key do not fit"
-    return f"cannot be read: {error.strerror}"
+    if settings.security_protocol.endswith("SSL"):
+        return tls.context(settings)
+    if tls.is_asked_for(settings):
+        raise ValueError("security_protocol: expected SSL or SASL_SSL, as TLS files are given")
+    return None

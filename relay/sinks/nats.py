@@ -19,7 +19,7 @@ from nats.aio.client import Client, RawCredentials
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from relay import cloudevents, http_client, message
+from relay import cloudevents, message, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
@@ -47,7 +47,6 @@ SUBJECT_MAX_BYTES = 1024
 
 _STREAMS_OF = "$JS.API.STREAM.NAMES"
 _NO_TOKEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
-_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 _LOST = "the connection was lost"
 _EXCERPT_BYTES = 1024
 
@@ -90,13 +89,13 @@ class Connection(Client):
         self._answers = 0
         self._trouble: Exception | None = None
 
-    async def open(self, tls: ssl.SSLContext, **options: Any) -> None:
+    async def open(self, context: ssl.SSLContext, **options: Any) -> None:
         """Raises SinkError."""
         try:
             await self.connect(
                 self._server.url,
                 name="relay",
-                tls=tls,
+                tls=context,
                 error_cb=self._complained,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
@@ -189,12 +188,12 @@ class NatsSink:
         *,
         servers: tuple[Server, ...],
         subject: message.Target,
-        tls: ssl.SSLContext,
+        context: ssl.SSLContext,
     ) -> None:
         self._settings = settings
         self._servers = servers
         self._subject = subject
-        self._tls = tls
+        self._context = context
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
@@ -250,7 +249,7 @@ class NatsSink:
         for server in self._servers:
             connection = Connection(server)
             try:
-                await connection.open(self._tls, **self._options())
+                await connection.open(self._context, **self._options())
                 if connection.is_connected:
                     return connection
                 failures.append(Temporary(_LOST))
@@ -299,18 +298,17 @@ def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
     for sample in subject.samples(settings):
         if sample != _tokens(sample) or _NO_TOKEN.search(sample):
             raise ValueError("subject: expected words with dots between, without blanks, * and >")
-    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
     texts = [text.strip() for text in settings.servers.reveal().split(",")]
-    servers = tuple(_server(text, tls=any(files)) for text in texts)
+    servers = tuple(_server(text, secure=tls.is_asked_for(settings)) for text in texts)
     if settings.credentials_file is not None:
         try:
             _credentials(settings.credentials_file)
         except ValueError as error:
             raise ValueError(f"credentials_file: {error}") from None
-    return NatsSink(settings, servers=servers, subject=subject, tls=_tls(settings))
+    return NatsSink(settings, servers=servers, subject=subject, context=tls.context(settings))
 
 
-def _server(text: str, *, tls: bool) -> Server:
+def _server(text: str, *, secure: bool) -> Server:
     try:
         url = urlsplit(text if "://" in text else f"nats://{text}")
         host, port = url.hostname, url.port
@@ -323,31 +321,9 @@ def _server(text: str, *, tls: bool) -> Server:
     address = f"[{host}]" if ":" in host else host
     return Server(
         f"{url.scheme}://{address}:{port or 4222}",
-        tls=tls or url.scheme == "tls",
+        tls=secure or url.scheme == "tls",
         login=dict(zip(names, values, strict=False)),
     )
-
-
-def _tls(settings: Settings) -> ssl.SSLContext:
-    if settings.client_key_file and not settings.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
-    try:
-        context = http_client.tls_context(settings.ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file: {_why(error)}") from None
-    if settings.client_cert_file:
-        try:
-            # An empty passphrase, or OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(settings.client_cert_file, settings.client_key_file, "")
-        except OSError as error:
-            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
-    return context
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "holds no usable PEM, or certificate and key do not fit"
-    return f"cannot be read: {error.strerror}"
 
 
 def _credentials(path: str) -> RawCredentials:
@@ -405,13 +381,10 @@ def _excerpt(answer: Msg) -> str:
 
 def _failure(error: Exception) -> SinkError:
     text = str(error).lower()
+    of_tls = tls.failure(error, peer="server")
+    if of_tls is not None:
+        return of_tls
     match error:
-        case ssl.SSLCertVerificationError():
-            return Misconfigured("the server's TLS certificate does not verify")
-        case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
-            return Misconfigured("the server does not accept our TLS certificate")
-        case ssl.SSLError():
-            return Temporary("TLS failed")
         case socket.gaierror():
             return Temporary("name not found")
         case ConnectionRefusedError():

@@ -5,7 +5,6 @@ brokers.md, section 6; nothing here trims a stream, for that would drop what nob
 
 import asyncio
 import re
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from relay import http_client, message
+from relay import message, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
@@ -44,8 +43,6 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
 IDEMPOTENT_SINCE = (8, 6)
 LARGE_BYTES = 1 << 20
 """The least proto-max-bulk-len that can be set; what is beyond it cuts the connection off."""
-
-_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class Settings(SinkSettings, frozen=True, kw_only=True):
@@ -219,37 +216,19 @@ def _check_url(settings: Settings) -> bool:
         raise ValueError("url: expected redis:// or rediss:// and a host")
     if url.query or re.fullmatch(r"/?[0-9]*", url.path) is None:
         raise ValueError("url: expected nothing but the number of a database after the host")
-    files = (settings.ca_file, settings.client_cert_file, settings.client_key_file)
-    if any(files) and url.scheme != "rediss":
+    if tls.is_asked_for(settings) and url.scheme != "rediss":
         raise ValueError("url: expected rediss://, because TLS files are given")
     return url.scheme == "rediss"
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    if settings.client_key_file and not settings.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
-    try:
-        context = http_client.tls_context(settings.ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file: {_why(error)}") from None
-    if settings.client_cert_file:
-        try:
-            # An empty passphrase, or OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(settings.client_cert_file, settings.client_key_file, "")
-        except OSError as error:
-            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
+    tls.context(settings)  # the library loads them by itself, and says less of what is wrong
     return {
         "ssl_ca_certs": settings.ca_file,
         "ssl_certfile": settings.client_cert_file,
         "ssl_keyfile": settings.client_key_file,
         "ssl_password": "",
     }
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "holds no usable PEM, or certificate and key do not fit"
-    return f"cannot be read: {error.strerror}"
 
 
 def _code(error: Exception) -> str:
@@ -265,11 +244,10 @@ def _failure(error: Exception) -> Exception:
         kind, text = MEANINGS[_code(error)]
         return kind(f"{_code(error)}: {text}")
     for cause in _causes(error):
+        of_tls = tls.failure(cause, peer="server")
+        if of_tls is not None:
+            return of_tls
         match cause:
-            case ssl.SSLCertVerificationError():
-                return Misconfigured("the server's TLS certificate does not verify")
-            case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
-                return Misconfigured("the server does not accept our TLS certificate")
             case AuthenticationError():
                 return Misconfigured("wrong user or password")
             case RedisTimeout() | TimeoutError():
