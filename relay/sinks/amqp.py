@@ -5,23 +5,19 @@ brokers.md, section 4; AMQP 0-9-1 drops no duplicates, so consumers do, by messa
 
 import asyncio
 import hashlib
-import logging
-import re
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import aio_pika
-from aio_pika import exceptions
 from aio_pika.abc import AbstractChannel, AbstractExchange, DeliveryMode
-from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from yarl import URL
 
 from relay import message, tls
+from relay.amqp_connection import FAILURES, Connection, publish_failure, translated
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Refused, Temporary
 from relay.event import Event
 from relay.settings import Secret
 from relay.sink import SinkSettings
@@ -36,11 +32,6 @@ _SHARE = 0.9
 """Of the sink's timeout, so that the reason is ours rather than that time was up."""
 
 _HEARTBEAT_S = 20
-_SIZE = re.compile(r"message size (\d+)")
-
-# A connection that is lost is an error of the send, which is counted and shown once.
-for _name in ("aio_pika", "aiormq"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
 class Settings(SinkSettings, frozen=True, kw_only=True):
@@ -56,76 +47,6 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     client_cert_file: str | None = None
     client_key_file: str | None = None
     concurrency: int = 32
-
-
-class Connection(aio_pika.Connection):
-    """The library's connection, which can also be ended at once, whatever its peer does."""
-
-    def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
-        super().__init__(url, ssl_context=context, client_properties={"connection_name": "relay"})
-        self._factory = _Transport(TLSTransportFactory() if context else TCPTransportFactory())
-        self.kwargs["transport_factory"] = self._factory
-        self._aborted = False
-
-    async def open(self) -> None:
-        """Raises SinkError."""
-        try:
-            await self.connect()
-        except (exceptions.AMQPError, OSError, RuntimeError) as error:
-            failure = _connect_failure(error)
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        else:
-            return
-        self.abort()
-        raise failure
-
-    async def open_channel(self) -> AbstractChannel:
-        """Raises SinkError."""
-        try:
-            with _translated():
-                return await self.channel(on_return_raises=True)
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-
-    async def is_blocked(self) -> bool:
-        """Whether the broker takes nothing, for want of memory or disk."""
-        if self.transport is None or not self.is_usable:
-            return False
-        try:
-            async with asyncio.timeout(0):
-                await self.transport.ready()
-        except TimeoutError:
-            return True
-        return False
-
-    @property
-    def is_usable(self) -> bool:
-        if self.transport is None or self._aborted:
-            return False
-        return not self.transport.connection.is_closed
-
-    def abort(self) -> None:
-        """Cut the connection; the library notices and gives up what waits."""
-        self._aborted = True
-        if self._factory.writer is not None:
-            self._factory.writer.transport.abort()
-
-
-class _Transport(TransportFactory):
-    """Keeps the stream, which the library hides."""
-
-    def __init__(self, inner: TransportFactory) -> None:
-        self._inner = inner
-        self.writer: asyncio.StreamWriter | None = None
-
-    async def create(
-        self, url: URL, **options: Any
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, self.writer = await self._inner.create(url, **options)
-        return reader, self.writer
 
 
 class AmqpSink:
@@ -188,7 +109,7 @@ class AmqpSink:
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is None:
             return
-        with suppress(TimeoutError, exceptions.AMQPError, OSError, RuntimeError):
+        with suppress(TimeoutError, *FAILURES):
             async with asyncio.timeout(1):
                 await connection.close()
         connection.abort()
@@ -210,12 +131,8 @@ class AmqpSink:
         connection, confirms = self._connection, self._confirms
         try:
             await exchange.publish(sent, key, mandatory=True)
-        except exceptions.PublishError:
-            failure: SinkError = Misconfigured(f"no queue takes the routing key of {sent.type}")
-        except exceptions.DeliveryError:
-            failure = Temporary("the queue rejects what is new: it is full, or its leader is away")
-        except (exceptions.AMQPError, OSError, RuntimeError) as error:
-            failure = self._failure(error, size=len(sent.body))
+        except FAILURES as error:
+            failure = publish_failure(error, sent, exchange=self._settings.exchange)
         except asyncio.CancelledError:
             silent = self._confirms == confirms
             if connection is not None and silent and not await connection.is_blocked():
@@ -244,7 +161,7 @@ class AmqpSink:
     async def _find_target(self, connection: Connection) -> None:
         """On a channel of its own, because what is missing ends it."""
         name = self._settings.exchange
-        with _translated():
+        with translated():
             channel = await connection.channel()
             try:
                 if name:
@@ -253,20 +170,6 @@ class AmqpSink:
                     await channel.get_queue(self._key.source)
             finally:
                 await channel.close()
-
-    def _failure(self, error: Exception, *, size: int) -> SinkError:
-        match error:
-            case exceptions.ChannelNotFoundEntity():
-                return Misconfigured(f"there is no exchange {self._settings.exchange}")
-            case exceptions.ChannelClosed() if "ACCESS_REFUSED" in str(error):
-                return Misconfigured("the user may not write to the exchange, or to this topic")
-            case exceptions.ChannelPreconditionFailed():
-                # It ends the channel, and with it what others had under way.
-                found = _SIZE.search(str(error))
-                if found is None or int(found[1]) == size:
-                    return Refused("larger than the broker's max_message_size")
-                return Temporary("the broker closed the channel because of another message")
-        return Temporary("the connection was lost")
 
     def _message(self, event: Event) -> aio_pika.Message:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)
@@ -318,38 +221,3 @@ def _short(text: str) -> str:
     """Fit a text into a short string; `relay-id` and `relay-event` carry the whole."""
     raw = text.encode()
     return text if len(raw) <= SHORT_MAX_BYTES else hashlib.sha256(raw).hexdigest()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Make sink errors of those of opening a channel and of looking for the target."""
-    try:
-        yield
-    except exceptions.ChannelNotFoundEntity:
-        failure: SinkError = Misconfigured("the exchange or queue does not exist")
-    except exceptions.ChannelClosed as error:
-        refused = "ACCESS_REFUSED" in str(error)
-        failure = Misconfigured("the user has no right to the exchange or queue")
-        failure = failure if refused else Temporary("the broker closed the channel")
-    except (exceptions.AMQPError, OSError, RuntimeError):
-        failure = Temporary("the connection was lost")
-    else:
-        return
-    raise failure
-
-
-def _connect_failure(error: Exception) -> SinkError:
-    cause = error.__cause__ or error
-    of_tls = tls.failure(cause, peer="broker")
-    if of_tls is not None:
-        return of_tls
-    if isinstance(cause, ConnectionRefusedError):
-        return Temporary("connection refused")
-    match error:
-        case exceptions.ProbableAuthenticationError():
-            return Misconfigured("wrong user or password, or the user may not come from here")
-        case exceptions.AuthenticationError():
-            return Misconfigured("the broker takes no password (PLAIN is off)")
-        case exceptions.InvalidFrameError() if "Connection.Close " in str(error):
-            return Misconfigured("the virtual host is missing, or the user has no right to it")
-    return Temporary("could not connect")

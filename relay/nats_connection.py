@@ -1,0 +1,169 @@
+"""One NATS connection that ends as a whole and at once, and why it could not be made.
+
+brokers.md, section 5; the library reconnects by itself, and sends what was given up meanwhile.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
+from typing import Any, cast
+
+from nats.aio.client import Client, RawCredentials
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from relay import tls
+from relay.errors import Misconfigured, SinkError, Temporary
+from relay.settings import read_text
+
+LOST = "the connection was lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One address to try, its credentials apart."""
+
+    url: str
+    tls: bool
+    login: Mapping[str, Any]
+
+
+class Connection(Client):
+    """The library's connection, made to end as a whole and at once; it never reconnects."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._inbox = ""
+        self._tokens = count()
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg | SinkError]]] = {}
+        self._answers = 0
+        self._trouble: Exception | None = None
+
+    async def open(self, context: ssl.SSLContext, **options: Any) -> None:
+        """Raises SinkError."""
+        try:
+            await self.connect(
+                self._server.url,
+                name="relay",
+                tls=context,
+                error_cb=self._complained,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                ping_interval=30,
+                pending_size=0,
+                **self._server.login,
+                **options,
+            )
+            self._inbox = self.new_inbox()
+            await self.subscribe(f"{self._inbox}.*", cb=self._answered)
+        except (NatsError, OSError) as error:
+            failure = _failure(self._trouble or error)
+        else:
+            return
+        raise failure
+
+    async def ask(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
+        """Raises SinkError where no answer can come any more."""
+        answers = self._answers
+        token, answer = str(next(self._tokens)), asyncio.get_running_loop().create_future()
+        self._waiting[token] = subject, answer
+        try:
+            await self.publish(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
+            found = await answer
+        except NatsError:
+            found = self._fate()
+        except asyncio.CancelledError:
+            if self._answers == answers:
+                # Nothing came all the while: a frozen server would take the rest later, unasked.
+                await self.close()
+            raise
+        finally:
+            del self._waiting[token]
+        if isinstance(found, SinkError):
+            raise found
+        return cast("Msg", found)
+
+    async def _answered(self, answer: Msg) -> None:
+        self._answers += 1
+        waiting = self._waiting.get(answer.subject.rpartition(".")[2])
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_result(answer)
+
+    async def _complained(self, error: Exception) -> None:
+        self._trouble = error
+        text = str(error)  # in small letters, by the library
+        if "permissions violation for subscription" in text:
+            self._end(Misconfigured("the user may not subscribe to _INBOX.>, where answers come"))
+            await self.close()
+        elif "permissions violation for publish" in text:
+            subject = text.partition('"')[2].rpartition('"')[0]
+            self._end(Misconfigured("the user may not publish to this subject"), to=subject)
+
+    def _fate(self) -> SinkError:
+        failure = _failure(self.last_error or OSError())
+        return failure if isinstance(failure, Misconfigured) else Temporary(LOST)
+
+    def _end(self, fate: SinkError, *, to: str | None = None) -> None:
+        for subject, answer in self._waiting.values():
+            if to in (None, subject.lower()) and not answer.done():
+                answer.set_result(fate)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Insist on TLS where it is asked for: the library follows the server, or an impostor."""
+        if self._server.tls and initial_connection and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise Misconfigured("the server offers no TLS")
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002
+        """End what waits, which the library forgets, and wait for no peer, as the library would."""
+        self._pending, self._pending_data_size = [], 0
+        transport, self._transport = self._transport, None
+        writer = getattr(transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        self._end(self._fate())
+        await super()._close(status, do_cbs)
+        await asyncio.sleep(0)  # the tasks that were cancelled end, and the socket is closed
+
+
+def credentials(path: str) -> RawCredentials:
+    """Read a .creds file; checked here, because the library looks for a missing JWT for ever."""
+    text = read_text(path)
+    seed = re.search(r"BEGIN USER NKEY SEED-+\s+(\w+)\s", text)
+    if seed is None or re.search(r"BEGIN NATS USER JWT-+\s+\S+\s", text) is None:
+        raise ValueError("holds no user JWT with an NKEY seed")
+    try:
+        nkeys = import_module("nkeys")
+    except ModuleNotFoundError:
+        raise ValueError("needs nkeys: pip install 'relay[nats]'") from None
+    try:
+        nkeys.from_seed(bytearray(seed[1], "ascii"))
+    except Exception:  # noqa: BLE001  it raises what comes, and that may hold the seed
+        raise ValueError("holds no usable NKEY seed") from None
+    return RawCredentials(text)
+
+
+def _failure(error: Exception) -> SinkError:
+    text = str(error).lower()
+    of_tls = tls.failure(error, peer="server")
+    if of_tls is not None:
+        return of_tls
+    match error:
+        case socket.gaierror():
+            return Temporary("name not found")
+        case ConnectionRefusedError():
+            return Temporary("connection refused")
+        case TimeoutError():
+            return Temporary("could not connect in time")
+        case NatsError() if "authorization" in text or "authentication" in text:
+            return Misconfigured("wrong user, password, token or credentials")
+    return Temporary("could not connect")
