@@ -5,14 +5,13 @@ brokers.md, section 7; the library's own retries for ever, and its farewell wait
 
 import asyncio
 import logging
-import re
 import socket
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, errors
 
+from relay import tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
@@ -196,18 +195,12 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         await super().stop()
 
 
-_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
-
-
 def failure(error: Exception | str) -> SinkError:
     """Say what an error means, or the name of one; its text may hold anything, and is not used."""
+    of_tls = tls.failure(error, peer="broker") if isinstance(error, Exception) else None
+    if of_tls is not None:
+        return of_tls
     match error:
-        case ssl.SSLCertVerificationError():
-            return Misconfigured("the broker's TLS certificate does not verify")
-        case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
-            return Misconfigured("the broker does not accept our TLS certificate")
-        case ssl.SSLError():
-            return Temporary("TLS failed")
         case socket.gaierror():
             return Temporary("name not found")
         case ConnectionRefusedError():

@@ -3,9 +3,8 @@
 brokers.md, section 6; nothing here trims a stream, for that would drop what nobody has read.
 """
 
-import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,32 +12,16 @@ from urllib.parse import urlsplit
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeout
+from redis.exceptions import RedisError
 
-from relay import message, tls
+from relay import message, redis_failure, tls
+from relay.batching import Batches
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, Refused
 from relay.event import Event
 from relay.settings import Secret
 from relay.sink import SinkSettings
-
-MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
-    "NOAUTH": (Misconfigured, "the server asks for a password"),
-    "WRONGPASS": (Misconfigured, "wrong user or password"),
-    "NOPERM": (Misconfigured, "the user may not XADD to this stream"),
-    "WRONGTYPE": (Misconfigured, "the key of the stream holds something else"),
-    "MOVED": (Misconfigured, "the stream lives on another node of the cluster"),
-    "OOM": (Temporary, "the server is at its maxmemory"),
-    "LOADING": (Temporary, "the server is loading its data"),
-    "READONLY": (Temporary, "the server is a read-only replica"),
-    "MASTERDOWN": (Temporary, "the server has lost its master"),
-    "MISCONF": (Temporary, "the server cannot write to its disk"),
-    "NOREPLICAS": (Temporary, "the server has too few replicas"),
-    "CLUSTERDOWN": (Temporary, "the cluster is down"),
-}
-"""The first word of the server's error; what is not here is taken for temporary."""
 
 IDEMPOTENT_SINCE = (8, 6)
 LARGE_BYTES = 1 << 20
@@ -60,36 +43,27 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event on its way, and who waits for the server's reply."""
+    """One event on its way."""
 
     stream: str
     fields: dict[Any, Any]
     key: bytes
     size: int
-    reply: asyncio.Future[bytes | Exception]
 
 
 class RedisSink:
-    """Sends over one connection; what comes while a batch is on its way makes up the next."""
+    """Sends over one connection, one batch after the other."""
 
     def __init__(self, client: Redis, settings: Settings, *, stream: message.Target) -> None:
         self._client = client
         self._settings = settings
         self._stream = stream
-        self._waiting: list[Entry] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._batches = Batches(self._send_batch, count=_count, at_once=1)
         self._idempotent: bool | None = None
         """Whether the server knows IDMP; asked anew after every failure."""
 
     async def send(self, event: Event) -> Answer:
-        entry = self._entry(event)
-        self._waiting.append(entry)
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_waiting())
-        reply = await entry.reply
-        if isinstance(reply, bytes):
-            return Answer(excerpt=reply.decode(errors="replace"))
-        raise _failure(reply)
+        return await self._batches.add(self._entry(event))
 
     async def check(self) -> None:
         failure: Exception | None = None
@@ -100,7 +74,7 @@ class RedisSink:
                     failure = Misconfigured(f"the key {stream} holds something else than a stream")
         except RedisError as error:
             # A user who may XADD need not be allowed to ask for a type.
-            failure = None if _code(error) == "NOPERM" else _failure(error)
+            failure = None if _is_forbidden(error) else redis_failure.meaning(error)
         if failure is not None:
             raise failure
 
@@ -112,10 +86,7 @@ class RedisSink:
         }
 
     async def close(self) -> None:
-        task, self._sending = self._sending, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        await self._batches.close()
         await self._client.aclose()
 
     def _entry(self, event: Event) -> Entry:
@@ -125,35 +96,26 @@ class RedisSink:
             # An id is unique in its source only.
             f"{event.id}:{event.source}".encode(),
             len(event.body),
-            asyncio.get_running_loop().create_future(),
         )
 
     def _named(self, event: Event) -> dict[str, str]:
         named = message.headers(event, self._settings.format, prefix="ce_")
         return {name.removeprefix("relay-"): value for name, value in named.items()}
 
-    async def _send_waiting(self) -> None:
-        while self._waiting:
-            batch = self._next_batch()
-            try:
-                replies = await self._add(batch)
-            except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
-                replies = [error] * len(batch)
-                # What is still to be read there would answer for the next batch.
-                await self._client.connection_pool.disconnect()
-            for entry, reply in zip(batch, replies, strict=True):
-                if isinstance(reply, Exception):
-                    self._idempotent = None
-                if not entry.reply.done():
-                    entry.reply.set_result(reply)
-
-    def _next_batch(self) -> list[Entry]:
-        waiting = [entry for entry in self._waiting if not entry.reply.done()]
-        # A large one goes alone, for it can be refused, and must not take others along.
-        large = next((n for n, each in enumerate(waiting) if each.size > LARGE_BYTES), len(waiting))
-        count = large or 1
-        self._waiting = waiting[count:]
-        return waiting[:count]
+    async def _send_batch(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
+        failure: Exception | None = None
+        try:
+            replies = await self._add(batch)
+        except Exception as error:  # noqa: BLE001  also after a bug the connection is of no use
+            failure = redis_failure.meaning(error)
+        if failure is not None:
+            self._idempotent = None
+            # What is still to be read there would answer for the next batch.
+            await self._client.connection_pool.disconnect()
+            raise failure
+        if any(isinstance(reply, Exception) for reply in replies):
+            self._idempotent = None
+        return [_outcome(reply) for reply in replies]
 
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
         if self._idempotent is None:
@@ -173,7 +135,7 @@ class RedisSink:
         try:
             limit = int((await self._client.config_get(name))[name] or 0)
         except RedisError as error:
-            if _code(error) == "NOPERM":
+            if _is_forbidden(error):
                 return
             raise
         if size > limit:
@@ -183,10 +145,26 @@ class RedisSink:
         try:
             version = str((await self._client.info("server"))["redis_version"])
         except RedisError as error:
-            if _code(error) == "NOPERM":
+            if _is_forbidden(error):
                 return False
             raise
         return tuple(int(number) for number in version.split(".")[:2]) >= IDEMPOTENT_SINCE
+
+
+def _count(waiting: Sequence[Entry]) -> int:
+    """A large one goes alone, for it can be refused, and must not take others along."""
+    large = next((n for n, each in enumerate(waiting) if each.size > LARGE_BYTES), len(waiting))
+    return large or 1
+
+
+def _outcome(reply: bytes | Exception) -> Answer | Exception:
+    if isinstance(reply, Exception):
+        return redis_failure.meaning(reply)
+    return Answer(excerpt=reply.decode(errors="replace"))
+
+
+def _is_forbidden(error: RedisError) -> bool:
+    return redis_failure.code(error) == "NOPERM"
 
 
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
@@ -229,35 +207,3 @@ def _tls(settings: Settings) -> dict[str, Any]:
         "ssl_keyfile": settings.client_key_file,
         "ssl_password": "",
     }
-
-
-def _code(error: Exception) -> str:
-    """The first word of what the server said."""
-    status = getattr(error, "status_code", None)
-    return str(status or str(error).partition(" ")[0])
-
-
-def _failure(error: Exception) -> Exception:
-    if not isinstance(error, RedisError | OSError):
-        return error  # a bug, and not for us to hide
-    if _code(error) in MEANINGS:
-        kind, text = MEANINGS[_code(error)]
-        return kind(f"{_code(error)}: {text}")
-    for cause in _causes(error):
-        of_tls = tls.failure(cause, peer="server")
-        if of_tls is not None:
-            return of_tls
-        match cause:
-            case AuthenticationError():
-                return Misconfigured("wrong user or password")
-            case RedisTimeout() | TimeoutError():
-                return Temporary("no answer in time")
-            case ConnectionRefusedError():
-                return Temporary("connection refused")
-    return Temporary("could not connect, or the connection was lost")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -6,7 +6,7 @@ brokers.md, section 8; events that wait side by side share one SendMessageBatch.
 import asyncio
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +14,13 @@ from urllib.parse import urlsplit
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    HTTPClientError,
-    ReadTimeoutError,
-    SSLError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
-from relay import message
+from relay import message, sqs_failure
+from relay.batching import Batches
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Refused, Temporary
 from relay.event import Event
 from relay.settings import Secret
 from relay.sink import SinkSettings
@@ -37,25 +30,6 @@ BYTES_MAX = 1 << 20
 """Of one message, and of one batch; names, types and values of attributes count."""
 BATCHES = 4
 """Requests on their way at once."""
-
-MISCONFIGURED: Mapping[str, str] = {
-    "AccessDenied": "the credentials may not do this on the queue",
-    "ExpiredToken": "the credentials have expired",
-    "InvalidAddress": "`queue_url` is no queue's",
-    "InvalidClientTokenId": "the access key is unknown",
-    "InvalidSecurity": "the request is not signed as the queue wants it",
-    "KmsAccessDenied": "the credentials may not use the queue's key",
-    "KmsDisabled": "the queue's key is disabled",
-    "KmsNotFound": "the queue's key does not exist",
-    "MissingAuthenticationToken": "the queue asks for credentials",
-    "NonExistentQueue": "the queue does not exist",
-    "QueueDoesNotExist": "the queue does not exist",
-    "SignatureDoesNotMatch": "the secret key is wrong",
-    "UnrecognizedClient": "the access key is unknown",
-}
-REFUSED = frozenset(
-    {"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong", "MessageTooLong"}
-)
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -79,37 +53,26 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event on its way; its outcome is an Answer or why there is none."""
+    """One event on its way."""
 
     fields: dict[str, Any]
     size: int
-    outcome: asyncio.Future[Answer | Exception]
 
 
 class SqsSink:
-    """Sends over one client; what comes while all batches are on their way makes up the next."""
+    """Sends over one client, a few batches at once."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
         self._settings = settings
         self._group = group
         self._fifo = settings.queue_url.endswith(".fifo")
-        self._waiting: list[Entry] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self._batches = Batches(self._send_batch, count=_count, at_once=BATCHES)
         self._lock = asyncio.Lock()
         self._exit = AsyncExitStack()
         self._client: Any = None
 
     async def send(self, event: Event) -> Answer:
-        entry = self._entry(event)
-        self._waiting.append(entry)
-        if len(self._sending) < BATCHES:
-            task = asyncio.create_task(self._send_waiting())
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        outcome = await entry.outcome
-        if isinstance(outcome, Answer):
-            return outcome
-        raise outcome
+        return await self._batches.add(self._entry(event))
 
     async def check(self) -> None:
         failure: Exception | None = None
@@ -119,7 +82,7 @@ class SqsSink:
                 QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
             )
         except (BotoCoreError, ClientError, OSError) as error:
-            failure = _failure(error)
+            failure = sqs_failure.meaning(error)
         if failure is not None:
             raise failure
 
@@ -132,11 +95,7 @@ class SqsSink:
         }
 
     async def close(self) -> None:
-        tasks = set(self._sending)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._batches.close()
         self._client = None
         await self._exit.aclose()
 
@@ -157,7 +116,7 @@ class SqsSink:
             },
             **self._ids(event, self._group.resolve(event) if self._group else None),
         }
-        return Entry(fields, size, asyncio.get_running_loop().create_future())
+        return Entry(fields, size)
 
     def _named(self, event: Event) -> dict[str, str]:
         named = message.headers(event, self._settings.format, prefix="ce-")
@@ -170,35 +129,12 @@ class SqsSink:
         chosen = group or event.video_id() or event.id
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(event.id)}
 
-    async def _send_waiting(self) -> None:
-        while batch := self._next_batch():
-            await self._send_batch(batch)
-
-    def _next_batch(self) -> list[Entry]:
-        waiting = [entry for entry in self._waiting if not entry.outcome.done()]
-        count = size = 0
-        for entry in waiting[:ENTRIES_MAX]:
-            size += entry.size
-            if size > BYTES_MAX:
-                break
-            count += 1
-        self._waiting = waiting[count:]
-        return waiting[:count]
-
-    async def _send_batch(self, batch: Sequence[Entry]) -> None:
-        outcomes: Sequence[Answer | Exception]
+    async def _send_batch(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
         try:
-            outcomes = await self._add(batch)
+            return await self._add(batch)
         except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
-            outcomes = [_failure(error) for _ in batch]
-            if len(batch) > 1 and isinstance(outcomes[0], Refused):
-                # One event's own fault must not fail its neighbours.
-                for entry in batch:
-                    await self._send_batch([entry])
-                return
-        for entry, outcome in zip(batch, outcomes, strict=True):
-            if not entry.outcome.done():
-                entry.outcome.set_result(outcome)
+            failure = sqs_failure.meaning(error)
+        raise failure
 
     async def _add(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
         client = await self._connect()
@@ -210,7 +146,7 @@ class SqsSink:
             each["Id"]: Answer(200, each.get("MessageId", ""))
             for each in answer.get("Successful", ())
         }
-        outcomes |= {each["Id"]: _entry_failure(each) for each in answer.get("Failed", ())}
+        outcomes |= {each["Id"]: sqs_failure.of_entry(each) for each in answer.get("Failed", ())}
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(str(number), silent) for number in range(len(batch))]
 
@@ -220,6 +156,16 @@ class SqsSink:
                 client = get_session().create_client("sqs", **_options(self._settings))
                 self._client = await self._exit.enter_async_context(client)
             return self._client
+
+
+def _count(waiting: Sequence[Entry]) -> int:
+    count = size = 0
+    for entry in waiting[:ENTRIES_MAX]:
+        size += entry.size
+        if size > BYTES_MAX:
+            break
+        count += 1
+    return count
 
 
 def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
@@ -263,54 +209,3 @@ def _options(settings: Settings) -> dict[str, Any]:
 def _fit(text: str) -> str:
     """Hash what SQS takes as no id: others than 128 letters, digits and punctuation marks."""
     return text if _ID.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()
-
-
-def _code(text: str) -> str:
-    return re.split(r"[.#]", text)[-1].removesuffix("Exception")
-
-
-def _entry_failure(failed: Mapping[str, Any]) -> SinkError:
-    code = _code(str(failed.get("Code", "")))
-    if code in MISCONFIGURED:
-        return Misconfigured(f"{code}: {MISCONFIGURED[code]}")
-    if failed.get("SenderFault") and not _is_throttling(code):
-        return Refused("SQS does not take the message", answer=code)
-    return Temporary("SQS could not take the message now", answer=code)
-
-
-def _is_throttling(code: str) -> bool:
-    return "Throttl" in code or code in ("OverLimit", "SlowDown", "RequestLimitExceeded")
-
-
-def _failure(error: Exception) -> Exception:
-    match error:
-        case ClientError(response=response):
-            return _client_failure(response)
-        case SSLError():
-            return Misconfigured("the TLS certificate does not verify, or TLS fails")
-        case ConnectTimeoutError() | ReadTimeoutError() | TimeoutError():
-            return Temporary("no answer in time")
-        case EndpointConnectionError() | HTTPClientError() | OSError():
-            return Temporary("could not connect, or the connection was lost")
-        case BotoCoreError():
-            return _library_failure(error)
-    return error  # a bug, and not for us to hide
-
-
-def _library_failure(error: BotoCoreError) -> SinkError:
-    name = type(error).__name__
-    if "Credential" in name or "Region" in name or "Profile" in name or "Token" in name:
-        return Misconfigured(f"{name}: look at the AWS credentials and the region")
-    return Temporary(f"{name}: no answer that can be understood")
-
-
-def _client_failure(response: Mapping[str, Any]) -> SinkError:
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    code = _code(str(response.get("Error", {}).get("Code", "")))
-    if code in MISCONFIGURED:
-        return Misconfigured(f"{code}: {MISCONFIGURED[code]}", status=status)
-    if code in REFUSED:
-        return Refused("SQS does not take the message", status=status, answer=code)
-    if status in (401, 403, 404) and not _is_throttling(code):
-        return Misconfigured(f"SQS answers {status}", status=status)
-    return Temporary(f"SQS answers {status}", status=status)
