@@ -12,17 +12,29 @@ HEAD_TIMEOUT_S = 10.0
 uvicorn has no such limit, and whoever dawdled would hold a file descriptor for ever.
 """
 
+HEAD_MAX = 64 * 1024
+"""Bytes that may come in a row and be neither a whole head nor of a body; a read more may pass.
+
+The parser has no such limit, and with each piece it copies all that it has of a line, so that a
+few strangers could hold up every acknowledgement.
+"""
+
 LINGER_S = 2.0
-"""For the rest of a body that was refused; it is read and thrown away."""
+"""For the rest of what was refused; it is read and thrown away."""
 
 
 class Connection(HttpToolsProtocol):
-    """Closes connections that dawdle over a head, or over the rest of a refused body."""
+    """Closes connections that dawdle over a head, or over the rest of a refused body.
+
+    What was asked before it went wrong is answered, in its order.
+    """
 
     _dawdling: asyncio.TimerHandle | None = None
+    _unused = 0
+    _deaf = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        lingering = _Lingering(transport, self._is_amid_a_body)
+        lingering = _Lingering(transport, self._may_have_more)
         super().connection_made(cast("asyncio.Transport", lingering))
         self._begin_to_wait()
 
@@ -31,7 +43,13 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        # Of a request behind the last answer nobody would hear.
+        if self._deaf or self.transport.is_closing():
+            return
+        self._unused += len(data)
         super().data_received(data)
+        if self._unused > HEAD_MAX and not self._deaf:
+            self.send_400_response("Request head too large.")
         # None before the first request, which uvicorn's types do not say.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         answered = cycle is not None and cycle.response_complete
@@ -39,13 +57,40 @@ class Connection(HttpToolsProtocol):
         if self._dawdling is None and answered:
             self._begin_to_wait()
 
-    def _is_amid_a_body(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A sender may end its side and still wait for its answer; True keeps ours open for it."""
+        if self._owes_an_answer():
+            self.cycle.keep_alive = False
+            return True
+        return False
+
+    def send_400_response(self, msg: str) -> None:
+        self._deaf = True
+        if self._owes_an_answer():
+            self.cycle.keep_alive = False
+        else:
+            super().send_400_response(msg)
+
+    def _owes_an_answer(self) -> bool:
+        """Whether a whole request waits for its answer."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        return cycle is not None and cycle.response_complete and cycle.more_body
+        whole = cycle is not None and not cycle.response_complete and not cycle.more_body
+        return whole or bool(self.pipeline)
+
+    def _may_have_more(self) -> bool:
+        """Whether the sender may be amid a body, or a head, that was refused."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        amid_a_body = cycle is not None and cycle.response_complete and cycle.more_body
+        return amid_a_body or self._unused > HEAD_MAX
 
     def on_headers_complete(self) -> None:
+        self._unused = 0
         self._end_to_wait()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unused = 0
+        super().on_body(body)
 
     def _unsupported_upgrade_warning(self) -> None:
         # The parser leaves the body of such a request unread and would take it for the next one.
@@ -61,11 +106,12 @@ class Connection(HttpToolsProtocol):
 
 
 class _Lingering:
-    """A transport that, closed amid a request's body, lets the sender end and read its answer.
+    """A transport that, closed amid a request, lets the sender end and read its answer.
 
     Closed at once, it would answer what still comes with a reset, which takes the answer with it.
     An answer's head, which uvicorn writes by itself, waits a moment for the body: both leave in one
     packet and with one system call.
+    What is written after the close is dropped: uvloop would raise.
     """
 
     def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
@@ -76,6 +122,8 @@ class _Lingering:
         self._head = b""
 
     def write(self, data: bytes) -> None:
+        if self.is_closing():
+            return
         if self._head:
             self._transport.write(self._head + data)
             self._head = b""
@@ -84,9 +132,9 @@ class _Lingering:
             self._call_soon(self._flush)
 
     def _flush(self) -> None:
-        if self._head:
+        if self._head and not self._transport.is_closing():
             self._transport.write(self._head)
-            self._head = b""
+        self._head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -50,6 +50,10 @@ class Caller:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    def end(self) -> None:
+        """Say that nothing more will be written, and go on to read."""
+        self._writer.write_eof()
+
     async def flush(self) -> None:
         """Wait until the relay's side has taken nearly all that was written."""
         async with asyncio.timeout(PATIENCE_S):

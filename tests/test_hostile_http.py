@@ -249,6 +249,65 @@ async def test_a_body_behind_an_upgrade_is_never_taken_for_the_next_request(
     assert relay.stored() == 0
 
 
+@row(3, 49)
+@pytest.mark.parametrize(
+    "begun",
+    [b"POST /webhooks HTTP/1.1\r\nX-Odd: ", b"POST /webhooks?", b"\r\n" * 1_000],
+    ids=["header", "target", "blank-lines"],
+)
+async def test_a_head_without_end_is_given_up_before_it_costs(relay: Relay, begun: bytes) -> None:
+    async with await relay.call() as caller:
+        caller.write(begun + b"a" * (4 << 20))
+        await caller.flush()
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert await caller.is_closed()
+
+
+@row(3, 49)
+async def test_trailers_without_end_are_given_up_too(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        caller.write(chunked(EVENT).removesuffix(b"\r\n") + b"X-Odd: " + b"a" * (4 << 20))
+        await caller.flush()
+        assert (await caller.answer()).status == 400
+        assert await caller.is_closed()
+    assert relay.stored() == 0
+
+
+@row(49)
+async def test_what_came_before_the_garbage_is_answered_in_its_order(relay: Relay) -> None:
+    bodies = [EVENT, EVENT.replace(b"evt_1", b"evt_2")]
+    async with await relay.call() as caller:
+        caller.write(b"".join(post(body) for body in bodies) + b"\0garbage\r\n\r\n")
+        answers = [await caller.answer() for _ in bodies]
+        assert [answer.content["id"] for answer in answers] == ["evt_1", "evt_2"]
+        assert [answer.headers.get("connection") for answer in answers] == [None, "close"]
+        assert await caller.is_closed()
+    assert relay.lines("library.message")[0]["level"] == "warning"
+
+
+@row(42)
+async def test_what_comes_behind_a_body_that_was_given_up_is_no_request(hasty: Relay) -> None:
+    late = EVENT.replace(b"evt_1", b"evt_2")
+    async with await hasty.call() as caller:
+        caller.write(post(EVENT)[:-5])
+        assert (await caller.answer()).status == 408
+        caller.write(post(EVENT)[-5:] + post(late))
+        caller.end()
+        assert await caller.is_closed()
+    assert hasty.stored() == 0
+    assert hasty.lines("library.message") == []
+
+
+async def test_a_sender_that_ends_its_side_is_answered(relay: Relay) -> None:
+    bodies = [EVENT, EVENT.replace(b"evt_1", b"evt_2")]
+    async with await relay.call() as caller:
+        caller.write(b"".join(post(body) for body in bodies))
+        caller.end()
+        assert [(await caller.answer()).status for _ in bodies] == [202, 202]
+        assert await caller.is_closed()
+
+
 def chunked(body: bytes) -> bytes:
     """A signed request whose body comes in chunks of 100 bytes."""
     pieces = [body[at : at + 100] for at in range(0, len(body), 100)]
