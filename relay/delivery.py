@@ -13,14 +13,20 @@ class Status(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     DEAD = "dead"
+    DISCARDED = "discarded"
+    """A dead letter that an operator gave up."""
 
 
 MOVES: dict[Status, frozenset[Status]] = {
     Status.PENDING: frozenset({Status.PENDING, Status.DELIVERED, Status.DEAD}),
-    Status.DELIVERED: frozenset(),
-    Status.DEAD: frozenset(),
+    Status.DELIVERED: frozenset({Status.PENDING}),
+    Status.DEAD: frozenset({Status.PENDING, Status.DISCARDED}),
+    Status.DISCARDED: frozenset({Status.PENDING}),
 }
-"""Where a delivery may go from each status; the store refuses every other move."""
+"""Where a delivery may go from each status; the store refuses every other move.
+
+Only a replay makes a settled one pending again, and only an operator discards.
+"""
 
 Result = Literal["delivered", "retry", "parked", "dead"]
 
@@ -51,6 +57,8 @@ class Delivery:
     attempts: int
     """Attempts that counted so far; a parked one does not."""
     first_attempt_ms: int | None
+    replay: int | None = None
+    """The replay that made it pending again; None for a live one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
 from random import Random
 
@@ -11,14 +10,12 @@ from relay.clock import Clock
 from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError, Temporary
 from relay.gate import Gate
+from relay.hand import Hand
 from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
 from relay.sink import Sink, SinkSettings
 from relay.store import Store
-
-HANDFUL = 32
-"""Deliveries leased ahead at most; their bodies are what a dispatcher holds in memory."""
 
 LOOK_AGAIN_S = 30.0
 """The longest wait between two looks, so that a clock that was set back heals by itself."""
@@ -52,7 +49,7 @@ class Dispatcher:
         self._gives_way = gives_way
         self._gate = Gate(settings.retry, settings.rate, dice=dice)
         self._bell = asyncio.Event()
-        self._ready: deque[Delivery] = deque()
+        self._hand = Hand(settings.concurrency)
         self._sends: set[asyncio.Task[None]] = set()
         self._look_at_ms = 0.0
         self._draining = False
@@ -87,41 +84,41 @@ class Dispatcher:
             _, late = await asyncio.wait(self._sends, timeout=grace.seconds)
             for task in late:
                 task.cancel()
-        self._store.release(tuple(self._ready))
-        self._ready.clear()
+        self._store.release(self._hand.clear())
 
     async def _fill(self) -> None:
         now_ms = self._clock.now_ms()
-        low = len(self._ready) < min(self._settings.concurrency, HANDFUL)
-        if not low or now_ms < self._look_at_ms or self._wait_for_gate_s() > 0:
+        limits = self._hand.wants()
+        is_time = now_ms >= self._look_at_ms or self._hand.is_short()
+        if not limits or not is_time or self._wait_for_gate_s() > 0:
             return
-        limit = HANDFUL - len(self._ready)
         # Set before the look: a bell that rings meanwhile resets it, and that must win.
         self._look_at_ms = math.inf
         try:
-            lease = await self._store.lease(self.name, now_ms=now_ms, limit=limit)
+            lease = await self._store.lease(self.name, now_ms=now_ms, limits=limits)
         except StoreBroken:
             raise
         except StoreError as error:
             self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
             self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
             return
-        self._ready.extend(lease.deliveries)
+        self._hand.looked(limits)
+        self._hand.take(lease.deliveries)
         next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
         self._look_at_ms = min(self._look_at_ms, next_ms)
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
         slots = 1 if self._gives_way() else self._settings.concurrency
-        while self._ready and len(self._sends) < slots and not self._draining:
+        while self._hand and len(self._sends) < slots and not self._draining:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
                 return wait_s
             self._gate.started(now_s=self._clock.monotonic())
-            task = group.create_task(self._attempt(self._ready.popleft()))
+            task = group.create_task(self._attempt(self._hand.pop()))
             self._sends.add(task)
             task.add_done_callback(self._freed)
-        if self._ready or len(self._sends) >= slots:
+        if self._hand or len(self._sends) >= slots:
             # Nobody rings when the door is quiet again.
             return math.inf if slots == self._settings.concurrency else GIVE_WAY_S
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
@@ -202,8 +199,7 @@ class Dispatcher:
             self._bell.set()
             self._log.info("sink.active", state=state, previous=before)
         else:
-            self._store.release(tuple(self._ready))
-            self._ready.clear()
+            self._store.release(self._hand.clear())
             self._look_at_ms = 0.0
             self._log.warning(f"sink.{state}", state=state, previous=before, reason=reason)
 

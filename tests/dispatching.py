@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from relay.retry import RetryPolicy
 from relay.routing import Verdict
 from relay.settings import Duration, Rate, Size
 from relay.sink import SinkSettings
-from relay.store import Lease, StoreSettings
+from relay.store import Lease, StoreSettings, Tier
 from relay.store.driver import VERSION
 from relay.store.sqlite import SqliteStore, open_store
 from tests.virtual_time import LoopClock
@@ -114,11 +114,11 @@ class Watched:
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         """Runs once after a look and before its answer reaches the dispatcher."""
 
-    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         self.leases += 1
         if self.lease_errors:
             raise self.lease_errors.popleft()
-        lease = await self._store.lease(sink, now_ms=now_ms, limit=limit)
+        lease = await self._store.lease(sink, now_ms=now_ms, limits=limits)
         self.held |= {delivery.seq for delivery in lease.deliveries}
         self.most_held = max(self.most_held, len(self.held))
         if self.meanwhile is not None:

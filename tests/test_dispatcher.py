@@ -12,9 +12,10 @@ import structlog
 
 from relay import gate
 from relay.delivery import Answer
-from relay.dispatcher import HANDFUL, LOOK_AGAIN_S, STORE_AGAIN_S
+from relay.dispatcher import LOOK_AGAIN_S, STORE_AGAIN_S
 from relay.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
 from relay.gate import PATIENCE, PROBE_MAX_S
+from relay.hand import HANDFUL
 from relay.settings import Duration
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, policy, rate, working
@@ -387,7 +388,9 @@ async def test_drain_starts_nothing_new_and_lets_running_sends_end(tmp_path: Pat
         assert now_s() == 3
         assert bench.sink.ids == ["a", "b"]
         assert await bench.pending() == 2
-        assert (await bench.store.lease(SINK, now_ms=NOW_MS + 10_000, limit=9)).deliveries
+        assert (
+            await bench.store.lease(SINK, now_ms=NOW_MS + 10_000, limits={"live": 9})
+        ).deliveries
 
 
 async def test_a_send_that_outlives_the_grace_is_left_pending(tmp_path: Path) -> None:

@@ -25,12 +25,16 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Below this much free space nothing is accepted, while there is still room to settle."""
 
 
+Tier = Literal["live", "replay"]
+"""What a replay has opened is leased apart, so that live deliveries need not wait for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Deliveries that are the caller's until settled or released.
 
-    `next_due_ms` is when to look again: now where the limit was reached, else when the sink's next
-    delivery beyond these comes due, or None if it has none.
+    `next_due_ms` is when to look again: now where a limit was reached, else when the next delivery
+    of the tiers that were asked for comes due, or None if there is none.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -70,8 +74,11 @@ class Store(Protocol):
         """
         ...
 
-    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
-        """Hand out the longest due deliveries of a sink that are not leased, oldest due first."""
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+        """Hand out the longest due deliveries of a sink that are not leased, tier by tier.
+
+        `limits` says how many of each tier; one that it does not name is not looked at.
+        """
         ...
 
     def release(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,14 +1,14 @@
 """What the SQLite store asks and writes: plain functions of a connection, run on its thread."""
 
 import hashlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import orjson
 
 from relay.delivery import MOVES, STATUS_AFTER, Delivery, Settlement, Status
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
-from relay.store import Lease, rows
+from relay.store import Lease, Tier, rows
 from relay.store.driver import Row, sqlite3
 
 Arrival = tuple[Event, Sequence[Verdict]]
@@ -27,15 +27,24 @@ _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
 VALUES {rows} ON CONFLICT DO NOTHING
 """
-_DUE = """
+_OF_TIER: dict[Tier, str] = {"live": "replay IS NULL", "replay": "replay IS NOT NULL"}
+DUE = {
+    tier: f"""
 SELECT event FROM deliveries
-WHERE sink = ? AND status = 'pending' AND due_at <= ? ORDER BY due_at, event LIMIT ?
+WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at <= ?
+ORDER BY due_at, event LIMIT ?
 """
-_NEXT_DUE = """
-SELECT min(due_at) FROM deliveries WHERE sink = ? AND status = 'pending' AND due_at > ?
+    for tier, belongs in _OF_TIER.items()
+}
+_NEXT_DUE = {
+    tier: f"""
+SELECT min(due_at) FROM deliveries
+WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ?
 """
+    for tier, belongs in _OF_TIER.items()
+}
 _DELIVERY = """
-SELECT d.event, d.sink, d.attempts, d.first_attempt_at,
+SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay,
        e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
 FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.event = ? AND d.sink = ?
@@ -55,13 +64,14 @@ FROM (
 WHERE d.event = e.event AND d.sink = e.sink AND d.status = 'pending' AND d.attempts = e.attempts
 """
 _ADD_ATTEMPTS = """
-INSERT INTO attempts (event, sink, started_at, duration_ms, result, status, reason, answer)
+INSERT INTO attempts
+    (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
 VALUES {rows}
 """
 _EXISTS = "SELECT 1 FROM deliveries WHERE event = ? AND sink = ?"
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
-WHERE d.sink = ? AND d.status = 'pending' ORDER BY d.event LIMIT 1
+WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
 """
 _TALLY = "SELECT sink, count(*) FROM deliveries WHERE status = '{status}' GROUP BY sink"
 _REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
@@ -141,15 +151,25 @@ def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome
 
 
 def due(
-    db: sqlite3.Connection, sink: str, *, now_ms: int, limit: int, leased: frozenset[int]
+    db: sqlite3.Connection,
+    sink: str,
+    *,
+    now_ms: int,
+    limits: Mapping[Tier, int],
+    leased: frozenset[int],
 ) -> Lease:
-    """The longest due deliveries that are not leased, and when the one after them is due."""
-    rows = db.execute(_DUE, (sink, now_ms, limit + len(leased))).fetchall()
-    free = [seq for (seq,) in rows if seq not in leased]
-    deliveries = tuple(_delivery(db, seq, sink) for seq in free[:limit])
-    if len(free) >= limit:
-        return Lease(deliveries, now_ms)
-    return Lease(deliveries, db.execute(_NEXT_DUE, (sink, now_ms)).fetchone()[0])
+    """The longest due deliveries of each tier that are not leased, and when more come due."""
+    deliveries: list[Delivery] = []
+    looks: list[int] = []
+    for tier, limit in limits.items():
+        rows = db.execute(DUE[tier], (sink, now_ms, limit + len(leased))).fetchall()
+        free = [seq for (seq,) in rows if seq not in leased]
+        deliveries += [_delivery(db, seq, sink) for seq in free[:limit]]
+        if len(free) >= limit:
+            looks.append(now_ms)
+        else:
+            looks += [ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None]
+    return Lease(tuple(deliveries), min(looks, default=None))
 
 
 def _delivery(db: sqlite3.Connection, seq: int, sink: str) -> Delivery:
@@ -159,14 +179,15 @@ def _delivery(db: sqlite3.Connection, seq: int, sink: str) -> Delivery:
         sink=row[1],
         attempts=row[2],
         first_attempt_ms=row[3],
+        replay=row[4],
         event=Event(
-            source=row[4],
-            id=row[5],
-            kind=row[6],
-            created_at=row[7],
-            received_ms=row[8],
-            body=row[9],
-            headers=row[10],
+            source=row[5],
+            id=row[6],
+            kind=row[7],
+            created_at=row[8],
+            received_ms=row[9],
+            body=row[10],
+            headers=row[11],
         ),
     )
 
@@ -224,6 +245,7 @@ def _attempt_row(settlement: Settlement) -> Row:
         attempt.status,
         attempt.reason,
         attempt.answer,
+        delivery.replay,
     )
 
 

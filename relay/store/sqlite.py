@@ -17,8 +17,9 @@ from relay.delivery import Delivery, Settlement, Status
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
-from relay.store import Backlog, Lease, StoreSettings, disk, queries, retention, schema
+from relay.store import Backlog, Lease, StoreSettings, Tier, disk, queries, retention, schema
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
+from relay.store.sqlite_desk import SqliteDesk
 from relay.store.writer import Writer, meaning
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class SqliteStore:
         held: IO[bytes],
         writer: Writer,
         reader: Connection,
+        operators: Connection,
         acceptance: queries.Acceptance,
         tallies: dict[str, dict[Status, int]],
         unclean: bool,
@@ -50,6 +52,8 @@ class SqliteStore:
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
+        self._operators = operators
+        self.desk = SqliteDesk(operators, writer, tallies=self._tallies, leased=self._leased)
         self._sweep = retention.Sweep(settings)
 
     async def accept(
@@ -70,12 +74,12 @@ class SqliteStore:
         self._room.require()
         return await self._writer.submit(queries.keep, unreadable, stored)
 
-    async def lease(self, sink: str, *, now_ms: int, limit: int) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         # The reader may still see as pending what is settled while it reads, so what is left out is
         # what was leased before it began.
         leased = frozenset(self._leased[sink])
         lease = await self._read(
-            lambda db: queries.due(db, sink, now_ms=now_ms, limit=limit, leased=leased)
+            lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
         )
         # Another lease of the same sink may have been quicker.
         free = tuple(each for each in lease.deliveries if each.seq not in self._leased[sink])
@@ -142,6 +146,7 @@ class SqliteStore:
             closing.callback(self._held.close)
             closing.push_async_callback(self._writer.close)
             closing.push_async_callback(self._reader.close)
+            closing.push_async_callback(self._operators.close)
             # Without the mark the next start reads the file, and that is all.
             if self._writer.broken is None and not self.unclean:
                 with suppress(StoreError):
@@ -169,6 +174,8 @@ async def open_store(
             unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
             reader = await open_reader(path)
             opened.push_async_callback(reader.close)
+            operators = await open_reader(path)
+            opened.push_async_callback(operators.close)
             tallies = await reader.run(queries.tallies)
             acceptance = await reader.run(queries.Acceptance)
         except (OSError, sqlite3.Error) as error:
@@ -180,6 +187,7 @@ async def open_store(
             held=held,
             writer=writer,
             reader=reader,
+            operators=operators,
             acceptance=acceptance,
             tallies=tallies,
             unclean=unclean,

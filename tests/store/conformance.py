@@ -77,7 +77,7 @@ async def accept(
 async def lease(
     store: Store, sink: str = "sales", *, now_ms: int = NOW_MS, limit: int = 100
 ) -> Lease:
-    return await store.lease(sink, now_ms=now_ms, limit=limit)
+    return await store.lease(sink, now_ms=now_ms, limits={"live": limit, "replay": limit})
 
 
 def ids(found: Lease) -> list[str]:

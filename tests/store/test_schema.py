@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.errors import StoreBroken, StoreTooNew
-from relay.store import schema
+from relay.store import Tier, queries, schema
 from relay.store.schema import Step
 from tests.conftest import NOW_MS
 
@@ -97,15 +97,33 @@ def test_another_programs_database_is_refused(db: sqlite3.Connection) -> None:
     assert [row[1] for row in shape(db)] == ["customers"]
 
 
-def test_the_hot_questions_are_answered_by_an_index(db: sqlite3.Connection) -> None:
+@pytest.mark.parametrize(
+    ("tier", "index"), [("live", "deliveries_due"), ("replay", "deliveries_replayed")]
+)
+def test_the_hot_question_is_answered_by_an_index(
+    db: sqlite3.Connection, tier: Tier, index: str
+) -> None:
     schema.migrate(db, now_ms=NOW_MS)
-    sql = (
-        "SELECT event FROM deliveries WHERE sink = 's' AND status = 'pending' AND due_at <= 1 "
-        "ORDER BY due_at, event LIMIT 9"
-    )
-    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    asked = db.execute(f"EXPLAIN QUERY PLAN {queries.DUE[tier]}", ("s", 1, 9))
     # No step "USE TEMP B-TREE FOR ORDER BY": the index holds them in their order.
-    assert plan == ["SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"]
+    (step,) = [row[3] for row in asked]
+    assert f"INDEX {index} (sink=? AND due_at<?)" in step
+
+
+def test_a_store_of_the_first_schema_keeps_its_deliveries(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = schema.steps("sqlite")
+    monkeypatch.setattr(schema, "steps", lambda _: every[:1])
+    schema.migrate(db, now_ms=NOW_MS)
+    db.execute(
+        "INSERT INTO events VALUES (7, 'main', 'a', 'video.ready', NULL, 1, x'00', x'', x'')"
+    )
+    db.execute("INSERT INTO deliveries VALUES (7, 'crm', 'dead', 3, 40, 20, 50, 'refused')")
+    monkeypatch.undo()
+    schema.migrate(db, now_ms=NOW_MS)
+    kept = db.execute("SELECT * FROM deliveries").fetchall()
+    assert kept == [(7, "crm", "dead", 3, 40, 20, 50, "refused", None, None)]
 
 
 def test_the_package_holds_its_migrations() -> None:

@@ -1,0 +1,53 @@
+"""What a dispatcher has leased and not yet begun: live deliveries before replayed ones (pure)."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from relay.delivery import Delivery
+from relay.store import Tier
+
+HANDFUL = 32
+"""So many of a tier are leased at most, to be at hand when a slot gets free."""
+
+
+class Hand:
+    """A few deliveries of each tier; one with fewer than there are slots asks for more."""
+
+    def __init__(self, slots: int) -> None:
+        self._low = min(slots, HANDFUL)
+        self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
+        self._passed_over: set[Tier] = set()
+
+    def __bool__(self) -> bool:
+        return any(self._tiers.values())
+
+    def wants(self) -> dict[Tier, int]:
+        """How many more of each tier that runs low; of replays only where live ones do as well."""
+        if len(self._tiers["live"]) >= self._low:
+            return {}
+        return {
+            tier: HANDFUL - len(held) for tier, held in self._tiers.items() if len(held) < self._low
+        }
+
+    def looked(self, limits: Iterable[Tier]) -> None:
+        """Take note of which tiers the last look asked for."""
+        self._passed_over = set(self._tiers) - set(limits)
+
+    def is_short(self) -> bool:
+        """Whether a tier runs low that the last look passed over, so that none knows its next."""
+        return any(len(self._tiers[tier]) < self._low for tier in self._passed_over)
+
+    def take(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            self._tiers["live" if delivery.replay is None else "replay"].append(delivery)
+
+    def pop(self) -> Delivery:
+        """The next to send; raises IndexError where there is none."""
+        return (self._tiers["live"] or self._tiers["replay"]).popleft()
+
+    def clear(self) -> tuple[Delivery, ...]:
+        """Give up all of them, to be released."""
+        held = tuple(delivery for tier in self._tiers.values() for delivery in tier)
+        for tier in self._tiers.values():
+            tier.clear()
+        return held

@@ -1,0 +1,230 @@
+"""What operators ask of a store and do to it: the protocol, and the records that it speaks in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from relay.delivery import Status
+from relay.event import Event
+
+Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
+"""Of a delivery; missed: neither delivered nor under way, or never meant for the sink at all."""
+
+ReplayState = Literal["running", "done", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which events are meant: those that fit every field that is given."""
+
+    id: str | None = None
+    source: str | None = None
+    kind: str | None = None
+    """A glob, such as `video.*`."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Received before this."""
+    video: str | None = None
+    email: str | None = None
+    """Of the lead or the viewer, whole; upper and lower case are one."""
+    sink: str | None = None
+    outcome: Outcome | None = None
+    """Of the delivery to `sink`, else to any."""
+    reason: str | None = None
+    """A part of why that delivery is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRecord:
+    """One delivery as it stands; times are milliseconds since the epoch."""
+
+    sink: str
+    status: Status
+    attempts: int
+    due_ms: int | None
+    """Only while it is pending."""
+    settled_ms: int | None
+    reason: str | None
+    replay: int | None
+    """The replay that opened it last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """One event in a list."""
+
+    seq: int
+    source: str
+    id: str
+    kind: str
+    created_at: str | None
+    received_ms: int
+    bytes: int | None
+    """Of the body; None once its retention is over."""
+    deliveries: Sequence[DeliveryRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One try to deliver."""
+
+    sink: str
+    started_ms: int
+    duration_ms: int
+    result: str
+    status: int | None
+    """The far end's own code."""
+    reason: str
+    answer: str
+    """The beginning of what the far end said."""
+    replay: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that is known of one event."""
+
+    event: EventRecord
+    headers: bytes | None
+    body: bytes | None
+    attempts: Sequence[AttemptRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One delivery that was given up."""
+
+    seq: int
+    source: str
+    id: str
+    kind: str
+    received_ms: int
+    sink: str
+    attempts: int
+    settled_ms: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """How many deliveries of a sink were given up for one reason."""
+
+    sink: str
+    reason: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRecord:
+    """A verified request without a usable event in it."""
+
+    source: str
+    received_ms: int
+    reason: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A walk over stored events that makes deliveries of them anew."""
+
+    id: int
+    created_ms: int
+    selection: Selection
+    state: ReplayState
+    total: int
+    """Deliveries that it was for when it began."""
+    opened: int
+    cursor: int
+    """The `seq` of the last event that it has looked at."""
+    until: int
+    """The `seq` of the last event there was when it began."""
+    ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A stored event with its body, on its way to be delivered again."""
+
+    seq: int
+    event: Event
+
+
+class Desk(Protocol):
+    """Reads beside the deliveries, never in their way; writes share their transactions.
+
+    All methods may raise StoreError.
+    """
+
+    async def events(
+        self, selection: Selection, *, before: int | None, limit: int
+    ) -> Sequence[EventRecord]:
+        """The newest that fit, `before` a `seq` if one is given."""
+        ...
+
+    async def history(self, seq: int) -> History | None:
+        """All that is known of one event; None for one that is not there."""
+        ...
+
+    async def dead_letters(
+        self, selection: Selection, *, before: int | None, limit: int
+    ) -> Sequence[DeadLetter]:
+        """The newest given-up deliveries; those of the last event are all in it."""
+        ...
+
+    async def reasons(self, selection: Selection) -> Sequence[Reason]:
+        """The dead letters that fit, counted by sink and reason, the most first."""
+        ...
+
+    async def unreadable(self, *, limit: int) -> Sequence[UnreadableRecord]:
+        """The newest requests that hold no event."""
+        ...
+
+    async def discard(self, selection: Selection, *, now_ms: int) -> int:
+        """Give the dead letters up for good; returns how many."""
+        ...
+
+    async def choose(
+        self, selection: Selection, *, after: int, until: int, limit: int
+    ) -> Sequence[Chosen]:
+        """The oldest events that fit and still have their body, in order of acceptance."""
+        ...
+
+    async def last(self) -> int:
+        """The `seq` of the newest event, 0 for none."""
+        ...
+
+    async def begin(self, selection: Selection, *, total: int, until: int, now_ms: int) -> Replay:
+        """Write down a replay."""
+        ...
+
+    async def open(
+        self, replay: Replay, deliveries: Sequence[tuple[int, str]], *, cursor: int, now_ms: int
+    ) -> Replay:
+        """Make deliveries of events (`seq`) to sinks pending, and move the replay on, at once.
+
+        What is pending already stays so, and what the replay's outcome does not name is let be.
+        """
+        ...
+
+    async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
+        """Close a replay; a cancelled one takes its pending deliveries back as they were due."""
+        ...
+
+    async def replays(self, *, limit: int) -> Sequence[Replay]:
+        """The newest."""
+        ...
+
+    async def replay(self, number: int) -> Replay | None: ...
+
+    async def under_way(self, replay: int) -> int:
+        """How many deliveries that it opened are pending."""
+        ...
+
+    async def pause(self, sink: str, *, now_ms: int) -> None: ...
+
+    async def resume(self, sink: str) -> None: ...
+
+    async def paused(self) -> Mapping[str, int]:
+        """The paused sinks, and since when."""
+        ...

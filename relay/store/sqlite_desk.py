@@ -1,0 +1,133 @@
+"""The operators' side of the SQLite store: reads on a connection of its own, writes on the one."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from relay.delivery import Status
+from relay.errors import StoreError
+from relay.store import orders, search
+from relay.store.desk import (
+    Chosen,
+    DeadLetter,
+    EventRecord,
+    History,
+    Reason,
+    Replay,
+    ReplayState,
+    Selection,
+    UnreadableRecord,
+)
+from relay.store.driver import Connection, sqlite3
+from relay.store.orders import Ending, Moved, Opening, each
+from relay.store.writer import Writer, meaning
+
+T = TypeVar("T")
+
+_BEGIN = each(orders.begin)
+_OPEN = each(orders.open_deliveries)
+_END = each(orders.end)
+_DISCARD = each(orders.discard)
+_PAUSE = each(orders.pause)
+_RESUME = each(orders.resume)
+
+
+class SqliteDesk:
+    """Fulfils `relay.store.desk.Desk`; lives as long as the store whose parts it shares."""
+
+    def __init__(
+        self,
+        reader: Connection,
+        writer: Writer,
+        *,
+        tallies: MutableMapping[str, dict[Status, int]],
+        leased: Mapping[str, set[int]],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._tallies = tallies
+        self._leased = leased
+
+    async def events(
+        self, selection: Selection, *, before: int | None, limit: int
+    ) -> Sequence[EventRecord]:
+        return await self._read(lambda db: search.events(db, selection, before=before, limit=limit))
+
+    async def history(self, seq: int) -> History | None:
+        return await self._read(lambda db: search.history(db, seq))
+
+    async def dead_letters(
+        self, selection: Selection, *, before: int | None, limit: int
+    ) -> Sequence[DeadLetter]:
+        return await self._read(
+            lambda db: search.dead_letters(db, selection, before=before, limit=limit)
+        )
+
+    async def reasons(self, selection: Selection) -> Sequence[Reason]:
+        return await self._read(lambda db: search.reasons(db, selection))
+
+    async def unreadable(self, *, limit: int) -> Sequence[UnreadableRecord]:
+        return await self._read(lambda db: search.unreadable(db, limit=limit))
+
+    async def discard(self, selection: Selection, *, now_ms: int) -> int:
+        wanted = replace(selection, outcome="dead")
+        moved = await self._writer.submit(_DISCARD, (wanted, now_ms), self._count)
+        return -sum(count for (_, status), count in moved.items() if status is Status.DEAD)
+
+    async def choose(
+        self, selection: Selection, *, after: int, until: int, limit: int
+    ) -> Sequence[Chosen]:
+        return await self._read(
+            lambda db: search.choose(db, selection, after=after, until=until, limit=limit)
+        )
+
+    async def last(self) -> int:
+        return await self._read(search.last)
+
+    async def begin(self, selection: Selection, *, total: int, until: int, now_ms: int) -> Replay:
+        return await self._writer.submit(_BEGIN, (selection, total, until, now_ms))
+
+    async def open(
+        self, replay: Replay, deliveries: Sequence[tuple[int, str]], *, cursor: int, now_ms: int
+    ) -> Replay:
+        step = Opening(replay, deliveries, cursor, now_ms)
+        opened, _ = await self._writer.submit(_OPEN, step, self._counted)
+        return opened
+
+    async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
+        leased = frozenset((seq, sink) for sink, held in self._leased.items() for seq in held)
+        ending = Ending(replay, state, leased, now_ms)
+        ended, _ = await self._writer.submit(_END, ending, self._counted)
+        return ended
+
+    async def replays(self, *, limit: int) -> Sequence[Replay]:
+        return await self._read(lambda db: search.replays(db, limit=limit))
+
+    async def replay(self, number: int) -> Replay | None:
+        return await self._read(lambda db: search.replay(db, number))
+
+    async def under_way(self, replay: int) -> int:
+        return await self._read(lambda db: search.under_way(db, replay))
+
+    async def pause(self, sink: str, *, now_ms: int) -> None:
+        await self._writer.submit(_PAUSE, (sink, now_ms))
+
+    async def resume(self, sink: str) -> None:
+        await self._writer.submit(_RESUME, sink)
+
+    async def paused(self) -> Mapping[str, int]:
+        return await self._read(search.paused)
+
+    def _counted(self, result: tuple[Replay, Moved]) -> None:
+        self._count(result[1])
+
+    def _count(self, moved: Moved) -> None:
+        for (sink, status), change in moved.items():
+            self._tallies[sink][status] += change
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._reader.run(work)
+        except sqlite3.Error as error:
+            # A damaged page is found by the store's own reads as well, which end the process.
+            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None

@@ -1,0 +1,329 @@
+"""What operators look up in a store and do to it."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from relay.delivery import Result, Status
+from relay.event import Event
+from relay.settings import Size
+from relay.store import StoreSettings
+from relay.store.desk import Replay, Selection
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    opened = await open_store(settings, clock=clock)
+    yield opened
+    await opened.close()
+
+
+def event(
+    event_id: str,
+    data: dict[str, Any] | None = None,
+    *,
+    kind: str = "lead.captured",
+    source: str = "main",
+    at_ms: int = NOW_MS,
+) -> Event:
+    body = orjson.dumps({"id": event_id, "event": kind, "data": data or {}})
+    return Event(
+        source=source,
+        id=event_id,
+        kind=kind,
+        created_at=None,
+        received_ms=at_ms,
+        body=body,
+        headers=b"host: relay\r\n",
+    )
+
+
+async def settle(
+    store: SqliteStore, result: Result = "delivered", *, sink: str = "sales", reason: str = ""
+) -> None:
+    for delivery in (await lease(store, sink)).deliveries:
+        await store.settle(settlement(delivery, result, reason=reason))
+
+
+async def found(store: SqliteStore, selection: Selection) -> list[str]:
+    records = await store.desk.events(selection, before=None, limit=100)
+    return [record.id for record in records]
+
+
+async def statuses(store: SqliteStore) -> dict[tuple[str, str], str]:
+    records = await store.desk.events(Selection(), before=None, limit=100)
+    return {(each.id, one.sink): one.status for each in records for one in each.deliveries}
+
+
+async def replay(
+    store: SqliteStore, selection: Selection, *ids: int, sink: str = "sales"
+) -> Replay:
+    until = await store.desk.last()
+    begun = await store.desk.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
+    wanted = [(seq, sink) for seq in ids]
+    return await store.desk.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
+
+
+async def test_the_newest_events_come_first_with_their_deliveries(store: SqliteStore) -> None:
+    await accept(store, event("a"), verdicts=[TAKES, OTHER])
+    await accept(store, event("b"))
+    newest, oldest = await store.desk.events(Selection(), before=None, limit=10)
+    assert (newest.id, oldest.id) == ("b", "a")
+    assert [(each.sink, each.status) for each in oldest.deliveries] == [
+        ("crm", Status.PENDING),
+        ("sales", Status.PENDING),
+    ]
+    assert await store.desk.events(Selection(), before=newest.seq, limit=10) == [oldest]
+    assert await store.desk.events(Selection(), before=None, limit=1) == [newest]
+
+
+@pytest.mark.parametrize(
+    ("selection", "ids"),
+    [
+        (Selection(id="b"), ["b"]),
+        (Selection(source="second"), ["c"]),
+        (Selection(kind="video.*"), ["d", "c"]),
+        (Selection(kind="lead.captured"), ["b", "a"]),
+        (Selection(since_ms=NOW_MS + 10), ["d", "c"]),
+        (Selection(until_ms=NOW_MS + 10), ["b", "a"]),
+        (Selection(email="ada@example.com"), ["c", "a"]),
+        (Selection(email="ada@example.co"), []),
+        (Selection(video="vid_1"), ["d", "b"]),
+        (Selection(video="vid_1", kind="lead.captured"), ["b"]),
+        (Selection(id="b' OR 1 --"), []),
+    ],
+)
+async def test_a_selection_means_the_events_that_fit_all_of_it(
+    store: SqliteStore, selection: Selection, ids: Sequence[str]
+) -> None:
+    await accept(store, event("a", {"email": "Ada@Example.com"}))
+    await accept(store, event("b", {"video": {"id": "vid_1"}}))
+    viewer = {"viewer": {"email": "ada@example.com"}, "video": {"id": "vid_2"}}
+    later = NOW_MS + 10
+    await accept(store, event("c", viewer, kind="video.watched", source="second", at_ms=later))
+    await accept(store, event("d", {"id": "vid_1"}, kind="video.ready", at_ms=later))
+    assert await found(store, selection) == list(ids)
+
+
+@pytest.mark.parametrize(
+    ("selection", "ids"),
+    [
+        (Selection(outcome="pending"), ["new"]),
+        (Selection(outcome="delivered"), ["done"]),
+        (Selection(outcome="dead"), ["dead"]),
+        (Selection(outcome="dead", reason="full"), ["dead"]),
+        (Selection(outcome="dead", reason="elsewhere"), []),
+        (Selection(outcome="dead", sink="crm"), []),
+        (Selection(outcome="missed"), ["dead"]),
+        (Selection(outcome="missed", sink="crm"), ["new", "dead", "done"]),
+        (Selection(outcome="missed", sink="sales"), ["dead"]),
+    ],
+)
+async def test_events_are_found_by_what_became_of_them(
+    store: SqliteStore, selection: Selection, ids: Sequence[str]
+) -> None:
+    await accept(store, event("done"))
+    await settle(store)
+    await accept(store, event("dead"))
+    await settle(store, "dead", reason="the mailbox is full")
+    await accept(store, event("new"))
+    assert await found(store, selection) == list(ids)
+
+
+async def test_a_history_holds_the_body_the_head_and_every_attempt(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle(store, "retry", reason="no answer in time")
+    await settle(store)
+    (record,) = await store.desk.events(Selection(), before=None, limit=1)
+    history = await store.desk.history(record.seq)
+    assert history is not None
+    assert (history.body, history.headers) == (event("a").body, b"host: relay\r\n")
+    assert [(each.result, each.reason) for each in history.attempts] == [
+        ("retry", "no answer in time"),
+        ("delivered", ""),
+    ]
+    assert await store.desk.history(record.seq + 1) is None
+
+
+async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore) -> None:
+    for name in ("a", "b"):
+        await accept(store, event(name))
+    await settle(store, "dead", reason="refused")
+    await accept(store, event("c"))
+    await settle(store, "dead", reason="too large")
+    letters = await store.desk.dead_letters(Selection(), before=None, limit=10)
+    assert [(each.id, each.sink, each.reason) for each in letters] == [
+        ("c", "sales", "too large"),
+        ("b", "sales", "refused"),
+        ("a", "sales", "refused"),
+    ]
+    reasons = await store.desk.reasons(Selection(sink="sales"))
+    assert [(each.reason, each.count) for each in reasons] == [("refused", 2), ("too large", 1)]
+    assert await store.desk.reasons(Selection(sink="crm")) == []
+
+
+async def test_what_cannot_be_read_is_listed(store: SqliteStore) -> None:
+    await store.keep(unreadable(b"[]"), lambda _: None)
+    (record,) = await store.desk.unreadable(limit=10)
+    assert (record.reason, record.bytes) == ("the body is not JSON", 2)
+
+
+async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) -> None:
+    await accept(store, event("a"), event("b"))
+    await settle(store, "dead", reason="refused")
+    assert await store.desk.discard(Selection(id="a"), now_ms=NOW_MS) == 1
+    assert (await store.backlogs())["sales"].dead == 1
+    assert await statuses(store) == {("a", "sales"): "discarded", ("b", "sales"): "dead"}
+    assert await store.desk.discard(Selection(id="a"), now_ms=NOW_MS) == 0
+
+
+async def test_only_dead_letters_of_the_sink_are_discarded(store: SqliteStore) -> None:
+    await accept(store, event("a"), verdicts=[TAKES, OTHER])
+    await settle(store, "dead")
+    await settle(store, "dead", sink="crm")
+    assert await store.desk.discard(Selection(sink="crm"), now_ms=NOW_MS) == 1
+    assert await statuses(store) == {("a", "crm"): "discarded", ("a", "sales"): "dead"}
+
+
+async def test_a_replayed_delivery_is_pending_anew(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    opened = await replay(store, Selection(), 1)
+    assert (opened.opened, opened.cursor, opened.state) == (1, 1, "running")
+    (delivery,) = (await lease(store)).deliveries
+    assert (delivery.event.id, delivery.attempts, delivery.replay) == ("a", 0, opened.id)
+    assert (await store.backlogs())["sales"].pending == 1
+    await store.settle(settlement(delivery))
+    history = await store.desk.history(1)
+    assert history is not None
+    assert [each.replay for each in history.attempts] == [None, opened.id]
+
+
+async def test_a_sink_that_was_not_meant_can_be_given_an_event(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await replay(store, Selection(), 1, sink="new")
+    assert [each.event.id for each in (await lease(store, "new")).deliveries] == ["a"]
+
+
+async def test_a_replay_leaves_alone_what_is_pending(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    assert (await replay(store, Selection(), 1)).opened == 0
+    (delivery,) = (await lease(store)).deliveries
+    assert delivery.replay is None
+
+
+@pytest.mark.parametrize(
+    ("selection", "opened"),
+    [
+        (Selection(), 3),
+        (Selection(outcome="missed"), 2),
+        (Selection(outcome="dead"), 1),
+        (Selection(outcome="delivered"), 1),
+    ],
+)
+async def test_a_replay_opens_what_its_outcome_names(
+    store: SqliteStore, selection: Selection, opened: int
+) -> None:
+    await accept(store, event("done"))
+    await settle(store)
+    await accept(store, event("dead"))
+    await settle(store, "dead")
+    await accept(store, event("unrouted"), verdicts=[])
+    assert (await replay(store, selection, 1, 2, 3)).opened == opened
+
+
+async def test_live_deliveries_are_leased_before_replayed_ones(store: SqliteStore) -> None:
+    await accept(store, event("old"))
+    await settle(store)
+    await replay(store, Selection(), 1)
+    await accept(store, event("live", at_ms=NOW_MS + 1))
+    both = await lease(store, now_ms=NOW_MS + 1)
+    assert [each.event.id for each in both.deliveries] == ["live", "old"]
+
+
+async def test_a_replayed_event_does_not_make_the_backlog_old(store: SqliteStore) -> None:
+    await accept(store, event("old"))
+    await settle(store)
+    await replay(store, Selection(), 1)
+    assert (await store.backlogs())["sales"].oldest_ms is None
+
+
+async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore) -> None:
+    await accept(store, event("done"))
+    await settle(store)
+    await accept(store, event("unrouted"), verdicts=[])
+    before = await statuses(store)
+    begun = await replay(store, Selection(), 1, 2)
+    ended = await store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+    assert ended.state == "cancelled"
+    assert await statuses(store) == before
+    assert (await store.backlogs())["sales"].pending == 0
+    assert (await store.desk.open(ended, [(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 2
+    assert await statuses(store) == before
+
+
+async def test_a_cancelled_replay_lets_what_is_on_its_way_arrive(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle(store, "dead")
+    begun = await replay(store, Selection(), 1)
+    (delivery,) = (await lease(store)).deliveries
+    await store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+    await store.settle(settlement(delivery))
+    assert await statuses(store) == {("a", "sales"): "delivered"}
+
+
+async def test_a_replay_is_known_after_a_restart(
+    store: SqliteStore, tmp_path: Path, clock: ManualClock
+) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    selection = Selection(kind="lead.*", sink="sales", since_ms=1)
+    begun = await replay(store, selection, 1)
+    await store.close()
+    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    again = await open_store(settings, clock=clock)
+    try:
+        assert await again.desk.replays(limit=5) == [begun]
+        assert await again.desk.replay(begun.id) == begun
+        assert begun.selection == selection
+        assert await again.desk.under_way(begun.id) == 1
+    finally:
+        await again.close()
+
+
+async def test_what_is_chosen_for_a_replay_comes_in_the_order_of_acceptance(
+    store: SqliteStore,
+) -> None:
+    for name in ("a", "b", "c"):
+        await accept(store, event(name))
+    chosen = await store.desk.choose(Selection(), after=1, until=3, limit=9)
+    assert [(each.seq, each.event) for each in chosen] == [(2, event("b")), (3, event("c"))]
+    assert len(await store.desk.choose(Selection(), after=0, until=2, limit=9)) == 2
+    assert len(await store.desk.choose(Selection(), after=0, until=3, limit=1)) == 1
+
+
+async def test_a_paused_sink_is_remembered(store: SqliteStore) -> None:
+    await store.desk.pause("crm", now_ms=NOW_MS)
+    await store.desk.pause("crm", now_ms=NOW_MS + 5)
+    assert await store.desk.paused() == {"crm": NOW_MS}
+    await store.desk.resume("crm")
+    assert await store.desk.paused() == {}
+
+
+async def test_an_event_without_its_body_is_listed_and_not_replayed(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    day_ms = 86_400_000
+    while await store.expire(now_ms=NOW_MS + 40 * day_ms):
+        pass
+    (record,) = await store.desk.events(Selection(), before=None, limit=9)
+    assert record.bytes is None
+    assert await store.desk.choose(Selection(), after=0, until=9, limit=9) == []
+    assert await found(store, Selection(email="ada@example.com")) == []
