@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from relay import log
+from relay.cli.parameters import Number
 from relay.cli.show import Show
 from relay.cli.stage import Stage, pipe, read_lines
 from relay.clock import SystemClock
@@ -28,7 +29,7 @@ from relay.settings import Secret
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0, 3600),
+    type=Number(0, 3600),
     metavar="SECONDS",
     help="Between two events; else 1.5 for the first round, then 10.",
 )
@@ -48,19 +49,24 @@ def demo(context: click.Context, *, events: int | None, every: float | None) -> 
 
 
 async def _play(stage: Stage, config: Config, show: Show) -> None:
-    stop, ready = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop, opened = asyncio.Event(), loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+
+    def ready() -> None:
+        # The addresses are asked for at once: a Ctrl-C so far closes the listeners next.
+        opened.set_result((f"{service.public.url}{config.sources[0].path}", service.admin.url))
+
     with pipe() as (read_end, write_end):
         # The sink takes for stdout what is stdout when it is built: here, what the show reads.
         with redirect_stdout(write_end):
             service = await Service.open(config, clock=SystemClock())
         async with asyncio.TaskGroup() as group:
-            serving = group.create_task(service.run(stop, ready=ready.set))
+            serving = group.create_task(service.run(stop, ready=ready))
             watching = group.create_task(show.watch(await read_lines(read_end)))
-            await ready.wait()
-            url = f"{service.public.url}{config.sources[0].path}"
-            show.open(url, service.admin.url)
+            url, admin_url = await opened
+            show.open(url, admin_url)
             await _perform(show, stage, url, stop)
             await serving
             write_end.close()

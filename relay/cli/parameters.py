@@ -1,5 +1,6 @@
 """Command-line values that are more than text, and the options that several commands share."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ config_option = click.option(
     help="The config; else $RELAY_CONFIG, else ./config.toml.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class Number(click.FloatRange):
+    """A number between two others; for click itself, "nan" is within every range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def parsed(parse: Callable[[str], Any]) -> Callback:

@@ -15,7 +15,7 @@ import uvloop
 
 from relay import samples
 from relay.cli.load import Letter, Load, Tally
-from relay.cli.parameters import json_option, parsed, per_second
+from relay.cli.parameters import Number, json_option, parsed, per_second
 from relay.cli.report import Report
 from relay.clock import Clock, SystemClock
 from relay.event import KINDS
@@ -81,7 +81,7 @@ class Order:
 )
 @click.option(
     "--time-scale",
-    type=click.FloatRange(min=0, max=100),
+    type=Number(0, 100),
     default=1.0,
     show_default=True,
     help="Multiply the waits of --retry, for trials: 0.01 makes 20 s 0.2 s.",

@@ -104,6 +104,43 @@ def test_a_signal_drains_and_ends_it_well(tmp_path: Path, number: signal.Signals
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_before_it_is_ready_ends_it_well_too(tmp_path: Path) -> None:
+    script = """
+import os, signal
+from relay.cli import main
+from relay.service import Service
+
+opening = Service.open
+
+async def interrupted(*arguments, **named):
+    service = await opening(*arguments, **named)
+    os.kill(os.getpid(), signal.SIGINT)
+    return service
+
+Service.open = interrupted
+main(["demo"])
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "Stopped and drained. Delivered: 0" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("pace", ["nan", "-1", "inf", "soon"])
+def test_a_pace_that_is_no_number_of_seconds_is_a_usage_error(tmp_path: Path, pace: str) -> None:
+    result = demo("--every", pace, folder=tmp_path)
+    assert result.returncode == 2
+    assert "--every" in result.stderr
+
+
 def test_what_it_tells_to_try_works_and_is_shown(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         told = addresses(read_until(process.stderr, "TIME"))

@@ -200,6 +200,8 @@ async def test_failures_are_summed_up_by_what_they_mean(relay: FarEnd, send: Sen
         (["all", "--rate", "0"], "expected events per second"),
         (["all", "--url", "127.0.0.1:8080"], "expected a URL"),
         (["--data", "no-such-file"], "No such file"),
+        (["all", "--retry", "--time-scale", "nan"], "is not a number"),
+        (["all", "--retry", "--time-scale", "-1"], "is not in the range"),
     ],
 )
 async def test_bad_arguments_are_usage_errors(
