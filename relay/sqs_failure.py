@@ -35,6 +35,13 @@ REFUSED = frozenset(
     {"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong", "MessageTooLong"}
 )
 
+LOOK_AT: Mapping[int, str] = {
+    401: "the credentials",
+    403: "the credentials and what they may do",
+    404: "`queue_url` and `endpoint_url`",
+}
+"""What an answer without a code that we know is about."""
+
 
 def _code(text: str) -> str:
     return re.split(r"[.#]", text)[-1].removesuffix("Exception")
@@ -82,6 +89,6 @@ def _client_failure(response: Mapping[str, Any]) -> SinkError:
         return Misconfigured(f"{code}: {MISCONFIGURED[code]}", status=status)
     if code in REFUSED:
         return Refused("SQS does not take the message", status=status, answer=code)
-    if status in (401, 403, 404) and not _is_throttling(code):
-        return Misconfigured(f"SQS answers {status}", status=status)
+    if status in LOOK_AT and not _is_throttling(code):
+        return Misconfigured(f"SQS answers {status}: look at {LOOK_AT[status]}", status=status)
     return Temporary(f"SQS answers {status}", status=status)

@@ -143,10 +143,12 @@ class SqsSink:
             Entries=[{"Id": str(number), **each.fields} for number, each in enumerate(batch)],
         )
         outcomes: dict[str, Answer | Exception] = {
-            each["Id"]: Answer(200, each.get("MessageId", ""))
+            each.get("Id", ""): Answer(200, each.get("MessageId", ""))
             for each in answer.get("Successful", ())
         }
-        outcomes |= {each["Id"]: sqs_failure.of_entry(each) for each in answer.get("Failed", ())}
+        outcomes |= {
+            each.get("Id", ""): sqs_failure.of_entry(each) for each in answer.get("Failed", ())
+        }
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(str(number), silent) for number in range(len(batch))]
 

@@ -1,8 +1,7 @@
 """What holds for the `sqs` sink alone, with moto's server as SQS."""
 
 import asyncio
-import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,24 @@ import pytest
 
 from relay import samples, settings
 from relay.errors import Misconfigured, Refused
-from relay.event import LEAD_CAPTURED, Event
+from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from relay.sinks import sqs
-from tests.brokers.moto_sqs import MotoSqs
+from relay.sinks.sqs import SqsSink
+from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.conftest import ManualClock
-from tests.sinks.harness_sqs import SqsHarness
+from tests.sinks.harness_sqs import shared_server
+
+AWS = "https://sqs.eu-west-1.amazonaws.com/1/q"
+
+Make = Callable[..., SqsSink]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoSqs]:
-    server = MotoSqs(Path(tmp_path_factory.mktemp("moto")))
-    server.start()
-    yield server
-    server.stop()
-
-
-def build(queue_url: str, **more: Any) -> sqs.SqsSink:
+def build(queue_url: str = AWS, **more: Any) -> SqsSink:
     table = {
         "name": "tested",
         "type": "sqs",
         "queue_url": queue_url,
-        "region": "eu-west-1",
+        "region": REGION,
         "aws_access_key_id": "key",
         "aws_secret_access_key": "secret",
         **more,
@@ -41,70 +37,180 @@ def build(queue_url: str, **more: Any) -> sqs.SqsSink:
     return sqs.build(read, ManualClock())
 
 
+@pytest.fixture(scope="module")
+def server() -> MotoSqs:
+    return shared_server()
+
+
+@pytest.fixture
+async def make(server: MotoSqs) -> AsyncIterator[Make]:
+    made: list[SqsSink] = []
+
+    def make(queue_url: str, **more: Any) -> SqsSink:
+        made.append(build(queue_url, **{"endpoint_url": server.url, **more}))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        await sink.close()
+
+
+def ids(messages: list[dict[str, Any]]) -> list[str]:
+    return sorted(each["MessageAttributes"]["relay-id"]["StringValue"] for each in messages)
+
+
 async def test_a_fifo_queue_keeps_one_of_two_with_the_same_event_id(
-    server: MotoSqs, lead: Event
+    server: MotoSqs, make: Make, lead: Event
 ) -> None:
     url = server.put_queue("one.fifo", FifoQueue="true")
-    sink = build(url, endpoint_url=server.url)
+    sink = make(url)
     await sink.send(lead)
     await sink.send(lead)
-    await sink.close()
     (found,) = server.read(url)
     assert found["Body"].encode() == lead.body
     assert found["Attributes"]["MessageDeduplicationId"] == lead.id
     assert found["Attributes"]["MessageGroupId"] == lead.video_id()
-    assert found["MessageAttributes"]["relay-id"]["StringValue"] == lead.id
+    assert ids([found]) == [lead.id]
 
 
-async def test_a_missing_queue_is_misconfigured_and_found_by_a_check(
-    server: MotoSqs, lead: Event
+async def test_without_a_video_the_group_in_a_fifo_queue_is_the_event_alone(
+    server: MotoSqs, make: Make
 ) -> None:
-    sink = build(f"{server.url}/123456789012/none", endpoint_url=server.url)
-    with pytest.raises(Misconfigured, match="the queue does not exist"):
-        await sink.check()
-    with pytest.raises(Misconfigured, match="the queue does not exist"):
-        await sink.send(lead)
-    await sink.close()
+    url = server.put_queue("alone.fifo", FifoQueue="true")
+    await make(url).send(samples.event(WEBHOOK_TEST, event_id="evt_test"))
+    (found,) = server.read(url)
+    assert found["Attributes"]["MessageGroupId"] == "evt_test"
 
 
-async def test_every_event_of_a_crowd_arrives_once(server: MotoSqs) -> None:
+async def test_a_group_of_ones_own_is_for_both_kinds_of_queue(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    fifo = server.put_queue("group.fifo", FifoQueue="true")
+    fair = server.put_queue("group")
+    for url in (fifo, fair):
+        await make(url, group="{{ source }}").send(lead)
+    (in_fifo,), (in_fair,) = server.read(fifo), server.read(fair)
+    assert in_fifo["Attributes"]["MessageGroupId"] == lead.source
+    assert in_fair["Attributes"]["MessageGroupId"] == lead.source
+    assert "MessageDeduplicationId" not in in_fair["Attributes"]
+
+
+async def test_every_event_of_a_crowd_arrives_once(server: MotoSqs, make: Make) -> None:
     url = server.put_queue("crowd")
-    sink = build(url, endpoint_url=server.url)
-    ids = [f"evt_{number}" for number in range(60)]
-    await asyncio.gather(*(sink.send(samples.event(LEAD_CAPTURED, event_id=i)) for i in ids))
-    await sink.close()
-    found = [each["MessageAttributes"]["relay-id"]["StringValue"] for each in server.read(url)]
-    assert sorted(ids) == sorted(found)
+    sink = make(url)
+    names = [f"evt_{number}" for number in range(60)]
+    await asyncio.gather(*(sink.send(samples.event(LEAD_CAPTURED, event_id=i)) for i in names))
+    assert ids(server.read(url)) == sorted(names)
 
 
-async def test_a_crowd_shares_batches_of_at_most_ten() -> None:
-    async with SqsHarness() as far_end:
-        sink = far_end.build(ManualClock())
-        events = [samples.event(LEAD_CAPTURED, event_id=f"evt_{n}") for n in range(35)]
-        await asyncio.gather(*(sink.send(event) for event in events))
-        await sink.close()
-        sizes = [len(json.loads(each.body)["Entries"]) for each in far_end.far_end.requests]
-    assert sorted(sizes) == [5, 10, 10, 10]
+async def test_a_missing_queue_is_misconfigured_until_it_is_there(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    sink = make(f"{server.url}/123456789012/late")
+    for trial in (sink.check(), sink.send(lead)):
+        with pytest.raises(Misconfigured, match="the queue does not exist"):
+            await trial
+    url = server.put_queue("late")
+    await sink.check()
+    await sink.send(lead)
+    assert ids(server.read(url)) == [lead.id]
+
+
+@pytest.mark.parametrize(
+    ("user", "key", "actions"),
+    [
+        ("unknown", {"aws_access_key_id": "AKIAUNKNOWN"}, ("sqs:*",)),
+        ("mistyped", {"aws_secret_access_key": "marked-wrong"}, ("sqs:*",)),
+        ("reader", {}, ("sqs:ReceiveMessage",)),
+    ],
+    ids=["unknown key", "wrong secret", "no right to send"],
+)
+async def test_credentials_that_do_not_fit_are_misconfigured(
+    server: MotoSqs, make: Make, lead: Event, *, user: str, key: dict[str, str], actions: Any
+) -> None:
+    url = server.put_queue("guarded")
+    access_key, secret = server.put_user(user, *actions)
+    own = {"aws_access_key_id": access_key, "aws_secret_access_key": secret}
+    server.look_at_credentials()
+    try:
+        sink = make(url, **own | key)
+        for trial in (sink.check(), sink.send(lead)):
+            with pytest.raises(Misconfigured, match="403: look at the credentials") as caught:
+                await trial
+            assert caught.value.status == 403
+    finally:
+        server.take_any_credentials()
+    assert server.read(url) == []
+
+
+async def test_credentials_that_fit_are_used(server: MotoSqs, make: Make, lead: Event) -> None:
+    url = server.put_queue("open")
+    # For a batch AWS asks for sqs:SendMessage, but moto for a right that AWS does not know.
+    rights = ("sqs:SendMessage", "sqs:SendMessageBatch", "sqs:GetQueueAttributes")
+    access_key, secret = server.put_user("sender", *rights)
+    server.look_at_credentials()
+    try:
+        sink = make(url, aws_access_key_id=access_key, aws_secret_access_key=secret)
+        await sink.check()
+        await sink.send(lead)
+    finally:
+        server.take_any_credentials()
+    assert ids(server.read(url)) == [lead.id]
+
+
+async def test_no_credentials_anywhere_are_misconfigured(
+    server: MotoSqs, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    sink = make(server.put_queue("q"), aws_access_key_id=None, aws_secret_access_key=None)
+    with pytest.raises(Misconfigured, match="NoCredentialsError: look at the AWS credentials"):
+        await sink.send(lead)
+
+
+async def test_one_that_the_queue_finds_too_large_is_refused_alone(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    url = server.put_queue("small", MaximumMessageSize="1024")
+    sink = make(url)
+    events = [replace(lead, id=f"evt_{number}") for number in range(5)]
+    events[2] = replace(events[2], body=b'"' + b"x" * 2000 + b'"')
+    found = await asyncio.gather(*(sink.send(event) for event in events), return_exceptions=True)
+    assert [type(each) is Refused for each in found] == [False, False, True, False, False]
+    assert ids(server.read(url)) == ["evt_0", "evt_1", "evt_3", "evt_4"]
+
+
+async def test_what_is_too_large_together_goes_separately(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    url = server.put_queue("large")
+    sink = make(url)
+    body = b'"' + b"x" * 600_000 + b'"'
+    await asyncio.gather(*(sink.send(replace(lead, id=f"e{n}", body=body)) for n in range(3)))
+    assert ids(server.read(url)) == ["e0", "e1", "e2"]
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         ('{"a":"\ufffe"}'.encode(), "a character that SQS does not take"),
-        (b'"' + b"x" * sqs.BYTES_MAX + b'"', "bytes are more than"),
+        (b'"' + b"x" * sqs.BYTES_MAX + b'"', "bytes are more than the 1048576 that SQS takes"),
     ],
     ids=["character", "size"],
 )
 async def test_what_sqs_never_takes_is_refused_unsent(
     lead: Event, body: bytes, reason: str
 ) -> None:
-    sink = build("https://sqs.eu-west-1.amazonaws.com/1/q")
+    sink = build()
     with pytest.raises(Refused, match=reason):
         await sink.send(replace(lead, body=body))
 
 
 def test_an_event_id_that_does_not_fit_is_hashed(lead: Event) -> None:
-    sink = build("https://sqs.eu-west-1.amazonaws.com/1/q.fifo", group="{{ event }}")
+    sink = build(f"{AWS}.fifo", group="{{ event }}")
     shown = sink.render(replace(lead, id="é" * 200))
     assert len(shown["MessageDeduplicationId"]) == 64
     assert shown["MessageGroupId"] == lead.kind
@@ -121,4 +227,4 @@ def test_an_event_id_that_does_not_fit_is_hashed(lead: Event) -> None:
 )
 def test_a_bad_setting_is_named(more: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        build(more.pop("queue_url", "https://sqs.eu-west-1.amazonaws.com/1/q"), **more)
+        build(**more)

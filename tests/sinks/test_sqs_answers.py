@@ -1,0 +1,187 @@
+"""How the `sqs` sink reads answers, and what it asks: with a double, as moto gives no such answers.
+
+The answers are those of SQS's JSON protocol (AWS JSON 1.0, SendMessageBatch).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from relay import samples
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import LEAD_CAPTURED, Event
+from relay.sinks import sqs
+from relay.sinks.sqs import SqsSink
+from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.harness_sqs import reply
+from tests.sinks.test_sqs import build
+
+Answers = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+class Double(FarEnd):
+    """Answers as told to what the entries of a batch are."""
+
+    def answer(self, answers: Answers) -> None:
+        self.reply = lambda request: reply(answers(entries(request)))
+
+    def error(self, status: int, code: str) -> None:
+        self.reply = lambda _: reply({"__type": f"com.amazonaws.sqs#{code}"}, status)
+
+    @property
+    def batches(self) -> list[list[dict[str, Any]]]:
+        return [entries(request) for request in self.requests]
+
+
+def entries(request: Request) -> list[dict[str, Any]]:
+    return list(json.loads(request.body)["Entries"])
+
+
+def take(batch: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"Successful": [{"Id": each["Id"], "MessageId": "m"} for each in batch]}
+
+
+def events(count: int) -> list[Event]:
+    return [samples.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(count)]
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[Double]:
+    async with Double() as double:
+        double.answer(take)
+        yield double
+
+
+@pytest.fixture
+async def sink(double: Double) -> AsyncIterator[SqsSink]:
+    sink = build(double.url("/1/q"), endpoint_url=double.url())
+    yield sink
+    await sink.close()
+
+
+async def failure(sink: SqsSink, event: Event) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        await sink.send(event)
+    return caught.value
+
+
+async def test_a_crowd_shares_batches_of_at_most_ten(double: Double, sink: SqsSink) -> None:
+    await asyncio.gather(*(sink.send(event) for event in events(35)))
+    assert sorted(len(batch) for batch in double.batches) == [5, 10, 10, 10]
+
+
+async def test_no_batch_is_larger_than_sqs_takes(
+    double: Double, sink: SqsSink, lead: Event
+) -> None:
+    body = b'"' + b"x" * 300_000 + b'"'
+    found = await asyncio.gather(*(sink.send(replace(lead, body=body)) for _ in range(7)))
+    assert len(found) == 7
+    assert sorted(len(batch) for batch in double.batches) == [1, 3, 3]
+    for batch in double.batches:
+        assert sum(size(each) for each in batch) <= sqs.BYTES_MAX
+
+
+def size(entry: dict[str, Any]) -> int:
+    """Of a message as SQS counts it: names, types and values of attributes too."""
+    attributes = [
+        name + each["DataType"] + each["StringValue"]
+        for name, each in entry["MessageAttributes"].items()
+    ]
+    return len(entry["MessageBody"].encode()) + len("".join(attributes).encode())
+
+
+async def test_each_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSink) -> None:
+    def answers(batch: list[dict[str, Any]]) -> dict[str, Any]:
+        first, second, third, fourth = (each["Id"] for each in batch)
+        return {
+            "Successful": [{"Id": third, "MessageId": "taken"}],
+            "Failed": [
+                {"Id": second, "SenderFault": False, "Code": "InternalError"},
+                {"Id": first, "SenderFault": True, "Code": "InvalidMessageContents"},
+                {"Id": fourth, "SenderFault": True, "Code": "KMS.AccessDeniedException"},
+            ],
+        }
+
+    double.answer(answers)
+    found = await asyncio.gather(*(sink.send(each) for each in events(4)), return_exceptions=True)
+    assert [type(each) for each in found] == [Refused, Temporary, Answer, Misconfigured]
+    assert found[2] == Answer(200, "taken")
+    assert len(double.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "sender_fault", "kind"),
+    [
+        ("InternalError", False, Temporary),
+        ("RequestThrottled", True, Temporary),
+        ("InvalidMessageContents", True, Refused),
+        ("AWS.SimpleQueueService.NonExistentQueue", True, Misconfigured),
+        ("AccessDenied", False, Misconfigured),
+    ],
+)
+async def test_a_failed_entry_is_judged_by_whose_fault_it_is(
+    double: Double, sink: SqsSink, lead: Event, *, code: str, sender_fault: bool, kind: Any
+) -> None:
+    failed = {"Code": code, "SenderFault": sender_fault}
+    double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
+    assert type(await failure(sink, lead)) is kind
+
+
+async def test_an_event_that_the_answer_does_not_name_is_sent_again(
+    double: Double, sink: SqsSink
+) -> None:
+    double.answer(lambda batch: take(batch[:-1]))
+    found = await asyncio.gather(*(sink.send(each) for each in events(3)), return_exceptions=True)
+    assert [type(each) for each in found] == [Answer, Answer, Temporary]
+    assert str(found[2]) == "SQS did not say what became of the message"
+    double.answer(take)
+    assert await sink.send(events(3)[2]) == Answer(200, "m")
+
+
+async def test_a_refused_batch_is_sent_again_one_by_one(double: Double, sink: SqsSink) -> None:
+    def answer(request: Request) -> Reply:
+        if "evt_1" in request.body.decode():
+            return reply({"__type": "com.amazonaws.sqs#InvalidMessageContents"}, 400)
+        return reply(take(entries(request)))
+
+    double.reply = answer
+    found = await asyncio.gather(*(sink.send(each) for each in events(3)), return_exceptions=True)
+    assert [type(each) for each in found] == [Answer, Refused, Answer]
+    assert [len(batch) for batch in double.batches] == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "reason"),
+    [
+        (400, "QueueDoesNotExist", Misconfigured, "QueueDoesNotExist: the queue does not exist"),
+        (403, "InvalidClientTokenId", Misconfigured, "InvalidClientTokenId: the access key is unk"),
+        (400, "SignatureDoesNotMatch", Misconfigured, "SignatureDoesNotMatch: the secret key is w"),
+        (400, "ExpiredTokenException", Misconfigured, "ExpiredToken: the credentials have expired"),
+        (400, "AccessDeniedException", Misconfigured, "AccessDenied: the credentials may not do"),
+        (400, "KmsDisabled", Misconfigured, "KmsDisabled: the queue's key is disabled"),
+        (404, "NotFound", Misconfigured, "SQS answers 404: look at `queue_url` and `endpoint_url`"),
+        (400, "InvalidMessageContents", Refused, "SQS does not take the message"),
+        (403, "RequestThrottled", Temporary, "SQS answers 403"),
+        (503, "ServiceUnavailable", Temporary, "SQS answers 503"),
+    ],
+)
+async def test_an_error_says_who_has_to_do_what(
+    double: Double, sink: SqsSink, lead: Event, *, status: int, code: str, kind: Any, reason: str
+) -> None:
+    double.error(status, code)
+    error = await failure(sink, lead)
+    assert (type(error), error.status) == (kind, status)
+    assert error.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b'{"Successful":[{}]}'])
+async def test_an_answer_that_is_none_is_temporary(
+    double: Double, sink: SqsSink, lead: Event, body: bytes
+) -> None:
+    double.reply = lambda _: Reply(200, body, {"content-type": "application/x-amz-json-1.0"})
+    assert type(await failure(sink, lead)) is Temporary
