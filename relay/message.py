@@ -46,6 +46,10 @@ class Target:
         except InvalidTemplate as error:
             raise ValueError(f"{key}: {error}") from None
 
+    @property
+    def is_template(self) -> bool:
+        return self._template is not None
+
     def render(self, event: Event) -> str:
         """Raises InvalidTemplate where the template fails on this event."""
         return self.source if self._template is None else self._template.render(event)

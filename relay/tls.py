@@ -3,6 +3,7 @@
 outgoing-http.md, sections 7 and 8.
 """
 
+import asyncio
 import re
 import ssl
 from typing import Protocol
@@ -11,6 +12,7 @@ import httpx
 
 from relay.errors import Misconfigured, SinkError, Temporary
 
+_VERDICT_S = 1.0
 _CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
@@ -76,4 +78,18 @@ def failure(error: BaseException, *, peer: str) -> SinkError | None:
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
         case ssl.SSLError():
             return Temporary("TLS failed")
+    return None
+
+
+async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | None:
+    """What the peer says of our certificate, over a connection on which we say nothing.
+
+    TLS 1.3 lets a client speak before its certificate is judged (RFC 8446, section 4.4.2.4), and
+    one that did may find its connection reset, without the reason.
+    """
+    try:
+        async with asyncio.timeout(_VERDICT_S):
+            await reader.read(1)
+    except OSError as error:
+        return failure(error, peer=peer)
     return None

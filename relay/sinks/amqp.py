@@ -14,7 +14,7 @@ from aio_pika.abc import AbstractChannel, AbstractExchange, DeliveryMode
 from yarl import URL
 
 from relay import message, tls
-from relay.amqp_connection import FAILURES, Connection, publish_failure, translated
+from relay.amqp_connection import EXCHANGE, FAILURES, Connection, publish_failure
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Refused, Temporary
@@ -85,9 +85,7 @@ class AmqpSink:
     async def check(self) -> None:
         try:
             async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
-                await self._connected()
-                if self._connection is not None:
-                    await self._find_target(self._connection)
+                await self._find_target()
         except TimeoutError:
             reason = "the broker does not answer in time"
         else:
@@ -158,18 +156,14 @@ class AmqpSink:
                 self._channel, self._exchange = channel, exchange
             return exchange
 
-    async def _find_target(self, connection: Connection) -> None:
-        """On a channel of its own, because what is missing ends it."""
-        name = self._settings.exchange
-        with translated():
-            channel = await connection.channel()
-            try:
-                if name:
-                    await channel.get_exchange(name)
-                elif "{" not in self._key.source:
-                    await channel.get_queue(self._key.source)
-            finally:
-                await channel.close()
+    async def _find_target(self) -> None:
+        await self._connected()
+        if self._connection is None:
+            return
+        if self._settings.exchange:
+            await self._connection.find_exchange(self._settings.exchange)
+        elif not self._key.is_template:
+            await self._connection.find_queue(self._key.source)
 
     def _message(self, event: Event) -> aio_pika.Message:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)
@@ -190,8 +184,8 @@ def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
     for sample in key.samples(settings):
         if len(sample.encode()) > SHORT_MAX_BYTES:
             raise ValueError(f"routing_key: is longer than {SHORT_MAX_BYTES} bytes")
-    if len(settings.exchange.encode()) > SHORT_MAX_BYTES:
-        raise ValueError(f"exchange: is longer than {SHORT_MAX_BYTES} bytes")
+    if EXCHANGE.fullmatch(settings.exchange) is None:
+        raise ValueError("exchange: expected at most 127 letters, digits, blanks and -_.:@#,/+")
     url = _url(settings.url)
     return AmqpSink(settings, url=url, key=key, context=_tls(settings, url))
 

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
+from tests.brokers.authority import Authority
 from tests.brokers.program import Program, free_port
 
 QUEUE = "relay"
@@ -27,11 +28,20 @@ CONFIG = """
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {management}
 log.console.level = warning
+listeners.ssl.default = 127.0.0.1:{tls}
+ssl_options.cacertfile = {authority}
+ssl_options.certfile = {certificate}
+ssl_options.keyfile = {certificate}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
 """
 
 
 class RabbitMq(Program):
-    """`url` logs in as the user `relay`, whose rights can be changed."""
+    """`url` logs in as the user `relay`, whose rights can be changed; `tls_url` by certificate too.
+
+    The authority vouches for the server, and for the clients that the server lets in by TLS.
+    """
 
     name = "rabbitmq-server"
 
@@ -41,8 +51,19 @@ class RabbitMq(Program):
         self._ports = {"ERL_EPMD_PORT": free_port(), "RABBITMQ_DIST_PORT": free_port()}
         self.limited = False
         self._epmd: subprocess.Popen[bytes] | None = None
-        self.url = f"amqp://relay:{quote(PASSWORD, safe='')}@127.0.0.1:{self.port}"
-        (folder / "rabbitmq.conf").write_text(CONFIG.format(management=self._management))
+        login = f"relay:{quote(PASSWORD, safe='')}"
+        self.url = f"amqp://{login}@127.0.0.1:{self.port}"
+        tls = free_port()
+        self.tls_url = f"amqps://{login}@127.0.0.1:{tls}"
+        self.authority = Authority(folder / "tls")
+        (folder / "rabbitmq.conf").write_text(
+            CONFIG.format(
+                management=self._management,
+                tls=tls,
+                authority=self.authority.file,
+                certificate=self.authority.issue("server"),
+            )
+        )
         (folder / "plugins").write_text("[rabbitmq_management].")
 
     def command(self) -> list[str]:
@@ -65,9 +86,9 @@ class RabbitMq(Program):
 
     def put_user(self, *, password: str = PASSWORD, write: str = ".*") -> None:
         """Make the user `relay`, or change what it may do."""
-        self._manage("PUT", "users/relay", {"password": password, "tags": ""})
+        self.manage("PUT", "users/relay", {"password": password, "tags": ""})
         rights = {"configure": "", "write": write, "read": ""}
-        self._manage("PUT", "permissions/%2F/relay", rights)
+        self.manage("PUT", "permissions/%2F/relay", rights)
 
     def control(self, *words: str) -> None:
         """Run rabbitmqctl."""
@@ -144,7 +165,8 @@ class RabbitMq(Program):
         }
         return {name: str(value) for name, value in values.items()}
 
-    def _manage(self, method: str, path: str, document: dict[str, str]) -> None:
+    def manage(self, method: str, path: str, document: dict[str, str]) -> None:
+        """Ask the management plugin; a name in the path is quoted."""
         request = Request(
             f"http://127.0.0.1:{self._management}/api/{path}",
             method=method,
