@@ -8,6 +8,7 @@ import pytest
 
 from tests.brokers import outage
 from tests.brokers.kafka import TOPIC, KafkaCluster
+from tests.brokers.moto_outage import SqsBehindDoor
 from tests.brokers.nats import STREAM, NatsServer
 from tests.brokers.rabbitmq import QUEUE, RabbitMq
 from tests.brokers.redis import RedisServer
@@ -101,7 +102,39 @@ class Redis(outage.Case):
         self.server.stop()
 
 
-CASES = (Amqp, Kafka, Nats, Redis)
+class Sqs(outage.Case):
+    """What is shown is an outage of the network: moto's server keeps what it confirmed."""
+
+    sink_type = "sqs"
+
+    def start(self, folder: Path) -> SqsBehindDoor:
+        self.server = SqsBehindDoor(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        """The queue is made as the server starts."""
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "queue_url": self.server.queue_url,
+            "endpoint_url": self.server.endpoint_url,
+            "region": "eu-west-1",
+            "aws_access_key_id": "key",
+            "aws_secret_access_key": "secret",
+            # With more, moto spends its time on counting.
+            "concurrency": 20,
+        }
+
+    def ids(self) -> list[str]:
+        attributes = [message["MessageAttributes"] for message in self.server.read()]
+        return [each["relay-id"]["StringValue"] for each in attributes]
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+CASES = (Amqp, Kafka, Nats, Redis, Sqs)
 
 
 @pytest.fixture(params=CASES, ids=lambda kind: kind.sink_type)
