@@ -6,9 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from relay import log
+from relay.attempt import attempt
 from relay.clock import Clock
-from relay.delivery import Answer, Attempt, Delivery, Settlement
-from relay.errors import SinkError, StoreBroken, StoreError, Temporary
+from relay.condition import Condition, Pace
+from relay.delivery import Attempt, Delivery, Settlement
+from relay.errors import SinkError, StoreBroken, StoreError
 from relay.gate import Gate
 from relay.hand import Hand
 from relay.metrics import Metrics
@@ -53,6 +55,9 @@ class Dispatcher:
         self._sends: set[asyncio.Task[None]] = set()
         self._look_at_ms = 0.0
         self._draining = False
+        self._last_error: tuple[str, int] | None = None
+        self._last_delivered_ms: int | None = None
+        self._pace = Pace()
         self._log = log.get().bind(sink=self.name)
         self._sampled = log.Sampled(clock)
 
@@ -64,7 +69,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
-        self._metrics.sink_state(self.name, self._gate.state)
+        self._show_state()
         async with asyncio.TaskGroup() as group:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
@@ -72,6 +77,39 @@ class Dispatcher:
                 await self._fill()
                 wait_s = self._start(group)
                 await self._wait(wait_s)
+
+    def pause(self) -> None:
+        """Start nothing more until `resume`; what is on its way ends as it does."""
+        self._gate.pause()
+        self._store.release(self._hand.clear())
+        self._show_state()
+
+    def resume(self) -> None:
+        """Go on where `pause` stopped, in the state that the sink was in."""
+        self._gate.resume()
+        self._look_at_ms = 0.0
+        self._bell.set()
+        self._show_state()
+
+    def condition(self) -> Condition:
+        """How the sink is doing right now."""
+        probe_at_s = self._gate.probe_at_s
+        in_s = None if probe_at_s is None else max(0.0, probe_at_s - self._clock.monotonic())
+        error, error_ms = self._last_error or (None, None)
+        return Condition(
+            name=self.name,
+            type=self._settings.type,
+            state=self._gate.state,
+            in_flight=len(self._sends),
+            delivered_last_minute=self._pace.last_minute(self._clock.monotonic()),
+            next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
+            last_error=error,
+            last_error_ms=error_ms,
+            last_delivered_ms=self._last_delivered_ms,
+        )
+
+    def _show_state(self) -> None:
+        self._metrics.sink_state(self.name, self._gate.state)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, let running sends end for as long as the grace, then leave them.
@@ -142,7 +180,9 @@ class Dispatcher:
 
     async def _attempt(self, delivery: Delivery) -> None:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
-        answer, error = await self._send(delivery)
+        answer, error = await attempt(
+            self._sink, self.name, delivery.event, limit=self._settings.timeout
+        )
         now_s = self._clock.monotonic()
         decision = decide(
             delivery,
@@ -152,7 +192,7 @@ class Dispatcher:
             now_ms=self._clock.now_ms(),
             dice=self._dice,
         )
-        attempt = Attempt(
+        made = Attempt(
             started_ms=started_ms,
             duration_ms=round((now_s - started_s) * 1000),
             result=decision.result,
@@ -161,38 +201,21 @@ class Dispatcher:
             answer=answer.excerpt,
         )
         self._learn(error, started_s=started_s, now_s=now_s)
-        await self._settle(Settlement(delivery=delivery, attempt=attempt, due_ms=decision.due_ms))
-        self._report(delivery, attempt, seconds=now_s - started_s)
-
-    async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds):
-                return await self._sink.send(delivery.event), None
-        except SinkError as error:
-            return Answer(error.status, error.answer), error
-        except TimeoutError:
-            wait = self._settings.timeout.seconds
-            return Answer(), Temporary(f"no answer within {wait:g} s")
-        except asyncio.CancelledError as error:
-            # A client that cancels itself would end this task without a word, and keep its lease.
-            if _is_cancelled():
-                raise
-            return self._bug(delivery, error)
-        except Exception as error:  # noqa: BLE001
-            return self._bug(delivery, error)
-
-    def _bug(self, delivery: Delivery, error: BaseException) -> tuple[Answer, SinkError]:
-        """Take what a sink may not raise for a temporary failure; the event is not to blame."""
-        self._log.error("sink.bug", id=delivery.event.id, **log.describe(error))
-        return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
+        await self._settle(Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms))
+        self._report(delivery, made, seconds=now_s - started_s)
 
     def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
+        if error is None:
+            self._last_delivered_ms = self._clock.now_ms()
+            self._pace.add(now_s)
+        else:
+            self._last_error = error.reason, self._clock.now_ms()
         before = self._gate.state
         self._gate.ended(error, started_s=started_s, now_s=now_s)
         state = self._gate.state
         if state == before:
             return
-        self._metrics.sink_state(self.name, state)
+        self._show_state()
         reason = "" if error is None else error.reason
         if state == "active":
             # Its free slots need not wait for this one's outcome to be written.
@@ -230,7 +253,9 @@ class Dispatcher:
         lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
         self._metrics.attempted(self.name, attempt.result, seconds)
         if attempt.result in ("delivered", "dead"):
-            self._metrics.settled(self.name, attempt.result, lag_ms / 1000)
+            # A replayed event is late because someone wanted it again.
+            late_s = None if delivery.replay is not None else lag_ms / 1000
+            self._metrics.settled(self.name, attempt.result, late_s)
         level = "info" if attempt.result == "delivered" else "warning"
         getattr(self._log, level)(
             f"delivery.{attempt.result}",
@@ -243,8 +268,3 @@ class Dispatcher:
             duration_ms=attempt.duration_ms,
             lag_ms=lag_ms,
         )
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

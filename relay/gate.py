@@ -34,12 +34,27 @@ class Gate:
         self._failures = 0
         self._closed_at_s = -math.inf
         self._probe_at_s = -math.inf
-        self.state: State = "active"
+        self._found: State = "active"
+        self._paused = False
+
+    @property
+    def state(self) -> State:
+        """Paused by an operator, or what the sends have found."""
+        return "paused" if self._paused else self._found
+
+    def pause(self) -> None:
+        """Let nothing through until `resume`; what is on its way still teaches."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
 
     def wait_s(self, *, in_flight: int, now_s: float) -> float:
         """How long until one more send may start: 0 for now, infinity until one in flight ends."""
+        if self._paused:
+            return math.inf
         wait_s = self._next_start_s - now_s
-        if self.state != "active":
+        if self._found != "active":
             if in_flight:
                 return math.inf
             wait_s = max(wait_s, self._probe_at_s - now_s)
@@ -51,19 +66,19 @@ class Gate:
 
     def ended(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
         """Learn from a send; one that began before the gate closed tells nothing new."""
-        if self.state != "active" and started_s < self._closed_at_s:
+        if self._found != "active" and started_s < self._closed_at_s:
             return
         match error:
             case None | Refused():
                 self._failures = 0
-                self.state = "active"
+                self._found = "active"
             case Misconfigured():
                 self._close("parked", now_s)
             case Temporary(retry_after_ms=int(asked_ms)):
                 self._close("throttled", now_s)
                 floor_s = now_s + min(asked_ms, RETRY_AFTER_CAP_MS) / 1000
                 self._probe_at_s = max(self._probe_at_s, floor_s)
-            case _ if self.state != "active" or self._failures + 1 >= PATIENCE:
+            case _ if self._found != "active" or self._failures + 1 >= PATIENCE:
                 self._close("throttled", now_s)
             case _:
                 self._failures += 1
@@ -71,11 +86,11 @@ class Gate:
     @property
     def probe_at_s(self) -> float | None:
         """When a sink that is not active is tried again."""
-        return None if self.state == "active" else self._probe_at_s
+        return None if self.state in ("active", "paused") else self._probe_at_s
 
     def _close(self, state: State, now_s: float) -> None:
-        self._failures = 1 if self.state == "active" else self._failures + 1
-        self.state = state
+        self._failures = 1 if self._found == "active" else self._failures + 1
+        self._found = state
         self._closed_at_s = now_s
         wait_s = backoff_ms(self._policy, self._failures, dice=self._dice) / 1000
         self._probe_at_s = now_s + min(wait_s, PROBE_MAX_S)

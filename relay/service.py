@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from random import SystemRandom
 
-from relay import log, sinks
+from relay import log
 from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
-from relay.dispatcher import Dispatcher
 from relay.errors import RelayError, StoreBroken
+from relay.fleet import Fleet
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.receiver import Receiver
+from relay.replayer import Replayer
 from relay.settings import Duration
 from relay.store import disk, driver
 from relay.store.sqlite import SqliteStore, open_store
@@ -32,22 +32,14 @@ class Service:
         self._metrics = metrics
         self._log = log.get()
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
-        self._sinks = {
-            settings.name: sinks.load(settings.type).build(settings, clock)
-            for settings in config.sinks
-        }
-        self._dispatchers = {
-            settings.name: Dispatcher(
-                settings,
-                self._sinks[settings.name],
-                store=store,
-                metrics=metrics,
-                clock=clock,
-                dice=SystemRandom(),
-                gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
-            )
-            for settings in config.sinks
-        }
+        self.fleet = Fleet(
+            config.sinks,
+            store=store,
+            metrics=metrics,
+            clock=clock,
+            gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
+        )
+        self.replayer = Replayer(store.desk, config.routes, clock=clock, wake=self.fleet.wake)
         self._receiver = Receiver(
             config.sources,
             config.routes,
@@ -55,10 +47,13 @@ class Service:
             limits=config.server,
             metrics=metrics,
             clock=clock,
-            wake=self._wake,
+            wake=self.fleet.wake,
         )
         admin = Admin(
             store=store,
+            desk=store.desk,
+            sinks=self.fleet,
+            replays=self.replayer,
             clock=clock,
             metrics=metrics,
             draining=lambda: self._receiver.draining,
@@ -113,9 +108,9 @@ class Service:
         self._report_store()
         await self._report_orphans()
         await self._upkeep.show_gauges()
-        for dispatcher in self._dispatchers.values():
-            parts.create_task(dispatcher.run())
-        self._chores = [parts.create_task(chore) for chore in self._upkeep.chores()]
+        await self.fleet.start(parts)
+        chores = (*self._upkeep.chores(), self.replayer.run())
+        self._chores = [parts.create_task(chore) for chore in chores]
         await self.admin.start()
         await self.public.start()
         self._log.info(
@@ -123,7 +118,7 @@ class Service:
             listen=self.public.url,
             admin_listen=self.admin.url,
             sources=[source.name for source in self._config.sources],
-            sinks=list(self._sinks),
+            sinks=self.fleet.names,
         )
 
     async def _drain(self) -> None:
@@ -134,7 +129,7 @@ class Service:
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
-        await asyncio.gather(*(each.drain(left) for each in self._dispatchers.values()))
+        await self.fleet.drain(left)
         for chore in self._chores:
             chore.cancel()
 
@@ -143,13 +138,9 @@ class Service:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._store.close)
             closing.push_async_callback(self.admin.stop)
-            for sink in self._sinks.values():
-                closing.push_async_callback(sink.close)
+            closing.push_async_callback(self.fleet.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
-
-    def _wake(self, sink: str) -> None:
-        self._dispatchers[sink].wake()
 
     def _report_store(self) -> None:
         path = str(self._store.path)
@@ -161,7 +152,7 @@ class Service:
 
     async def _report_orphans(self) -> None:
         for sink, backlog in (await self._store.backlogs()).items():
-            if sink not in self._sinks and backlog.pending:
+            if sink not in self.fleet and backlog.pending:
                 self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
 
 

@@ -3,29 +3,40 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 
-def problem(
-    status: int, detail: str = "", headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+class Problem(msgspec.Struct, omit_defaults=True):
+    """RFC 9457, without a `type`: the status says which kind it is."""
+
+    title: str
+    status: int
+    detail: str = ""
+    """What happened, and where it helps, what to do."""
+
+
+def problem(status: int, detail: str = "", headers: Mapping[str, str] | None = None) -> Response:
     """Say what went wrong in a form that programs and people can read."""
     title = HTTPStatus(status).phrase
-    body: dict[str, object] = {"title": title, "status": status}
-    if detail and detail != title:
-        body["detail"] = detail
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+    body = Problem(title, status, "" if detail == title else detail)
+    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
 
 
-async def on_http_error(_: Request, error: Exception) -> JSONResponse:
+async def on_http_error(_: Request, error: Exception) -> Response:
     """Turn what a route or the router raised into an answer."""
     if not isinstance(error, HTTPException):
         raise error
     return problem(error.status_code, error.detail, error.headers)
 
 
-async def on_bug(_: Request, __: Exception) -> JSONResponse:
+async def on_store_error(_: Request, error: Exception) -> Response:
+    """Answer for a store that cannot be read or written now; its own words say why."""
+    return problem(503, str(error), {"Retry-After": "10"})
+
+
+async def on_bug(_: Request, __: Exception) -> Response:
     """Answer for a mistake of ours; its text stays out of the answer."""
     return problem(500, "The relay failed at this; its log says where.")

@@ -217,9 +217,11 @@ class Metrics:
         self._attempts[sink, result] += 1
         self._attempt_times[sink].observe(seconds)
 
-    def settled(self, sink: str, outcome: str, lag_s: float) -> None:
+    def settled(self, sink: str, outcome: str, lag_s: float | None) -> None:
+        """Count an end; without a lag for what a replay has sent again."""
         self._deliveries[sink, outcome] += 1
-        self._lags[sink].observe(lag_s)
+        if lag_s is not None:
+            self._lags[sink].observe(lag_s)
 
     def backlog(self, sink: str, pending: int, dead: int, oldest_ms: int | None) -> None:
         self._pending[sink] = pending

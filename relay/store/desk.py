@@ -13,6 +13,17 @@ Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
 ReplayState = Literal["running", "done", "cancelled"]
 
 
+REOPENED: dict[Outcome | None, frozenset[Status | None]] = {
+    None: frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None}),
+    "missed": frozenset({Status.DEAD, Status.DISCARDED, None}),
+    "delivered": frozenset({Status.DELIVERED}),
+    "dead": frozenset({Status.DEAD}),
+    "discarded": frozenset({Status.DISCARDED}),
+    "pending": frozenset(),
+}
+"""Which deliveries a replay opens, by the outcome that it is for; None: there was none so far."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which events are meant: those that fit every field that is given."""
@@ -148,6 +159,8 @@ class Chosen:
 
     seq: int
     event: Event
+    standing: Mapping[str, Status]
+    """Its deliveries, by sink."""
 
 
 class Desk(Protocol):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from relay.delivery import MOVES, Status
-from relay.store.desk import Outcome, Replay, ReplayState, Selection
+from relay.store.desk import REOPENED, Replay, ReplayState, Selection
 from relay.store.driver import sqlite3
 from relay.store.search import fits, replay
 
@@ -45,16 +45,6 @@ RETURNING sink
 """
 _PAUSE = "INSERT INTO paused_sinks VALUES (?, ?) ON CONFLICT DO NOTHING"
 _RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
-
-REOPENED: dict[Outcome | None, frozenset[Status | None]] = {
-    None: frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None}),
-    "missed": frozenset({Status.DEAD, Status.DISCARDED, None}),
-    "delivered": frozenset({Status.DELIVERED}),
-    "dead": frozenset({Status.DEAD}),
-    "discarded": frozenset({Status.DISCARDED}),
-    "pending": frozenset(),
-}
-"""Which deliveries a replay opens, by the outcome that it is for; None: there was none so far."""
 
 
 class Opening(NamedTuple):

@@ -40,6 +40,7 @@ SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.e
 WHERE d.status = 'dead' AND {fits}
 GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason
 """
+_STANDING = "SELECT sink, status FROM deliveries WHERE event = ?"
 _UNREADABLE = """
 SELECT source, received_at, reason, length(body) FROM unreadable
 ORDER BY received_at DESC LIMIT ?
@@ -206,8 +207,9 @@ FROM events e WHERE {where} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq
                 body=row[6],
                 headers=row[7],
             ),
+            {sink: Status(status) for sink, status in db.execute(_STANDING, row[:1])},
         )
-        for row in db.execute(sql, (*values, until, limit))
+        for row in db.execute(sql, (*values, until, limit)).fetchall()
     ]
 
 

@@ -305,6 +305,7 @@ async def test_what_is_chosen_for_a_replay_comes_in_the_order_of_acceptance(
         await accept(store, event(name))
     chosen = await store.desk.choose(Selection(), after=1, until=3, limit=9)
     assert [(each.seq, each.event) for each in chosen] == [(2, event("b")), (3, event("c"))]
+    assert chosen[0].standing == {"sales": "pending"}
     assert len(await store.desk.choose(Selection(), after=0, until=2, limit=9)) == 2
     assert len(await store.desk.choose(Selection(), after=0, until=3, limit=1)) == 1
 

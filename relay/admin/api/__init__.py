@@ -1,0 +1,17 @@
+"""The JSON API: one file per group of operations."""
+
+from relay.admin.api import dead_letters, events, replays, sinks
+from relay.admin.control import Admin
+from relay.admin.operation import Operation
+
+__all__ = ["operations"]
+
+
+def operations(admin: Admin) -> tuple[Operation, ...]:
+    """Everything that the API does."""
+    return (
+        *events.operations(admin),
+        *dead_letters.operations(admin),
+        *replays.operations(admin),
+        *sinks.operations(admin),
+    )

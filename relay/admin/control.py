@@ -1,0 +1,53 @@
+"""What the API is handed of the rest of the relay."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.clock import Clock
+from relay.condition import Condition
+from relay.metrics import Metrics
+from relay.settings import Secret
+from relay.store import Store
+from relay.store.desk import Desk, Replay, Selection
+
+
+class Sinks(Protocol):
+    """The sinks at work."""
+
+    def conditions(self) -> Mapping[str, Condition]: ...
+
+    async def pause(self, name: str) -> None: ...
+
+    async def resume(self, name: str) -> None: ...
+
+    async def check(self, name: str) -> None:
+        """Reach the far end without an event; raises SinkError."""
+        ...
+
+
+class Replays(Protocol):
+    """Stored events delivered again."""
+
+    async def count(self, selection: Selection) -> Counter[tuple[str, str]]:
+        """Deliveries by kind of event and sink."""
+        ...
+
+    async def begin(self, selection: Selection) -> Replay: ...
+
+    async def cancel(self, number: int) -> Replay | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """What the admin app is given; without a token only metrics and health are answered."""
+
+    store: Store
+    desk: Desk
+    sinks: Sinks
+    replays: Replays
+    clock: Clock
+    metrics: Metrics
+    draining: Callable[[], bool]
+    token: Secret | None

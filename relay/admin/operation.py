@@ -1,0 +1,98 @@
+"""One thing that the API does: declared once, for its route and for the document of the API."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+FRESH = {"Cache-Control": "no-store"}
+BODY_MAX = 64 * 1024
+
+T = TypeVar("T")
+Handler = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """`handler` is given `parameters`, made of path and query, then `body`, and returns `answer`.
+
+    All three are dataclasses; a bad request is answered before the handler is asked.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    answer: Any
+    parameters: type = Nothing
+    body: type | None = None
+    problems: Mapping[int, str] = field(default_factory=dict)
+    """What else than the answer may come, by status, and when."""
+
+    def route(self) -> Route:
+        """The route that serves it."""
+
+        async def endpoint(request: Request) -> Response:
+            given: list[object] = [_parameters(request, self.parameters)]
+            if self.body is not None:
+                given.append(await _body(request, self.body))
+            answer = await self.handler(*given)
+            return Response(msgspec.json.encode(answer), 200, FRESH, "application/json")
+
+        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+
+def _parameters(request: Request, kind: type[T]) -> T:
+    query = request.query_params.multi_items()
+    values: dict[str, Any] = dict(request.path_params)
+    for name, value in query:
+        if name in values:
+            raise HTTPException(400, f"{name} is given twice")
+        values[name] = value
+    return _made(values, kind, strict=False)
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > BODY_MAX:
+            raise HTTPException(413, f"The body is over {BODY_MAX} bytes.")
+    try:
+        document = msgspec.json.decode(bytes(raw) or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise HTTPException(400, "The body is not JSON.") from None
+    if not isinstance(document, dict):
+        raise HTTPException(400, "The body is not a JSON object.")
+    return _made(document, kind, strict=True)
+
+
+def _made(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            known_here = ", ".join(known) or "nothing"
+            raise HTTPException(400, f"{name[:60]} is not known here: {known_here}")
+    try:
+        return msgspec.convert(values, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise HTTPException(400, _complaint(error)) from None
+
+
+def _complaint(error: msgspec.ValidationError) -> str:
+    text, _, where = str(error).partition(" - at `$.")
+    return f"{where.rstrip('`')}: {text}" if where else text
