@@ -124,3 +124,7 @@ class Refused(SinkError):
 
 class Misconfigured(SinkError):
     """Nothing will be taken until someone acts: the sink is parked, its backlog kept."""
+
+
+class ApiError(RelayError):
+    """A running relay could not be asked, or said no; the text is for the operator."""

@@ -92,9 +92,7 @@ class Listener:
     @property
     def url(self) -> str:
         """Where to reach it from the same machine if its address is a wildcard."""
-        host = split_address(self._address)[0]
-        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return local_url(self._address, self.port)
 
 
 class _Server(uvicorn.Server):
@@ -157,6 +155,14 @@ def split_address(address: str) -> tuple[str, int]:
     if ":" in host and not bracketed:
         raise ValueError('an IPv6 address stands in brackets: "[::1]:8080"')
     return host[1:-1] if bracketed else host, int(port)
+
+
+def local_url(address: str, port: int | None = None) -> str:
+    """Where an address is reached from the same machine; `port` stands in for its own."""
+    host, own = split_address(address)
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{own if port is None else port}"
 
 
 def bind(address: str) -> socket.socket:

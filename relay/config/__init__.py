@@ -23,7 +23,7 @@ from relay.settings import read_text
 from relay.sink import SinkSettings
 from relay.store import StoreSettings
 
-__all__ = ["AdminSettings", "Config", "ServerSettings", "default_path", "load"]
+__all__ = ["AdminSettings", "Config", "ServerSettings", "default_path", "load", "load_admin"]
 
 _ROOT = Place("", "")
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -76,6 +76,26 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
         routes=tuple(route for route in document.routes if route is not None),
         warnings=tuple(findings.warnings),
     )
+
+
+def load_admin(
+    path: Path, environ: Mapping[str, str] = os.environ
+) -> tuple[ServerSettings, AdminSettings]:
+    """Read only what leads to the admin listener: a shell seldom has the sinks' secrets.
+
+    Raises ConfigError with the faults of these two tables.
+    """
+    findings = Findings()
+    raw = _parse(path)
+    reader = Reader(RULES, environ, findings)
+    tables = [
+        reader.table(raw.get(name, {}), _SECTIONS[name], _ROOT.key(name))
+        for name in ("server", "admin")
+    ]
+    if findings.faults:
+        raise ConfigError(str(path), tuple(findings.faults))
+    server, admin = (table.build() for table in tables)
+    return server, admin
 
 
 def _parse(path: Path) -> dict[str, Any]:
