@@ -17,6 +17,7 @@ import orjson
 from relay import http_client, signature, tls
 from relay.clock import Clock
 from relay.errors import SinkError
+from relay.lanes import Lanes
 from relay.settings import Secret
 
 SCHEDULE_S = (20, 40, 80, 160, 320)
@@ -27,6 +28,8 @@ Whether they run from the start or from the end of an attempt is not documented;
 
 WAIT_S = 10.0
 """How long each attempt waits for an answer."""
+
+CONNECTIONS = 64
 
 USER_AGENT = "Service-Webhooks/1"
 
@@ -82,9 +85,12 @@ class Sender:
         wait_s: float = WAIT_S,
         time_scale: float = 1.0,
         header: str = "Service-Signature",
+        connections: int = CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """An empty `schedule` means one attempt; `time_scale` multiplies the waits in it.
+
+        Where more attempts than `connections` are under way, some wait for others.
 
         Raises ValueError for a URL that is not http or https.
         """
@@ -95,12 +101,8 @@ class Sender:
         self._wait_s = wait_s
         self._header = header
         self._sleep = sleep
-        # No limit per phase, because each attempt has one for all of it.
-        self._client = httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(max_connections=None),
-            verify=tls.trusting(),
-            trust_env=False,
-        )
+        # No limit per phase strikes, because each attempt has one for all of it.
+        self._client = Lanes(tls.trusting(), connections=connections, timeout_s=2 * wait_s)
 
     async def __aenter__(self) -> Self:
         # httpx loads its backend with the first request, which would look like the receiver's time.

@@ -163,14 +163,21 @@ async def test_time_scale_shortens_the_waits_only(far: FarEnd, sender: Make) -> 
 
 async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
     far.reply = lambda _: None
-    sending = sender(schedule=(), clock=SystemClock(), wait_s=30)
+    sending = sender(schedule=(), clock=SystemClock(), wait_s=30, connections=80)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(sending.send(BODY)) for _ in range(40)]
+        tasks = [group.create_task(sending.send(BODY)) for _ in range(80)]
         async with asyncio.timeout(5):
             while len(far.requests) < len(tasks):
                 await asyncio.sleep(0.005)
         await far.stop()
     assert not any(task.result().acknowledged for task in tasks)
+
+
+async def test_more_than_there_are_connections_wait_their_turn(far: FarEnd, sender: Make) -> None:
+    sending = sender(schedule=(), clock=SystemClock(), connections=2)
+    sent = await asyncio.gather(*(sending.send(BODY) for _ in range(20)))
+    assert all(each.acknowledged for each in sent)
+    assert far.accepted == 2
 
 
 @pytest.mark.parametrize(

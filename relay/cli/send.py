@@ -147,6 +147,7 @@ async def _send(order: Order, tally: Tally, report: Report, clock: Clock) -> Non
         schedule=order.schedule,
         time_scale=order.time_scale,
         sleep=load.rest,
+        connections=order.concurrency,
     )
     async with sender, asyncio.TaskGroup() as group:
         showing = group.create_task(report.show_progress())
