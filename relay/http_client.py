@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -58,6 +58,8 @@ class Response:
     headers: httpx.Headers
     excerpt: str
     complete: bool
+    body: bytes = field(default=b"", repr=False)
+    """What was read, secrets and all: to be understood, never to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ async def exchange(
         failure = _failure(error)
     else:
         text, complete = _excerpt(body, request.url, secrets)
-        return Response(answer.status_code, answer.headers, text, complete)
+        return Response(answer.status_code, answer.headers, text, complete, body)
     # Out here, because an error raised in the handler carries the first one, and that the URL.
     raise failure
 

@@ -1,5 +1,6 @@
 """How one sink's requests are spread over its connections."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -18,12 +19,11 @@ class Lanes(httpx.AsyncBaseTransport):
     def __init__(self, verify: ssl.SSLContext, *, connections: int, timeout_s: float) -> None:
         """`timeout_s` is for each phase of an exchange; nothing connects before the first one."""
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self._lanes = [
-            httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
-            for _ in range(connections)
-        ]
+        self._new = partial(httpx.AsyncHTTPTransport, verify=verify, trust_env=False, limits=limits)
+        self._lanes = [self._new() for _ in range(connections)]
         self._timeout = httpx.Timeout(timeout_s).as_dict()
         self._load = dict.fromkeys(self._lanes, 0)
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         request.extensions.setdefault("timeout", self._timeout)
@@ -32,32 +32,62 @@ class Lanes(httpx.AsyncBaseTransport):
         try:
             response = await lane.handle_async_request(request)
         except BaseException:
-            self._load[lane] -= 1
+            self._replace(lane)
+            self._leave(lane)
             raise
-        response.stream = _Occupying(response, partial(self._leave, lane))
+        response.stream = _Occupying(response, partial(self._end, lane))
         return response
+
+    def _end(self, lane: httpx.AsyncHTTPTransport, body: "_Occupying") -> None:
+        if not body.whole:
+            self._replace(lane)
+        self._leave(lane)
+
+    def _replace(self, lane: httpx.AsyncHTTPTransport) -> None:
+        """Use a lane no more whose exchange broke off.
+
+        httpcore takes its connection for busy for ever where a cancellation and its own time limit
+        meet; and there was but one connection in it, which is lost anyway.
+        """
+        if lane in self._lanes:
+            fresh = self._new()
+            self._lanes[self._lanes.index(lane)] = fresh
+            self._load[fresh] = 0
 
     def _leave(self, lane: httpx.AsyncHTTPTransport) -> None:
         self._load[lane] -= 1
+        if lane in self._lanes or self._load[lane]:
+            return
+        del self._load[lane]
+        # In a task of its own, which no cancellation of a send can reach.
+        closing = asyncio.create_task(lane.aclose())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
-        for lane in self._lanes:
+        for lane in tuple(self._load):
             await lane.aclose()
+        if self._closing:
+            await asyncio.wait(self._closing)
 
 
 class _Occupying(httpx.AsyncByteStream):
     """An answer's body, which keeps its lane occupied until it is closed."""
 
-    def __init__(self, response: httpx.Response, leave: Callable[[], None]) -> None:
+    def __init__(self, response: httpx.Response, end: Callable[["_Occupying"], None]) -> None:
         self._stream = cast("httpx.AsyncByteStream", response.stream)
-        self._leave: Callable[[], None] | None = leave
+        self._end: Callable[[_Occupying], None] | None = end
+        self.whole = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
             yield chunk
+        self.whole = True
 
     async def aclose(self) -> None:
-        if self._leave is not None:
-            self._leave()
-            self._leave = None
-        await self._stream.aclose()
+        end, self._end = self._end, None
+        try:
+            await self._stream.aclose()
+        finally:
+            if end is not None:
+                end(self)

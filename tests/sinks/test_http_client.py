@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -126,6 +127,42 @@ def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
     zone = timezone(timedelta(hours=hours))
     due = datetime.fromtimestamp(NOW_MS // 1000 + wait_s, zone)
     assert asked(format_datetime(due)) == wait_s * 1000
+
+
+async def test_a_connection_is_free_again_whenever_an_exchange_is_cancelled(
+    far_end: FarEnd,
+) -> None:
+    limit = Duration.parse("50ms")
+    async with http_client.client(timeout=limit, connections=1) as client:
+        for _ in range(20):
+            far_end.reply = lambda _: None
+            # What is due while the loop is busy comes at once: our limit and that of the client.
+            asyncio.get_running_loop().call_later(limit.seconds, time.sleep, 0.02)
+            with suppress(TimeoutError, Temporary):
+                async with asyncio.timeout(limit.seconds + 0.002):
+                    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+            far_end.reply = lambda _: Reply()
+            response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+            assert response.status == 200
+
+
+async def test_what_broke_off_leaves_no_connection_behind(far_end: FarEnd, client: Client) -> None:
+    far_end.reply = lambda _: None
+    sending = asyncio.create_task(
+        http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    )
+    await until(lambda: len(far_end.requests) == 1, what="the request")
+    sending.cancel()
+    await until(lambda: far_end.open == 0, what="the end of its connection")
+
+
+async def test_a_body_is_there_to_be_understood_but_is_not_shown(
+    far_end: FarEnd, client: Client
+) -> None:
+    far_end.reply = lambda _: Reply(200, b"[" + b"1," * EXCERPT_BYTES + b"1]")
+    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    assert response.body == b"[" + b"1," * EXCERPT_BYTES + b"1]"
+    assert "body" not in repr(response)
 
 
 async def test_a_short_answer_is_complete(far_end: FarEnd, client: Client) -> None:
