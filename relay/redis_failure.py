@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from relay import tls
@@ -11,7 +11,7 @@ from relay.errors import Misconfigured, SinkError, Temporary
 MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "NOAUTH": (Misconfigured, "the server asks for a password"),
     "WRONGPASS": (Misconfigured, "wrong user or password"),
-    "NOPERM": (Misconfigured, "the user may not XADD to this stream"),
+    "NOPERM": (Misconfigured, "the user may not XADD to this stream, or SELECT this database"),
     "WRONGTYPE": (Misconfigured, "the key of the stream holds something else"),
     "MOVED": (Misconfigured, "the stream lives on another node of the cluster"),
     "OOM": (Temporary, "the server is at its maxmemory"),
@@ -23,6 +23,12 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "CLUSTERDOWN": (Temporary, "the cluster is down"),
 }
 """The first word of the server's error; what is not here is taken for temporary."""
+
+UNNAMED: Mapping[str, str] = {
+    "DB index is out of range": "the server has no database of this number",
+    "unknown command": "the server does not know XADD",
+}
+"""How errors begin that have no word of their own, and need someone to act."""
 
 
 def code(error: Exception) -> str:
@@ -44,11 +50,20 @@ def meaning(error: Exception) -> Exception:
         match cause:
             case AuthenticationError():
                 return Misconfigured("wrong user or password")
+            case ResponseError():
+                return _unnamed(str(cause))
             case RedisTimeout() | TimeoutError():
                 return Temporary("no answer in time")
             case ConnectionRefusedError():
                 return Temporary("connection refused")
     return Temporary("could not connect, or the connection was lost")
+
+
+def _unnamed(said: str) -> SinkError:
+    for beginning, text in UNNAMED.items():
+        if said.startswith(beginning):
+            return Misconfigured(text)
+    return Temporary("the server answers with an error that is not known here")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
