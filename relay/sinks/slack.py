@@ -21,8 +21,6 @@ from relay.slack.answer import is_temporary, judge
 from relay.slack.message import message, plainest
 from relay.slack.template import OwnMessage
 
-_OK = 200
-
 
 class Settings(SinkSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type slack."""
@@ -81,8 +79,10 @@ class SlackSink:
             refusal = error
         else:
             return
-        if refusal.status == _OK:
-            raise Misconfigured("the URL answers, but not as a Slack webhook does", status=_OK)
+        if _is_success(refusal.status):
+            raise Misconfigured(
+                "the URL answers, but not as a Slack webhook does", status=refusal.status
+            )
 
     def render(self, event: Event) -> dict[str, Any]:
         return self._words(event)
@@ -126,8 +126,12 @@ class SlackSink:
 
     def _judge(self, response: http_client.Response) -> None:
         # A workflow answers success with nothing, or with words of its own.
-        if not (self._is_workflow and 200 <= response.status < 300):
+        if not (self._is_workflow and _is_success(response.status)):
             judge(response, now_ms=self._clock.now_ms())
+
+
+def _is_success(status: int | None) -> bool:
+    return status is not None and 200 <= status < 300
 
 
 def build(settings: Settings, clock: Clock) -> SlackSink:

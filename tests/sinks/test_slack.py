@@ -273,6 +273,7 @@ async def test_a_check_of_a_live_hook_passes_and_posts_no_message(
         ((403, "invalid_token"), Misconfigured),
         ((302, ""), Misconfigured),
         ((200, "<html>"), Misconfigured),
+        ((204, ""), Misconfigured),
         ((503, ""), Temporary),
     ],
 )
