@@ -16,6 +16,7 @@ from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.harness_amqp import AmqpHarness
 from tests.sinks.harness_kafka import KafkaHarness
+from tests.sinks.harness_mqtt import MqttHarness
 from tests.sinks.harness_nats import NatsHarness
 from tests.sinks.harness_redis import RedisHarness
 from tests.sinks.harness_sqs import SqsHarness
@@ -220,6 +221,7 @@ HARNESSES: tuple[type[Harness], ...] = (
     AmqpHarness,
     HttpHarness,
     KafkaHarness,
+    MqttHarness,
     NatsHarness,
     RedisHarness,
     SlackHarness,

@@ -1,0 +1,181 @@
+"""The `mqtt` sink: each event is one QoS 1 message that the broker has acknowledged.
+
+brokers.md, section 10; MQTT drops no duplicates, so consumers do, by the user property relay-id.
+"""
+
+import asyncio
+import re
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from zmqtt import PublishProperties
+
+from relay import message, tls
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, Temporary
+from relay.event import Event
+from relay.mqtt_connection import Broker, Connection, connect
+from relay.mqtt_failure import UNHEARD
+from relay.settings import Secret
+from relay.sink import SinkSettings
+
+STRING_MAX_BYTES = 65_535
+"""MQTT 5.0, section 1.5.4: of topics, names and values."""
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_SHARE = 0.9
+"""Of the sink's timeout, so that the reason is ours rather than that time was up."""
+
+_NO_LEVEL = re.compile(r"[+#/]")
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type mqtt."""
+
+    url: Secret
+    """`mqtt://host:port`, or `mqtts://` for TLS."""
+    username: Secret | None = None
+    password: Secret | None = None
+    client_id: str = ""
+    """Empty for one that the broker makes up; two clients of one id throw each other out."""
+    topic: str = "relay/{{ event }}"
+    unheard: Literal["park", "accept"] = "park"
+    """What follows where the broker says that nobody subscribes to the topic, and drops it."""
+    format: message.Format = "raw"
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    concurrency: int = 32
+
+
+class MqttSink:
+    """Publishes over one connection, made when it is needed."""
+
+    def __init__(self, settings: Settings, *, broker: Broker, topic: message.Target) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._topic = topic
+        self._connecting = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def send(self, event: Event) -> Answer:
+        topic = self._topic.resolve(event)
+        properties = self._properties(event)
+        for text in (topic, *(value for _, value in properties.user_properties)):
+            if len(text.encode()) > STRING_MAX_BYTES:
+                raise Refused(f"the topic or the video's id is over {STRING_MAX_BYTES} bytes")
+        if not topic:
+            raise Refused("the topic of this event is empty")
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
+                connection = await self._connected()
+                code = await connection.publish(topic, event.body, properties)
+        except TimeoutError:
+            reason = "the broker did not answer in time"
+        else:
+            return self._answer(code, event)
+        raise Temporary(reason)
+
+    async def check(self) -> None:
+        within_s = self._settings.timeout.seconds * _SHARE
+        try:
+            async with asyncio.timeout(within_s):
+                connection = await self._connected()
+        except TimeoutError:
+            reason = "the broker did not answer in time"
+        else:
+            return await connection.ping(within_s=within_s)
+        raise Temporary(reason)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        properties = self._properties(event)
+        return {
+            "topic": self._topic.render(event),
+            "content_type": properties.content_type,
+            "user_properties": dict(properties.user_properties),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> Connection:
+        async with self._connecting:
+            if self._connection is None or not self._connection.usable:
+                await self.close()
+                self._connection = await connect(self._broker)
+            return self._connection
+
+    def _answer(self, code: int, event: Event) -> Answer:
+        if code == UNHEARD and self._settings.unheard == "park":
+            raise Misconfigured(f"nobody subscribes to the topic of {event.kind}", status=code)
+        return Answer(status=code or None)
+
+    def _properties(self, event: Event) -> PublishProperties:
+        # CloudEvents' MQTT binding has no prefix: attributes go by their own names.
+        named = message.headers(event, self._settings.format, prefix="")
+        return PublishProperties(
+            content_type="application/json",
+            user_properties=tuple((name, _text(value)) for name, value in named.items()),
+        )
+
+
+def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
+    topic = message.Target(settings.topic, key="topic", escape=_level)
+    for sample in topic.samples(settings):
+        if not sample or re.search("[+#]", sample) or not sample.isprintable():
+            raise ValueError("topic: expected levels with / between, without + and #")
+        _check_length("topic", sample)
+    return MqttSink(settings, broker=_broker(settings), topic=topic)
+
+
+def _check_length(key: str, text: str) -> None:
+    if len(text.encode()) > STRING_MAX_BYTES:
+        raise ValueError(f"{key}: is longer than {STRING_MAX_BYTES} bytes")
+
+
+def _broker(settings: Settings) -> Broker:
+    try:
+        url = urlsplit(settings.url.reveal())
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise ValueError("url: is not a URL") from None  # the error's own text repeats it
+    if url.scheme not in _PORTS or not host or port == 0:
+        raise ValueError("url: expected mqtt:// or mqtts:// and a host")
+    if url.username is not None:
+        raise ValueError("url: username and password have keys of their own")
+    if url.path.strip("/") or url.query or url.fragment:
+        raise ValueError("url: nothing may follow the port")
+    if url.scheme == "mqtt" and tls.is_asked_for(settings):
+        raise ValueError("url: expected mqtts://, because TLS files are given")
+    if not settings.client_id.isprintable():
+        raise ValueError("client_id: expected printable characters")
+    username, password = (
+        None if each is None else each.reveal() for each in (settings.username, settings.password)
+    )
+    named = {"client_id": settings.client_id, "username": username, "password": password}
+    for key, text in named.items():
+        _check_length(key, text or "")
+    return Broker(
+        host,
+        port or _PORTS[url.scheme],
+        context=tls.context(settings) if url.scheme == "mqtts" else None,
+        client_id=settings.client_id,
+        username=username,
+        password=password,
+    )
+
+
+def _level(value: str) -> str:
+    """Make one level of a topic, or a part of one."""
+    return "".join(c if c.isprintable() else "_" for c in _NO_LEVEL.sub("_", value))
+
+
+def _text(value: str) -> str:
+    """Percent-encode what brokers cut connections for: control characters and their like."""
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else quote(c, errors="replace") for c in value)

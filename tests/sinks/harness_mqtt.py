@@ -1,0 +1,113 @@
+"""The `mqtt` sink's far end: a real mosquitto, made to fail as operators see it fail."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
+
+from relay.errors import Misconfigured, Refused, Temporary
+from tests.brokers.mosquitto import PASSWORD, Mosquitto
+from tests.sinks.conformance import Harness, Message
+
+
+class MqttHarness(Harness):
+    sink_type = "mqtt"
+    raw = True
+    down = "nobody listens"
+    secrets = (PASSWORD, "marked")
+    failures: ClassVar = {
+        down: Temporary,
+        "the memory is full": Temporary,
+        "larger than a message may be": Refused,
+        "larger than a packet may be": Refused,
+        "the password is wrong": Misconfigured,
+        "the user may not publish": Misconfigured,
+        "no confirmation is to be had": Misconfigured,
+        "nobody subscribes": Misconfigured,
+    }
+    wrong: ClassVar = {
+        "url": 1,
+        "username": 1,
+        "password": 1,
+        "client_id": 1,
+        "topic": 1,
+        "unheard": "shout",
+        "format": "xml",
+        "ca_file": 1,
+        "client_cert_file": 1,
+        "client_key_file": 1,
+        "concurrency": "many",
+    }
+    deviations: ClassVar = {
+        "retry_after_is_kept_in_both_forms": "MQTT has no way to ask for a pace",
+    }
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory()
+        self._undo: Callable[[], None] = lambda: None
+
+    async def __aenter__(self) -> Self:
+        self.server = Mosquitto(Path(self._folder.name))
+        self.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.stop()
+        self._folder.cleanup()
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "url": self.server.url,
+            "username": "relay",
+            "password": PASSWORD,
+            "client_id": "relay",
+        }
+
+    def messages(self) -> list[Message]:
+        return [
+            Message(dict(each.properties.user_properties)["relay-id"], each.payload)
+            for each in self.server.read()
+            if each.properties is not None
+        ]
+
+    async def fail(self, how: str) -> None:
+        server = self.server
+        match how:
+            case self.down:
+                await self._change(server.kill, undo=server.start)
+            case "the memory is full":
+                change = partial(server.reload_with, more="memory_limit 1")
+                await self._change(change, undo=server.start_with)
+            case "nobody subscribes":
+                await self._change(server.forget_subscriber, undo=server.subscribe)
+            case _:
+                change = partial(server.start_with, **CONFIGS[how])
+                await self._change(change, undo=server.start_with)
+
+    async def hang(self) -> None:
+        await self._change(self.server.freeze, undo=self.server.thaw)
+
+    async def recover(self) -> None:
+        await asyncio.to_thread(self._undo)
+
+    async def _change(self, change: Callable[[], None], *, undo: Callable[[], None]) -> None:
+        """Let the loop run meanwhile, so that the sink reads the end of what is cut."""
+        self._undo = undo
+        await asyncio.to_thread(change)
+
+    def connections(self) -> int:
+        return self.server.connections()
+
+    def contacts(self) -> int:
+        return self.server.contacts()
+
+
+CONFIGS = {
+    "larger than a message may be": {"more": "message_size_limit 10"},
+    "larger than a packet may be": {"more": "max_packet_size 100"},
+    "no confirmation is to be had": {"more": "max_qos 0"},
+    "the password is wrong": {"password": "another"},
+    "the user may not publish": {"topics": "elsewhere"},
+}
