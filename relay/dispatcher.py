@@ -11,6 +11,7 @@ from relay.clock import Clock
 from relay.condition import Condition, Pace
 from relay.delivery import Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError
+from relay.feed import Feed
 from relay.gate import Gate
 from relay.hand import Hand
 from relay.metrics import Metrics
@@ -39,6 +40,7 @@ class Dispatcher:
         clock: Clock,
         dice: Random,
         gives_way: Callable[[], bool],
+        feed: Feed,
     ) -> None:
         """While `gives_way()`, one send at a time: what waits here is safe already."""
         self.name = settings.name
@@ -49,6 +51,7 @@ class Dispatcher:
         self._clock = clock
         self._dice = dice
         self._gives_way = gives_way
+        self._feed = feed
         self._gate = Gate(settings.retry, settings.rate, dice=dice)
         self._bell = asyncio.Event()
         self._hand = Hand(settings.concurrency)
@@ -110,6 +113,7 @@ class Dispatcher:
 
     def _show_state(self) -> None:
         self._metrics.sink_state(self.name, self._gate.state)
+        self._feed.publish("state", sink=self.name, state=self._gate.state)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, let running sends end for as long as the grace, then leave them.
@@ -256,6 +260,18 @@ class Dispatcher:
             # A replayed event is late because someone wanted it again.
             late_s = None if delivery.replay is not None else lag_ms / 1000
             self._metrics.settled(self.name, attempt.result, late_s)
+        if self._feed.watched:
+            self._feed.publish(
+                attempt.result,
+                sink=self.name,
+                source=delivery.event.source,
+                id=delivery.event.id,
+                kind=delivery.event.kind,
+                reason=attempt.reason,
+                duration_ms=attempt.duration_ms,
+                lag_ms=lag_ms,
+                replay=delivery.replay,
+            )
         level = "info" if attempt.result == "delivered" else "warning"
         getattr(self._log, level)(
             f"delivery.{attempt.result}",

@@ -11,6 +11,7 @@ from relay.clock import Clock
 from relay.condition import Condition
 from relay.dispatcher import Dispatcher
 from relay.errors import Temporary
+from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Duration
 from relay.sink import Sink, SinkSettings
@@ -34,12 +35,14 @@ class Fleet:
         metrics: Metrics,
         clock: Clock,
         gives_way: Callable[[], bool],
+        feed: Feed,
     ) -> None:
         """`gives_way` is asked before each send, as a dispatcher does."""
         self._store = store
         self._metrics = metrics
         self._clock = clock
         self._gives_way = gives_way
+        self._feed = feed
         self._log = log.get()
         self._members = {each.name: self._made(each) for each in settings}
         self._parts: asyncio.TaskGroup | None = None
@@ -54,6 +57,7 @@ class Fleet:
             clock=self._clock,
             dice=SystemRandom(),
             gives_way=self._gives_way,
+            feed=self._feed,
         )
         return _Member(settings, sink, dispatcher)
 

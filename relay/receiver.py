@@ -17,6 +17,7 @@ from relay.config import ServerSettings
 from relay.deadline import Deadlines
 from relay.errors import BodyRejected, Rejected, StoreError
 from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
+from relay.feed import Feed
 from relay.inbound import Headers, SourceSettings, authenticate
 from relay.metrics import UNKNOWN, Metrics
 from relay.routing import Route, Verdict, match
@@ -42,6 +43,7 @@ class Receiver:
         metrics: Metrics,
         clock: Clock,
         wake: Callable[[str], None],
+        feed: Feed,
     ) -> None:
         """`wake` is told the name of every sink that has a new delivery."""
         self._sources = {path: source for source in sources for path in _paths(source)}
@@ -51,6 +53,7 @@ class Receiver:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
+        self._feed = feed
         self._storing = 0
         self._log = log.get()
         self._deadlines = Deadlines(clock)
@@ -158,7 +161,12 @@ class Receiver:
             self._count(event)
             for verdict in verdicts:
                 self._wake(verdict.sink)
-        elif outcome == "conflict":
+        if self._feed.watched:
+            sinks = [verdict.sink for verdict in verdicts] if outcome == "accepted" else []
+            self._feed.publish(
+                outcome, source=event.source, id=event.id, kind=event.kind, sinks=sinks
+            )
+        if outcome == "conflict":
             self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)
 
     async def _keep(self, request: Unreadable) -> Outcome:
@@ -166,6 +174,7 @@ class Receiver:
 
     def _kept(self, request: Unreadable, outcome: Outcome) -> None:
         self._metrics.received(request.source, "other", outcome, request.received_ms)
+        self._feed.publish(outcome, source=request.source, reason=request.reason)
         self._log.warning("event.unreadable", source=request.source, reason=request.reason)
 
     def _count(self, event: Event) -> None:
@@ -185,6 +194,7 @@ class Receiver:
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
     ) -> Answer:
         given = answer.refusal(reason)
+        self._feed.publish("refused", source=source, code=given.code, reason=reason)
         self._metrics.rejected(source, reason)
         self._sampled.line(
             "request.refused",

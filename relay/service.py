@@ -9,6 +9,7 @@ from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
 from relay.errors import RelayError, StoreBroken
+from relay.feed import Feed
 from relay.fleet import Fleet
 from relay.listener import Listener
 from relay.metrics import Metrics
@@ -32,12 +33,14 @@ class Service:
         self._metrics = metrics
         self._log = log.get()
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
+        self._feed = Feed()
         self.fleet = Fleet(
             config.sinks,
             store=store,
             metrics=metrics,
             clock=clock,
             gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
+            feed=self._feed,
         )
         self.replayer = Replayer(store.desk, config.routes, clock=clock, wake=self.fleet.wake)
         self._receiver = Receiver(
@@ -48,12 +51,14 @@ class Service:
             metrics=metrics,
             clock=clock,
             wake=self.fleet.wake,
+            feed=self._feed,
         )
         admin = Admin(
             store=store,
             desk=store.desk,
             sinks=self.fleet,
             replays=self.replayer,
+            feed=self._feed,
             clock=clock,
             metrics=metrics,
             draining=lambda: self._receiver.draining,
@@ -138,6 +143,7 @@ class Service:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._store.close)
             closing.push_async_callback(self.admin.stop)
+            closing.callback(self._feed.close)
             closing.push_async_callback(self.fleet.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")

@@ -13,6 +13,7 @@ from relay import samples
 from relay.delivery import Answer, Delivery, Settlement
 from relay.dispatcher import Dispatcher
 from relay.event import LEAD_CAPTURED, Event
+from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.retry import RetryPolicy
 from relay.routing import Verdict
@@ -159,6 +160,7 @@ class Bench:
             clock=clock,
             dice=Certain(),
             gives_way=lambda: self.busy,
+            feed=Feed(),
         )
 
     async def accept(self, *ids: str, wake: bool = True) -> None:

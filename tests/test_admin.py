@@ -13,6 +13,7 @@ from relay.admin import Admin, admin_app
 from relay.admin.readiness import Readiness
 from relay.clock import Clock
 from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.feed import Feed
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.settings import Duration, Secret, Size
@@ -50,6 +51,7 @@ async def serving(
             desk=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
+            feed=Feed(),
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,

@@ -1,9 +1,13 @@
 """The admin API on a running relay."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import httpx
 import orjson
 import pytest
 
@@ -48,7 +52,8 @@ async def test_an_event_is_found_and_shown_with_all_that_became_of_it(tmp_path: 
 async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
-        seen, before = [], {}
+        seen: list[str] = []
+        before: dict[str, int] = {}
         while True:
             page = await operator.get("/events", limit=2, **before)
             seen += [each["id"] for each in page["events"]]
@@ -171,6 +176,38 @@ async def test_a_bad_body_is_refused_in_words(tmp_path: Path, content: bytes, de
             "application/problem+json",
         )
         assert detail in answer.json()["detail"]
+
+
+async def test_what_happens_is_streamed_as_it_happens(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        async with operator.client.stream("GET", "/api/v1/stream") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": watching"
+            await send(relay, body("a", email="ada@example.com"))
+            assert (await relay.ask(post(b"{}", sign=False))).status == 401
+            seen: list[dict[str, Any]] = []
+            async with asyncio.timeout(5):
+                while len(seen) < 4:
+                    line = await anext(lines)
+                    if line:
+                        seen.append(orjson.loads(line.removeprefix("data: ")))
+        assert {each["what"] for each in seen} == {"accepted", "delivered", "refused"}
+        (accepted,) = [each for each in seen if each["what"] == "accepted"]
+        assert (accepted["id"], accepted["sinks"]) == ("a", ["all", "leads"])
+        assert "ada@example.com" not in repr(seen)
+
+
+async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        async with working(tmp_path, far_end) as (relay, operator):
+            url = f"{relay.service.admin.url}/api/v1/stream"
+            asked = client.stream("GET", url, headers=operator.client.headers)
+            lines = (await stack.enter_async_context(asked)).aiter_lines()
+            assert await anext(lines) == ": watching"
+        async with asyncio.timeout(5):
+            assert [line async for line in lines if line] == []
 
 
 async def test_a_body_without_end_is_cut_off(tmp_path: Path) -> None:

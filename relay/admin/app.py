@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from relay.admin import openapi
-from relay.admin.api import operations
+from relay.admin.api import operations, stream
 from relay.admin.control import Admin
 from relay.admin.guard import Guard
 from relay.admin.operation import FRESH
@@ -46,12 +46,17 @@ def admin_app(admin: Admin) -> Starlette:
     open_paths = frozenset(route.path for route in open_routes)
     served = operations(admin)
     described = openapi.document(served, version=version("relay"))
+    described["paths"][stream.PATH] = stream.DESCRIPTION
 
     async def document(_: Request) -> Response:
         return JSONResponse(described)
 
+    async def watch(_: Request) -> Response:
+        return await stream.watch(admin.feed)
+
+    api = [Route(DOCUMENT, document), Route(stream.PATH, watch)]
     app = Starlette(
-        routes=[*open_routes, Route(DOCUMENT, document), *(each.route() for each in served)],
+        routes=[*open_routes, *api, *(each.route() for each in served)],
         middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from relay.clock import Clock
 from relay.condition import Condition
+from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Secret
 from relay.store import Store
@@ -47,6 +48,7 @@ class Admin:
     desk: Desk
     sinks: Sinks
     replays: Replays
+    feed: Feed
     clock: Clock
     metrics: Metrics
     draining: Callable[[], bool]

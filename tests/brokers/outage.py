@@ -15,6 +15,7 @@ from relay import samples, settings, sinks
 from relay.clock import SystemClock
 from relay.dispatcher import Dispatcher
 from relay.event import VIDEO_WATCHED
+from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.routing import Verdict
 from relay.settings import Duration, Size
@@ -133,6 +134,7 @@ class Load:
             clock=self._clock,
             dice=Random(0),
             gives_way=lambda: False,
+            feed=Feed(),
         )
 
     async def accept(self, count: int) -> None:

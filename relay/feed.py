@@ -1,0 +1,67 @@
+"""What happens, as it happens, for whoever watches: bounded, and free where nobody does."""
+
+import asyncio
+from typing import Any, Self
+
+QUEUE_MAX = 1000
+"""Of one watcher; one that is too slow misses some, and is told how many."""
+
+Happening = dict[str, Any]
+
+
+class Watcher:
+    """What happens from its making on, in order, until it or the feed is closed."""
+
+    def __init__(self, watchers: "set[Watcher]") -> None:
+        self._watchers = watchers
+        self._watchers.add(self)
+        self._queue: asyncio.Queue[Happening | None] = asyncio.Queue()
+        self._missed = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Happening:
+        happening = await self._queue.get()
+        if happening is None:
+            raise StopAsyncIteration
+        return happening
+
+    def take(self, happening: Happening) -> None:
+        if self._queue.qsize() >= QUEUE_MAX:
+            self._missed += 1
+            return
+        if self._missed:
+            self._queue.put_nowait({"what": "missed", "count": self._missed})
+            self._missed = 0
+        self._queue.put_nowait(happening)
+
+    def close(self) -> None:
+        self._watchers.discard(self)
+        self._queue.put_nowait(None)
+
+
+class Feed:
+    """Hands what happens to all who watch at that moment; nobody is waited for."""
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+
+    @property
+    def watched(self) -> bool:
+        """Whether it is worth while to put something together."""
+        return bool(self._watchers)
+
+    def publish(self, what: str, **fields: Any) -> None:
+        """Tell all watchers; fields are JSON values, without secrets or personal data."""
+        for watcher in self._watchers:
+            watcher.take({"what": what, **fields})
+
+    def watch(self) -> Watcher:
+        """Begin to watch; to be closed by whoever does."""
+        return Watcher(self._watchers)
+
+    def close(self) -> None:
+        """Let every watcher end."""
+        for watcher in tuple(self._watchers):
+            watcher.close()
