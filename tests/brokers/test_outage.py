@@ -8,6 +8,7 @@ import pytest
 
 from tests.brokers import outage
 from tests.brokers.kafka import TOPIC, KafkaCluster
+from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.moto_outage import SqsBehindDoor
 from tests.brokers.nats import STREAM, NatsServer
 from tests.brokers.rabbitmq import QUEUE, RabbitMq
@@ -58,6 +59,34 @@ class Kafka(outage.Case):
 
     def stop(self) -> None:
         self.cluster.stop()
+
+
+class Mqtt(outage.Case):
+    """A subscriber with a lasting session listens all the while: what it has heard is safe.
+
+    A mosquitto that is killed forgets what it had confirmed for one that was away at that moment.
+    """
+
+    sink_type = "mqtt"
+
+    def start(self, folder: Path) -> Mosquitto:
+        self.server = Mosquitto(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        """The subscriber has its session from the start."""
+
+    def table(self) -> dict[str, Any]:
+        login = {"username": "relay", "password": PASSWORD}
+        return {"url": self.server.url, **login}
+
+    def ids(self) -> list[str]:
+        found = [each.properties for each in self.server.read()]
+        return [dict(each.user_properties)["relay-id"] for each in found if each is not None]
+
+    def stop(self) -> None:
+        self.server.stop()
 
 
 class Nats(outage.Case):
@@ -134,7 +163,7 @@ class Sqs(outage.Case):
         self.server.stop()
 
 
-CASES = (Amqp, Kafka, Nats, Redis, Sqs)
+CASES = (Amqp, Kafka, Mqtt, Nats, Redis, Sqs)
 
 
 @pytest.fixture(params=CASES, ids=lambda kind: kind.sink_type)
