@@ -11,6 +11,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from relay.connection import Connection
 from relay.errors import ListenFailed
 from relay.listener import Listener, split_address
 from relay.settings import Duration
@@ -123,6 +124,32 @@ async def test_a_request_in_flight_is_answered_during_the_stop() -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"done")
     assert b"connection: close" in answer
+
+
+async def test_a_caller_that_ends_its_side_gets_its_answer() -> None:
+    gate = Gate()
+    async with listening(gate) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        writer.write_eof()
+        await gate.entered.wait()
+        (connection,) = listener._server.server_state.connections
+        assert isinstance(connection, Connection)
+        await soon(lambda: not connection.cycle.keep_alive)
+        gate.release.set()
+        answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.endswith(b"done")
+    assert b"connection: close" in answer
+
+
+async def test_a_caller_that_leaves_without_its_answer_keeps_nothing_open() -> None:
+    gate = Gate()
+    async with listening(gate) as listener:
+        async with connected(listener) as (_, writer):
+            writer.write(request())
+            await gate.entered.wait()
+        gate.release.set()
+        await soon(lambda: not listener._server.server_state.connections)
+        await soon(lambda: not listener._server.server_state.tasks)
 
 
 async def test_an_idle_connection_is_closed_by_the_stop() -> None:
