@@ -14,6 +14,7 @@ import click
 
 from relay import sinks
 from relay.cli.diagnosis import Diagnosis, diagnose
+from relay.cli.parameters import config_option, json_option
 from relay.clock import SystemClock
 from relay.config import Config, default_path, load
 from relay.errors import ConfigError, Fault, Misconfigured, Refused, SinkError, Temporary
@@ -38,14 +39,9 @@ class Contact:
 
 
 @click.command("check-config")
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    help="The config; else $RELAY_CONFIG, else ./config.toml.",
-)
+@config_option
 @click.option("--connect", is_flag=True, help="Also reach each sink, without delivering an event.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_context
 def check_config(
     context: click.Context, *, path: Path | None, connect: bool, as_json: bool
@@ -69,7 +65,7 @@ def check_config(
 @click.option("--body", required=True, type=click.File("rb"), help="The raw body; - is stdin.")
 @click.option("--at", type=int, metavar="UNIX", help="When it was received; else now.")
 @click.option("--tolerance", default="5m", show_default=True, help="How far the time may be off.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_context
 def verify(
     context: click.Context,

@@ -14,7 +14,8 @@ Callback = Callable[[click.Context, click.Parameter, str | None], Any]
 config_option = click.option(
     "--config",
     "path",
-    type=click.Path(path_type=Path),
+    # A file that may not be read is a bad config, not a wrong use of the command.
+    type=click.Path(path_type=Path, readable=False),
     help="The config; else $RELAY_CONFIG, else ./config.toml.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

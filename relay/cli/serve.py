@@ -9,6 +9,7 @@ import click
 import uvloop
 
 from relay import config, log
+from relay.cli.parameters import config_option
 from relay.clock import SystemClock
 from relay.config import Config
 from relay.service import Service
@@ -18,12 +19,7 @@ GC_THRESHOLD = 10_000
 
 
 @click.command()
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    help="The config; default: $RELAY_CONFIG, else ./config.toml.",
-)
+@config_option
 def serve(path: Path | None) -> None:
     """Run the relay until SIGTERM or SIGINT, then drain.
 

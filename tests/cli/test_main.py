@@ -1,6 +1,7 @@
 """The `relay` command as a whole: its list, its speed, and how failures end."""
 
 import errno
+import os
 import re
 import signal
 import subprocess
@@ -114,6 +115,19 @@ def test_an_error_inside_of_a_task_group_is_found() -> None:
     result = failed(ExceptionGroup("tasks", [ExceptionGroup("more tasks", [inner])]))
     assert result.exit_code == 71
     assert result.stderr == "relay: cannot listen on 127.0.0.1:80: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("serve", 78), ("check-config", 1), ("route --event -", 78)]
+)
+def test_a_config_that_may_not_be_read_is_no_wrong_use_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: int
+) -> None:
+    config = tmp_path / "config.toml"
+    config.touch()
+    # What root is never told.
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert run(*command.split(), "--config", str(config)).exit_code == code
 
 
 @pytest.mark.usefixtures("failing")
