@@ -39,6 +39,13 @@ _COMMANDS = {
     ),
     "route": _Command("relay.cli.event:route", "Say which sinks would take an event, and why."),
     "render": _Command("relay.cli.event:render", "Show what one sink would be sent."),
+    "events": _Command("relay.cli.events:events", "Look at stored events and at what happens."),
+    "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks, pause, resume and test them."),
+    "dead-letters": _Command(
+        "relay.cli.dead_letters:dead_letters", "Look at what was given up; replay or discard it."
+    ),
+    "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
+    "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
     "store": _Command("relay.cli.store:store", "Look after the store."),
 }
 

@@ -44,6 +44,10 @@ class Client:
                     raise _refusal(answer)
                 yield from answer.iter_lines()
 
+    @property
+    def _where(self) -> str:
+        return self._http.base_url.netloc.decode()
+
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         with self._told():
             answer = self._http.request(method, path, **options)
@@ -56,12 +60,11 @@ class Client:
         try:
             yield
         except httpx.ConnectError:
-            message = f"no relay answers at {self._http.base_url}: is it running with this config?"
-            raise ApiError(message) from None
+            raise ApiError(f"no relay answers at {self._where}: does it run?") from None
         except httpx.TimeoutException:
-            raise ApiError(f"the relay at {self._http.base_url} does not answer in time") from None
+            raise ApiError(f"the relay at {self._where} does not answer in time") from None
         except httpx.HTTPError:
-            raise ApiError(f"the relay at {self._http.base_url} hung up; see its log") from None
+            raise ApiError(f"the relay at {self._where} hung up; see its log") from None
 
 
 def _refusal(answer: httpx.Response) -> ApiError:

@@ -1,0 +1,95 @@
+"""`relay dead-letters`: the events that a sink will not get by itself any more."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.client import connected
+from relay.cli.columns import ago, moment, show
+from relay.cli.events import limit_option
+from relay.cli.parameters import config_option, json_option
+from relay.cli.replay import follow
+from relay.cli.selection import dead_letter_options
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """Look at what was given up, deliver it again, or give it up for good."""
+
+
+@dead_letters.command("list")
+@dead_letter_options
+@limit_option
+@config_option
+@json_option
+def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> None:
+    """List dead letters, the newest first, and how many there are for each reason."""
+    with connected(path) as client:
+        found = client.get("/dead-letters", {**selection, "limit": limit})
+        reasons = client.get("/dead-letters/reasons", selection)["reasons"]
+    if as_json:
+        click.echo(json.dumps({**found, "reasons": reasons}))
+        return
+    now_ms = time.time_ns() // 1_000_000
+    show(
+        ("RECEIVED", "GIVEN UP", "SINK", "EVENT", "ID", "TRIES", "REASON"),
+        [
+            (
+                moment(each["received_ms"]),
+                ago(each["settled_ms"], now_ms=now_ms),
+                each["sink"],
+                each["kind"],
+                each["id"],
+                str(each["attempts"]),
+                each["reason"] or "-",
+            )
+            for each in found["dead_letters"]
+        ],
+        empty="No dead letter fits.",
+    )
+    if reasons:
+        click.echo()
+        show(
+            ("COUNT", "SINK", "REASON"),
+            [(str(each["count"]), each["sink"], each["reason"] or "-") for each in reasons],
+            empty="",
+        )
+    if found["unreadable"]:
+        click.echo("\nVerified requests that hold no event; their raw bytes are kept:")
+        show(
+            ("RECEIVED", "SOURCE", "BYTES", "REASON"),
+            [
+                (moment(each["received_ms"]), each["source"], str(each["bytes"]), each["reason"])
+                for each in found["unreadable"]
+            ],
+            empty="",
+        )
+
+
+@dead_letters.command()
+@dead_letter_options
+@click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
+@config_option
+@json_option
+def replay(*, path: Path | None, as_json: bool, dry_run: bool, **selection: Any) -> None:
+    """Deliver dead letters again, all or those that the options choose."""
+    with connected(path) as client:
+        follow(client, {**selection, "outcome": "dead"}, dry_run=dry_run, as_json=as_json)
+
+
+@dead_letters.command()
+@dead_letter_options
+@click.option("--all", "everything", is_flag=True, help="Every dead letter there is.")
+@config_option
+@json_option
+def discard(*, path: Path | None, as_json: bool, everything: bool, **selection: Any) -> None:
+    """Give dead letters up for good; `relay replay` can still deliver them."""
+    if not everything and not any(value is not None for value in selection.values()):
+        raise click.UsageError("say which: --id, --sink, --reason ..., or --all")
+    with connected(path) as client:
+        answer = client.post("/dead-letters/discard", selection)
+    count = answer["discarded"]
+    click.echo(json.dumps(answer) if as_json else f"{count} discarded.")

@@ -1,0 +1,156 @@
+"""`relay events`: what is stored, all of one event, and what happens right now."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.client import Client, connected
+from relay.cli.columns import ago, moment, pairs, safe, show
+from relay.cli.parameters import config_option, json_option
+from relay.cli.selection import selection_options
+from relay.errors import ApiError
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="So many at most."
+)
+
+
+@click.group()
+def events() -> None:
+    """Look at stored events and at what happens."""
+
+
+@events.command("list")
+@selection_options
+@limit_option
+@config_option
+@json_option
+def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> None:
+    """List stored events, the newest first."""
+    with connected(path) as client:
+        found = client.get("/events", {**selection, "limit": limit})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    now_ms = time.time_ns() // 1_000_000
+    show(
+        ("RECEIVED", "AGE", "SOURCE", "EVENT", "ID", "DELIVERIES"),
+        [
+            (
+                moment(each["received_ms"]),
+                ago(each["received_ms"], now_ms=now_ms),
+                each["source"],
+                each["kind"],
+                each["id"],
+                ", ".join(_delivery(one) for one in each["deliveries"]) or "no sink took it",
+            )
+            for each in found["events"]
+        ],
+        empty="No event fits.",
+    )
+    if found["next"] is not None:
+        click.echo(f"There are more; --limit shows up to 500, --until {_until(found)} older ones.")
+
+
+def _until(found: dict[str, Any]) -> str:
+    return moment(found["events"][-1]["received_ms"]).replace(" ", "T")
+
+
+def _delivery(delivery: dict[str, Any]) -> str:
+    return f"{delivery['sink']} {delivery['status']}"
+
+
+@events.command("show")
+@click.argument("event_id", metavar="ID")
+@click.option("--source", metavar="NAME", help="Where two sources know this id.")
+@config_option
+@json_option
+def show_(*, event_id: str, source: str | None, path: Path | None, as_json: bool) -> None:
+    """Show one event: its body, its deliveries and every attempt."""
+    with connected(path) as client:
+        history = client.get(f"/events/{_number(client, event_id, source)}")
+    if as_json:
+        click.echo(json.dumps(history))
+        return
+    event = history["event"]
+    now_ms = time.time_ns() // 1_000_000
+    received = f"{moment(event['received_ms'])}, {ago(event['received_ms'], now_ms=now_ms)}"
+    pairs(
+        [
+            ("event", event["id"]),
+            ("source", event["source"]),
+            ("kind", event["kind"]),
+            ("created", event["created_at"] or "-"),
+            ("received", received),
+        ]
+    )
+    click.echo("\ndeliveries")
+    for delivery in event["deliveries"]:
+        _show_delivery(delivery, history["attempts"], now_ms=now_ms)
+    if not event["deliveries"]:
+        click.echo("  none: no sink's route took it")
+    click.echo("\nbody")
+    for line in _body(history["body"]):
+        click.echo(f"  {line}")
+
+
+def _number(client: Client, event_id: str, source: str | None) -> int:
+    found = client.get("/events", {"id": event_id, "source": source})["events"]
+    if not found:
+        raise ApiError(f"there is no event {safe(event_id)}")
+    if len(found) > 1:
+        names = ", ".join(each["source"] for each in found)
+        raise ApiError(f"{safe(event_id)} came from several sources: say --source, one of {names}")
+    return int(found[0]["seq"])
+
+
+def _show_delivery(
+    delivery: dict[str, Any], attempts: list[dict[str, Any]], *, now_ms: int
+) -> None:
+    due = f", due {ago(delivery['due_ms'], now_ms=now_ms)}" if delivery["due_ms"] else ""
+    why = f": {delivery['reason']}" if delivery["reason"] else ""
+    click.echo(f"  {delivery['sink']}  {delivery['status']}{due}{safe(why)}")
+    for each in attempts:
+        if each["sink"] != delivery["sink"]:
+            continue
+        said = " ".join(str(part) for part in (each["status"], each["reason"]) if part)
+        replay = f"  replay {each['replay']}" if each["replay"] else ""
+        line = f"{moment(each['started_ms'])}  {each['result']:9}  {each['duration_ms']} ms  {said}"
+        click.echo(f"    {safe(line).rstrip()}{replay}")
+
+
+def _body(body: str | None) -> list[str]:
+    if body is None:
+        return ["forgotten: its retention is over, or it was erased"]
+    try:
+        text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    except ValueError:
+        text = body
+    return [safe(line) for line in text.splitlines()]
+
+
+@events.command()
+@config_option
+@json_option
+def tail(*, path: Path | None, as_json: bool) -> None:
+    """Print what happens as it happens, until Ctrl-C."""
+    with connected(path) as client:
+        for line in client.stream("/stream"):
+            if not line.startswith("data: "):
+                continue
+            happening = json.loads(line.removeprefix("data: "))
+            click.echo(json.dumps(happening) if as_json else _told(happening))
+    click.echo("The relay has stopped.", err=True)
+
+
+def _told(happening: dict[str, Any]) -> str:
+    what = happening.pop("what")
+    named = {name: value for name, value in happening.items() if value not in (None, "", [])}
+    values = (
+        f"{name}={','.join(value) if isinstance(value, list) else value}"
+        for name, value in named.items()
+    )
+    return safe(f"{time.strftime('%H:%M:%S')}  {what:10}  {'  '.join(values)}")

@@ -1,0 +1,155 @@
+"""`relay replay` and `relay replays`: stored events delivered again."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.client import Client, connected
+from relay.cli.columns import ago, moment, show
+from relay.cli.parameters import config_option, json_option
+from relay.cli.selection import selection_options
+from relay.errors import ApiError
+
+LOOK_EVERY_S = 0.5
+
+number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange(min=1))
+
+
+@click.command()
+@selection_options
+@click.option("--all", "everything", is_flag=True, help="Every stored event.")
+@click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
+@config_option
+@json_option
+def replay(
+    *, path: Path | None, as_json: bool, dry_run: bool, everything: bool, **selection: Any
+) -> None:
+    """Deliver stored events again, delivered before or not, to the sinks whose routes take them.
+
+    It goes on in the relay if this command is ended, and after a restart of the relay;
+    `relay replays cancel` ends it. What is new goes first, and each sink keeps its pace.
+    """
+    if not everything and not any(value is not None for value in selection.values()):
+        raise click.UsageError("say which: --id, --since, --sink, --outcome missed ..., or --all")
+    with connected(path) as client:
+        follow(client, selection, dry_run=dry_run, as_json=as_json)
+
+
+@click.group()
+def replays() -> None:
+    """Look at replays, and end one."""
+
+
+@replays.command("list")
+@config_option
+@json_option
+def list_(*, path: Path | None, as_json: bool) -> None:
+    """List the replays there were, the newest first."""
+    with connected(path) as client:
+        found = client.get("/replays")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    now_ms = time.time_ns() // 1_000_000
+    show(
+        ("NUMBER", "BEGUN", "AGE", "STATE", "DONE", "WHICH"),
+        [
+            (
+                str(each["id"]),
+                moment(each["created_ms"]),
+                ago(each["created_ms"], now_ms=now_ms),
+                each["state"],
+                f"{each['done']} of {each['total']}",
+                _which(each["selection"]),
+            )
+            for each in found["replays"]
+        ],
+        empty="There was no replay.",
+    )
+
+
+@replays.command()
+@number_argument
+@config_option
+@json_option
+def watch(*, number: int, path: Path | None, as_json: bool) -> None:
+    """Show how far a replay is, until it is at its end."""
+    with connected(path) as client:
+        _watch(client, client.get(f"/replays/{number}"), as_json=as_json)
+
+
+@replays.command()
+@number_argument
+@config_option
+@json_option
+def cancel(*, number: int, path: Path | None, as_json: bool) -> None:
+    """End a replay; what is not on its way is taken back as it was."""
+    with connected(path) as client:
+        ended = client.post(f"/replays/{number}/cancel")
+    if as_json:
+        click.echo(json.dumps(ended))
+    else:
+        click.echo(f"Replay {number} is {ended['state']}: {_progress(ended)}.")
+
+
+def follow(client: Client, selection: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+    """Count a replay, or begin it and show how far it is."""
+    if dry_run:
+        _estimate(client.post("/replays/count", selection), as_json=as_json)
+        return
+    begun = client.post("/replays", selection)
+    if not as_json:
+        click.echo(f"Replay {begun['id']}: {begun['total']} deliveries.")
+    _watch(client, begun, as_json=as_json)
+
+
+def _estimate(estimate: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(estimate))
+        return
+    show(
+        ("DELIVERIES", "EVENT", "SINK"),
+        [(str(each["count"]), each["kind"], each["sink"]) for each in estimate["shares"]],
+        empty="Nothing would be delivered: no stored body fits, or no sink's route takes it.",
+    )
+    if estimate["shares"]:
+        click.echo(f"{estimate['total']} in all; without --dry-run they are delivered.")
+
+
+def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
+    try:
+        with click.progressbar(
+            length=replay["total"], label="delivered", show_pos=True, hidden=as_json
+        ) as bar:
+            while not _is_over(replay):
+                time.sleep(LOOK_EVERY_S)
+                before, replay = replay, client.get(f"/replays/{replay['id']}")
+                bar.update(replay["done"] - before["done"])
+    except (KeyboardInterrupt, click.Abort):
+        raise ApiError(
+            f"the replay goes on; `relay replays cancel {replay['id']}` ends it"
+        ) from None
+    click.echo(json.dumps(replay) if as_json else f"{replay['state']}: {_progress(replay)}.")
+
+
+def _is_over(replay: dict[str, Any]) -> bool:
+    return replay["state"] != "running" and int(replay["done"]) >= int(replay["opened"])
+
+
+def _progress(replay: dict[str, Any]) -> str:
+    return f"{replay['done']} of {replay['total']} deliveries are at their end"
+
+
+def _which(selection: dict[str, Any]) -> str:
+    given = {name: value for name, value in selection.items() if value is not None}
+    times: dict[str, object] = {
+        name: moment(given[name]) for name in ("since_ms", "until_ms") if name in given
+    }
+    # An address is shown to nobody who has not typed it.
+    named: dict[str, object] = {**given, **times}
+    if "email" in named:
+        named["email"] = "..."
+    return " ".join(f"{name.removesuffix('_ms')}={value}" for name, value in named.items()) or "all"

@@ -1,0 +1,72 @@
+"""The options that say which stored events are meant."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar, get_args
+
+import click
+
+from relay.cli.parameters import parsed
+from relay.settings import Duration
+from relay.store.desk import Outcome
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _moment(text: str) -> int:
+    """Read `7d` as so long ago, or a local or zoned ISO date; milliseconds since the epoch."""
+    try:
+        return time.time_ns() // 1_000_000 - Duration.parse(text)
+    except ValueError:
+        pass
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            'expected how long ago, such as "7d", or a date such as 2026-11-02T09:30'
+        ) from None
+
+
+_OPTIONS = (
+    click.option("--id", "id", metavar="ID", help="The event's id."),
+    click.option("--source", metavar="NAME", help="Of this source."),
+    click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
+    click.option(
+        "--since",
+        "since_ms",
+        metavar="WHEN",
+        callback=parsed(_moment),
+        help='Received since: "7d" ago, or a date.',
+    ),
+    click.option(
+        "--until",
+        "until_ms",
+        metavar="WHEN",
+        callback=parsed(_moment),
+        help="Received before.",
+    ),
+    click.option("--video", metavar="ID", help="About this video."),
+    click.option("--email", metavar="ADDRESS", help="Of this lead or viewer."),
+    click.option("--sink", metavar="NAME", help="Of this sink's deliveries."),
+)
+_OUTCOME = click.option(
+    "--outcome",
+    type=click.Choice(get_args(Outcome)),
+    help="With such a delivery; missed: neither delivered nor pending.",
+)
+_REASON = click.option("--reason", metavar="TEXT", help="Dead for a reason that contains this.")
+
+
+def selection_options(command: Command) -> Command:
+    """Which events, and what became of them."""
+    for option in reversed((*_OPTIONS, _OUTCOME, _REASON)):
+        command = option(command)
+    return command
+
+
+def dead_letter_options(command: Command) -> Command:
+    """Which dead letters."""
+    for option in reversed((*_OPTIONS, _REASON)):
+        command = option(command)
+    return command

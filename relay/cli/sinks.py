@@ -1,0 +1,112 @@
+"""`relay sinks`: how each is doing, and the operator's hand on it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from relay.cli.client import connected
+from relay.cli.columns import ago, show
+from relay.cli.parameters import config_option, json_option
+
+name_argument = click.argument("name", metavar="NAME")
+
+
+@click.group()
+def sinks() -> None:
+    """Look at the sinks, pause, resume and test them."""
+
+
+@sinks.command("list")
+@config_option
+@json_option
+def list_(*, path: Path | None, as_json: bool) -> None:
+    """List every sink with its state and its backlog."""
+    with connected(path) as client:
+        found = client.get("/sinks")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    now_ms = time.time_ns() // 1_000_000
+    show(
+        (
+            "SINK",
+            "TYPE",
+            "STATE",
+            "PENDING",
+            "OLDEST",
+            "DEAD",
+            "PER MINUTE",
+            "NEXT TRY",
+            "LAST ERROR",
+        ),
+        [_row(each, now_ms=now_ms) for each in found["sinks"]],
+        empty="The config has no sink.",
+    )
+
+
+def _row(view: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
+    condition = view["condition"]
+    error, error_ms = condition["last_error"], condition["last_error_ms"]
+    return (
+        condition["name"],
+        condition["type"],
+        condition["state"],
+        str(view["pending"]),
+        ago(view["oldest_pending_ms"], now_ms=now_ms),
+        str(view["dead"]),
+        str(condition["delivered_last_minute"]),
+        ago(condition["next_try_ms"], now_ms=now_ms),
+        "-" if error is None else f"{error} ({ago(error_ms, now_ms=now_ms)})",
+    )
+
+
+@sinks.command()
+@name_argument
+@config_option
+@json_option
+def pause(*, name: str, path: Path | None, as_json: bool) -> None:
+    """Keep what comes for a sink until it is resumed, also over a restart."""
+    _change(path, _url(name, "pause"), as_json=as_json)
+
+
+@sinks.command()
+@name_argument
+@config_option
+@json_option
+def resume(*, name: str, path: Path | None, as_json: bool) -> None:
+    """Deliver to a sink again."""
+    _change(path, _url(name, "resume"), as_json=as_json)
+
+
+def _url(name: str, verb: str) -> str:
+    return f"/sinks/{quote(name, safe='')}/{verb}"
+
+
+def _change(path: Path | None, url: str, *, as_json: bool) -> None:
+    with connected(path) as client:
+        view = client.post(url)
+    if as_json:
+        click.echo(json.dumps(view))
+        return
+    condition = view["condition"]
+    click.echo(f"{condition['name']} is {condition['state']}, {view['pending']} pending.")
+
+
+@sinks.command()
+@name_argument
+@config_option
+@json_option
+@click.pass_context
+def test(context: click.Context, *, name: str, path: Path | None, as_json: bool) -> None:
+    """Reach a sink's far end without an event. Exits 0 if it was reached, else 1."""
+    with connected(path) as client:
+        found = client.post(_url(name, "test"))
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        click.echo(f"{name}: {'reached' if found['reached'] else found['reason']}")
+    context.exit(0 if found["reached"] else 1)
