@@ -122,12 +122,10 @@ class _Lingering:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        if self.is_closing():
-            return
         if self._head:
             self._transport.write(self._head + data)
             self._head = b""
-        else:
+        elif not self.is_closing():
             self._head = data
             self._call_soon(self._flush)
 
