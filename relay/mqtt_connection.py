@@ -102,12 +102,17 @@ class Connection:
     """Made by `connect`; of no more use once it is not `usable`."""
 
     def __init__(
-        self, transport: Transport, engine: MQTTProtocol, limits: ConnAckProperties
+        self,
+        transport: Transport,
+        engine: MQTTProtocol,
+        *,
+        limits: ConnAckProperties,
+        at_once: int,
     ) -> None:
         self._transport = transport
         self._engine = engine
         self._largest = limits.maximum_packet_size or _PACKET_BYTES
-        self._room = asyncio.Semaphore(limits.receive_maximum or _RECEIVE_MAXIMUM)
+        self._room = asyncio.Semaphore(min(at_once, limits.receive_maximum or _RECEIVE_MAXIMUM))
         self._acks = 0
         self._sizes: list[int] = []
         """Of the packets on their way."""
@@ -124,8 +129,6 @@ class Connection:
         size = packet_size(topic, body, properties)
         if size > self._largest:
             raise Refused(f"{size} bytes are more than the broker's maximum packet size")
-        await self._room.acquire()
-        acks = self._acks
         packet = Publish(
             topic=topic,
             payload=body,
@@ -134,10 +137,11 @@ class Connection:
             dup=False,
             properties=properties,
         )
-        # To the broker it is on its way until the PUBACK, also where nobody waits for that.
-        flight = asyncio.create_task(self._fly(packet, size))
+        acks = self._acks
         try:
-            found = await asyncio.shield(flight)
+            await self._room.acquire()
+            # To the broker it is on its way until the PUBACK, also where nobody waits for that.
+            found = await asyncio.shield(asyncio.create_task(self._fly(packet, size)))
         except asyncio.CancelledError:
             if self._acks == acks:
                 # Nothing came all the while: a frozen broker would take the rest later, unasked.
@@ -214,8 +218,11 @@ class Connection:
             running.exception()  # what it means is told by those who wait
 
 
-async def connect(broker: Broker) -> Connection:
-    """Open the socket and have the login accepted; raises SinkError."""
+async def connect(broker: Broker, *, at_once: int) -> Connection:
+    """Open the socket and have the login accepted; raises SinkError.
+
+    `at_once` packets may be on their way, or fewer, where the broker says so.
+    """
     transport: Transport | None = None
     try:
         streams = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
@@ -239,7 +246,8 @@ async def connect(broker: Broker) -> Connection:
         failure = connect_failure(error)
         cut = isinstance(error, MQTTDisconnectedError)
     else:
-        return Connection(transport, engine, accepted.properties or ConnAckProperties())
+        limits = accepted.properties or ConnAckProperties()
+        return Connection(transport, engine, limits=limits, at_once=at_once)
     if transport is not None:
         transport.abort()
     if cut and broker.context is not None:

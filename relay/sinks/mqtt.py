@@ -106,7 +106,7 @@ class MqttSink:
         async with self._connecting:
             if self._connection is None or not self._connection.usable:
                 await self.close()
-                self._connection = await connect(self._broker)
+                self._connection = await connect(self._broker, at_once=self._settings.concurrency)
             return self._connection
 
     def _answer(self, code: int, event: Event) -> Answer:

@@ -190,6 +190,28 @@ async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answe
     assert broker.contacts == 1
 
 
+async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda publish: None if publish.payload == b"x" else take_it(publish)
+    (first,) = of_all(lead, sink, 1)
+    await until(lambda: len(broker.published) == 1, what="the first that is forgotten")
+    await sink.send(lead)
+    first.cancel()
+    await asyncio.wait({first})
+    (second,) = of_all(lead, sink, 1)
+    await until(lambda: len(broker.published) == 3, what="the second")
+    assert broker.contacts == 1
+    without_room = asyncio.create_task(sink.send(lead))
+    await asyncio.sleep(0.02)
+    without_room.cancel()
+    (error,) = await asyncio.gather(second, return_exceptions=True)
+    assert repr(error) == repr(Temporary("the connection was lost"))
+    await sink.send(lead)
+    assert (len(broker.published), broker.contacts) == (4, 2)
+
+
 def take_it(publish: Publish) -> PubAck:
     return PubAck(packet_id=publish.packet_id or 0)
 
