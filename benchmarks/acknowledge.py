@@ -57,13 +57,17 @@ def _bare(folder: Path) -> float:
 
 
 def _down(folder: Path) -> float:
-    return _flood(rig.Relay(folder, [rig.free_port(), rig.free_port()]), folder)
+    return _flood(_relay(folder, rig.free_port(), rig.free_port()), folder)
 
 
 def _alive(folder: Path) -> float:
     one, other = rig.free_port(), rig.free_port()
     with rig.far_end("sink", one), rig.far_end("sink", other):
-        return _flood(rig.Relay(folder, [one, other]), folder)
+        return _flood(_relay(folder, one, other), folder)
+
+
+def _relay(folder: Path, *ports: int) -> rig.Relay:
+    return rig.Relay(folder, [rig.http_sink(port) for port in ports])
 
 
 def _flood(relay: rig.Relay, folder: Path) -> float:
@@ -75,7 +79,7 @@ def _flood(relay: rig.Relay, folder: Path) -> float:
 
 
 def _latency(folder: Path, rate: float) -> tuple[float, float]:
-    relay = rig.Relay(folder, [rig.free_port(), rig.free_port()])
+    relay = _relay(folder, rig.free_port(), rig.free_port())
     with relay.running():
         times = uvloop.run(load.paced(relay.listen, rate=rate, seconds=SECONDS))
     waits_ms = [(answered - due) / 1e6 for due, answered in times.values()]

@@ -56,7 +56,7 @@ def main() -> None:
 
 def _lag(folder: Path) -> tuple[float, float]:
     port, notes = rig.free_port(), folder / "received"
-    relay = rig.Relay(folder, [port])
+    relay = rig.Relay(folder, [rig.http_sink(port)])
     with rig.far_end("sink", port, str(notes)), relay.running():
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=2))
         times = uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS))
@@ -72,7 +72,7 @@ def _lag(folder: Path) -> tuple[float, float]:
 def _drain(folder: Path, backlog: int) -> float:
     """Deliveries per second over the whole backlog, probe and start-up of the far end included."""
     port = rig.free_port()
-    relay = rig.Relay(folder, [port])
+    relay = rig.Relay(folder, [rig.http_sink(port)])
     with relay.running() as running:
         uvloop.run(load.paced(relay.listen, rate=4_000, seconds=backlog / 4_000))
         with rig.far_end("sink", port):

@@ -1,6 +1,7 @@
 """What a benchmark needs around it: a relay, a bare endpoint, far ends, a word on the machine."""
 
 import contextlib
+import json
 import os
 import platform
 import signal
@@ -30,12 +31,6 @@ name = "main"
 path = "/webhooks"
 secrets = ["{secret}"]
 """
-_SINK = """
-[[sink]]
-name = "{name}"
-type = "http"
-url = "http://127.0.0.1:{port}/hook"
-"""
 
 
 def free_port() -> int:
@@ -44,16 +39,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Relay:
-    """A relay of its own folder and ports; `sinks` are the ports of its far ends."""
+def sink(name: str, kind: str, **keys: object) -> str:
+    """A `[[sink]]` table; JSON's strings, numbers and lists are TOML's too."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {"type": kind, **keys}.items()]
+    return "\n".join(["[[sink]]", f"name = {json.dumps(name)}", *lines, ""])
 
-    def __init__(self, folder: Path, sinks: list[int]) -> None:
+
+def http_sink(port: int) -> str:
+    return sink(f"sink{port}", "http", url=f"http://127.0.0.1:{port}/hook")
+
+
+class Relay:
+    """A relay of its own folder and ports; `sinks` are the tables of its far ends."""
+
+    def __init__(self, folder: Path, sinks: list[str]) -> None:
         self.listen, self._admin = free_port(), free_port()
         self.database = folder / "relay.db"
         self._config = folder / "config.toml"
         text = _CONFIG.format(
             listen=self.listen, admin=self._admin, folder=folder, secret=SECRET
-        ) + "".join(_SINK.format(name=f"sink{port}", port=port) for port in sinks)
+        ) + "".join(sinks)
         self._config.write_text(text, encoding="utf-8")
 
     @contextlib.contextmanager

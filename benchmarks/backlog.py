@@ -1,0 +1,43 @@
+"""Pending deliveries put into a relay's store beforehand, as the receiver would have put them."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from relay.clock import SystemClock
+from relay.event import VIDEO_WATCHED, Event
+from relay.routing import Verdict
+from relay.store import StoreSettings
+from relay.store.sqlite import open_store
+
+WAITERS = 512
+
+
+async def fill(database: Path, sink: str, bodies: Iterable[bytes]) -> None:
+    """Accept an event with each body, to be delivered to one sink."""
+    store = await open_store(StoreSettings(path=str(database)), clock=SystemClock())
+    verdicts = (Verdict(sink, "takes", ""),)
+    todo = iter(bodies)
+
+    async def accept() -> None:
+        for body in todo:
+            await store.accept(event(body), verdicts, lambda _: None)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(WAITERS):
+            group.create_task(accept())
+    await store.close()
+
+
+def event(body: bytes) -> Event:
+    return Event(
+        source="main",
+        id=orjson.loads(body)["id"],
+        kind=VIDEO_WATCHED,
+        created_at=None,
+        received_ms=time.time_ns() // 1_000_000,
+        body=body,
+    )
