@@ -37,6 +37,11 @@ class Batches(Generic[Item]):
         self._waiting: dict[_Future, Item] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is on its way; if not, this can be thrown away."""
+        return bool(self._waiting or self._tasks)
+
     async def add(self, item: Item) -> Answer:
         """Raises the item's outcome where that is an error."""
         outcome: _Future = asyncio.get_running_loop().create_future()

@@ -11,6 +11,8 @@ from tests.brokers.kafka import TOPIC, KafkaCluster
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.moto_outage import SqsBehindDoor
 from tests.brokers.nats import STREAM, NatsServer
+from tests.brokers.pubsub_double import PROJECT, PubsubServer
+from tests.brokers.pubsub_double import TOPIC as PUBSUB_TOPIC
 from tests.brokers.rabbitmq import QUEUE, RabbitMq
 from tests.brokers.redis import RedisServer
 
@@ -110,6 +112,29 @@ class Nats(outage.Case):
         self.server.stop()
 
 
+class Pubsub(outage.Case):
+    """What is shown is our side: the double stands in for Google, with its record on disk."""
+
+    sink_type = "pubsub"
+
+    def start(self, folder: Path) -> PubsubServer:
+        self.server = PubsubServer(folder)
+        self.server.start()
+        return self.server
+
+    async def prepare(self) -> None:
+        """The double has its topic."""
+
+    def table(self) -> dict[str, Any]:
+        return {"project": PROJECT, "topic": PUBSUB_TOPIC, "emulator_host": self.server.address}
+
+    def ids(self) -> list[str]:
+        return [message["attributes"]["relay-id"] for message in self.server.read()]
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
 class Redis(outage.Case):
     sink_type = "redis"
 
@@ -163,7 +188,7 @@ class Sqs(outage.Case):
         self.server.stop()
 
 
-CASES = (Amqp, Kafka, Mqtt, Nats, Redis, Sqs)
+CASES = (Amqp, Kafka, Mqtt, Nats, Pubsub, Redis, Sqs)
 
 
 @pytest.fixture(params=CASES, ids=lambda kind: kind.sink_type)

@@ -18,6 +18,7 @@ from tests.sinks.harness_amqp import AmqpHarness
 from tests.sinks.harness_kafka import KafkaHarness
 from tests.sinks.harness_mqtt import MqttHarness
 from tests.sinks.harness_nats import NatsHarness
+from tests.sinks.harness_pubsub import PubsubHarness
 from tests.sinks.harness_redis import RedisHarness
 from tests.sinks.harness_sqs import SqsHarness
 
@@ -223,6 +224,7 @@ HARNESSES: tuple[type[Harness], ...] = (
     KafkaHarness,
     MqttHarness,
     NatsHarness,
+    PubsubHarness,
     RedisHarness,
     SlackHarness,
     SqsHarness,

@@ -1,0 +1,261 @@
+"""The `pubsub` sink: each event is one message, delivered when Pub/Sub has given it an id.
+
+brokers.md, section 9; over REST. All messages of one request must have the same ordering key, so
+that events share a request only where they share the key.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from relay import google_credentials, google_tokens, http_client, message, pubsub_failure
+from relay.batching import Batches
+from relay.clock import Clock
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, Temporary
+from relay.event import Event
+from relay.settings import Address, Secret
+from relay.sink import SinkSettings
+
+MESSAGES_MAX = 1000
+BYTES_MAX = 10_000_000
+"""Of one request, as JSON; a single message may be refused for its size by Pub/Sub itself."""
+MESSAGE_MAX = 10 << 20
+"""No message is larger, whether Google's 10 MB are decimal or not."""
+TEXT_MAX = 1024
+"""Bytes of an ordering key, and of an attribute's value."""
+BATCHES = 4
+"""Requests on their way at once to a topic, of messages without an ordering key."""
+
+SCOPE = "https://www.googleapis.com/auth/pubsub"
+PUBLISH = "pubsub.topics.publish"
+EMULATOR = "PUBSUB_EMULATOR_HOST"
+"""Google's own clients look at it, too."""
+
+_HEAD = {
+    "content-type": "application/json",
+    "user-agent": http_client.USER_AGENT,
+    "accept": "application/json",
+    "accept-encoding": "identity",
+}
+_ENDPOINT = re.compile(
+    r"(https://[A-Za-z0-9.-]+|https?://(localhost|127\.0\.0\.1|\[::1\]))(:[1-9][0-9]{0,4})?/?"
+)
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{1,127}")
+_TOPIC = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_NOT_IN_TOPIC = re.compile(r"[^A-Za-z0-9._~+-]")
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type pubsub."""
+
+    project: str
+    topic: str = "relay"
+    """A template over the event; the topic has to exist."""
+    ordering_key: str | None = None
+    """A template; without one the video's id. With "" all events may share requests."""
+    credentials: Secret | None = None
+    """The JSON of a service account's key or a login; else Google's usual places are searched."""
+    endpoint_url: str = "https://pubsub.googleapis.com"
+    emulator_host: Address | None = None
+    """Takes everything without credentials; else PUBSUB_EMULATOR_HOST is looked at."""
+    format: message.Format = "raw"
+    concurrency: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event on its way."""
+
+    topic: str
+    key: str
+    json: bytes
+
+
+class PubsubSink:
+    """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        topic: message.Target,
+        key: message.Target | None,
+        tokens: google_tokens.Tokens | None,
+        url: str,
+    ) -> None:
+        """Without `tokens` it speaks to an emulator."""
+        self._settings = settings
+        self._clock = clock
+        self._topic = topic
+        self._key = key
+        self._tokens = tokens
+        self._url = url
+        self._client = http_client.client(
+            timeout=settings.timeout, connections=settings.concurrency
+        )
+        self._batches: dict[tuple[str, str], Batches[Entry]] = {}
+
+    async def send(self, event: Event) -> Answer:
+        entry = self._entry(event)
+        return await self._batches_of(entry).add(entry)
+
+    async def check(self) -> None:
+        for topic in self._topic.samples(self._settings):
+            await self._check(topic)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {
+            "topic": f"projects/{self._settings.project}/topics/{self._topic.render(event)}",
+            **self._beside(event, None if self._key is None else self._key.render(event)),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        for batches in self._batches.values():
+            await batches.close()
+        if self._tokens is not None:
+            await self._tokens.close()
+        await self._client.aclose()
+
+    def _entry(self, event: Event) -> Entry:
+        topic = self._topic.resolve(event)
+        if _TOPIC.fullmatch(topic) is None:
+            raise Refused("the topic of this event is no name that Pub/Sub takes")
+        beside = self._beside(event, None if self._key is None else self._key.resolve(event))
+        attributes = beside["attributes"]
+        size = len(event.body) + sum(len((name + attributes[name]).encode()) for name in attributes)
+        if size > MESSAGE_MAX:
+            raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
+        written = orjson.dumps({"data": b64encode(event.body).decode(), **beside})
+        return Entry(topic, beside.get("orderingKey", ""), written)
+
+    def _beside(self, event: Event, key: str | None) -> dict[str, Any]:
+        named = message.headers(event, self._settings.format, prefix="ce-")
+        if self._settings.format == "cloudevents":
+            named["content-type"] = "application/json"
+        key = (event.video_id() or "") if key is None else key
+        attributes = {"attributes": {name: _fit(value) for name, value in named.items()}}
+        return attributes | ({"orderingKey": _fit(key)} if key else {})
+
+    def _batches_of(self, entry: Entry) -> Batches[Entry]:
+        self._batches = {of: each for of, each in self._batches.items() if each.busy}
+        of = (entry.topic, entry.key)
+        if of not in self._batches:
+            send, at_once = partial(self._publish, entry.topic), 1 if entry.key else BATCHES
+            self._batches[of] = Batches(send, count=_count, at_once=at_once)
+        return self._batches[of]
+
+    async def _publish(self, topic: str, batch: Sequence[Entry]) -> list[Answer | Exception]:
+        body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
+        response = await self._ask("POST", topic, ":publish", body)
+        silent = Temporary(pubsub_failure.SILENT, status=response.status)
+        found = pubsub_failure.ids(response, len(batch))
+        return [Answer(response.status, each) if each else silent for each in found]
+
+    async def _check(self, topic: str) -> None:
+        if self._tokens is None:
+            await self._ask("GET", topic)
+            return
+        # Anyone may ask this, whereas a mere publisher may not look at the topic.
+        asked = orjson.dumps({"permissions": [PUBLISH]})
+        response = await self._ask("POST", topic, ":testIamPermissions", asked)
+        granted = pubsub_failure.document(response).get("permissions")
+        if not isinstance(granted, list) or PUBLISH not in granted:
+            await self._ask("GET", topic)  # says so where there is none
+            raise Misconfigured(f"the credentials lack {PUBLISH} on the topic {topic}")
+
+    async def _ask(
+        self, method: str, topic: str, verb: str = "", body: bytes = b""
+    ) -> http_client.Response:
+        url = f"{self._url}/v1/projects/{self._settings.project}/topics/{quote(topic, safe='')}"
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds):
+                token = {} if self._tokens is None else await self._tokens.headers()
+                request = httpx.Request(
+                    method, url + verb, headers={**_HEAD, **token}, content=body
+                )
+                response = await http_client.exchange(self._client, request)
+        except TimeoutError:
+            raise Temporary("no answer in time") from None
+        if response.status == 401 and self._tokens is not None:
+            self._tokens.forget(token)
+        pubsub_failure.judge(response, now_ms=self._clock.now_ms())
+        return response
+
+
+def build(settings: Settings, clock: Clock) -> PubsubSink:
+    if _PROJECT.fullmatch(settings.project) is None:
+        raise ValueError("project: expected the id of a project, such as my-project-123")
+    topic = message.Target(settings.topic, key="topic", escape=_topic_part)
+    if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
+        raise ValueError(
+            "topic: expected the topic's name alone: a letter first, 3 to 255 letters, digits"
+            " and -._~+%, not beginning with goog"
+        )
+    key = None
+    if settings.ordering_key is not None:
+        key = message.Target(settings.ordering_key, key="ordering_key")
+        key.samples(settings)
+    emulator, load = _emulator(settings), _load(settings)
+    url, tokens = f"http://{emulator}", None
+    if emulator is None:
+        url = _endpoint(settings.endpoint_url)
+        tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+    return PubsubSink(settings, clock, topic=topic, key=key, tokens=tokens, url=url)
+
+
+def _emulator(settings: Settings) -> Address | None:
+    named = os.environ.get(EMULATOR)
+    if settings.emulator_host is not None or not named:
+        return settings.emulator_host
+    try:
+        return Address.parse(named)
+    except ValueError as error:
+        raise ValueError(f"emulator_host: {EMULATOR}: {error}") from None
+
+
+def _load(settings: Settings) -> google_credentials.Load:
+    if settings.credentials is None:
+        return google_credentials.found
+    try:
+        return google_credentials.given(settings.credentials.reveal())
+    except ValueError as error:
+        raise ValueError(f"credentials: {error}") from None
+
+
+def _endpoint(text: str) -> str:
+    # Over http:// anybody on the way could read the token.
+    if _ENDPOINT.fullmatch(text) is None:
+        raise ValueError("endpoint_url: expected https:// and a host")
+    return text.rstrip("/")
+
+
+def _count(waiting: Sequence[Entry]) -> int:
+    count, size = 1, len(waiting[0].json)
+    for entry in waiting[1:MESSAGES_MAX]:
+        size += len(entry.json) + 1
+        if size > BYTES_MAX:
+            break
+        count += 1
+    return count
+
+
+def _topic_part(value: str) -> str:
+    return _NOT_IN_TOPIC.sub("_", value)
+
+
+def _fit(text: str) -> str:
+    """Hash what is longer than Pub/Sub takes."""
+    return text if len(text.encode()) <= TEXT_MAX else hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,148 @@
+"""The `pubsub` sink's far end: the double, and the ways in which Google's servers fail."""
+
+import base64
+import json
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
+from tests.sinks.conformance import Harness, Message
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+STATUSES: dict[str, type[SinkError]] = {
+    **dict.fromkeys(("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL"), Temporary),
+    **dict.fromkeys(("RESOURCE_EXHAUSTED", "UNAVAILABLE", "UNKNOWN"), Temporary),
+    **dict.fromkeys(("INVALID_ARGUMENT", "OUT_OF_RANGE"), Refused),
+    **dict.fromkeys(("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"), Misconfigured),
+    **dict.fromkeys(("FAILED_PRECONDITION", "UNIMPLEMENTED"), Misconfigured),
+}
+PAGES = {"a page with 404": (404, Misconfigured), "a page with 502": (502, Temporary)}
+ANSWERS: dict[str, Any] = {
+    "no ids": {},
+    "ids of nothing": {"messageIds": [""]},
+    "too many ids": {"messageIds": ["1", "2"]},
+    "ids that are no list": {"messageIds": "1"},
+    "no object": ["1"],
+}
+
+
+@cache
+def key_pair() -> tuple[str, str]:
+    """Make a private key and its public one, both as PEM."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private.decode(), public.decode()
+
+
+def service_account(**changed: Any) -> str:
+    """Write a service account's key as Google's console hands it out."""
+    return json.dumps(
+        {
+            "type": "service_account",
+            "project_id": PROJECT,
+            "private_key_id": "marked-key-id",
+            "private_key": key_pair()[0],
+            "client_email": f"marked@{PROJECT}.iam.gserviceaccount.com",
+            "token_uri": "http://127.0.0.1:9/none",
+            **changed,
+        }
+    )
+
+
+class PubsubHarness(Harness):
+    sink_type = "pubsub"
+    raw = True
+    down = "nobody listens"
+    secrets = ("marked-key-id", "marked@", "BEGIN PRIVATE KEY", "eyJ")  # as every JWT begins
+    failures: ClassVar = {
+        down: Temporary,
+        **STATUSES,
+        **{how: kind for how, (_, kind) in PAGES.items()},
+        **dict.fromkeys(ANSWERS, Temporary),
+    }
+    wrong: ClassVar = {
+        "project": 1,
+        "topic": 1,
+        "ordering_key": 1,
+        "credentials": 1,
+        "endpoint_url": 1,
+        "emulator_host": "no port",
+        "format": "xml",
+        "concurrency": "many",
+    }
+
+    def __init__(self) -> None:
+        self.double = PubsubDouble(certificate=key_pair()[1])
+        self.far_end = FarEnd()
+
+    async def __aenter__(self) -> Self:
+        await self.recover()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.far_end.stop()
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "project": PROJECT,
+            "credentials": service_account(),
+            "endpoint_url": self.far_end.url("/"),
+        }
+
+    def messages(self) -> list[Message]:
+        return [
+            Message(each["attributes"]["relay-id"], base64.b64decode(each["data"]))
+            for each in self.double.messages
+        ]
+
+    async def fail(self, how: str) -> None:
+        if how == self.down:
+            await self.far_end.stop()
+        elif how in PAGES:
+            self.far_end.reply = lambda request: Reply(PAGES[how][0], _echo(request).encode())
+        elif how in ANSWERS:
+            self.far_end.reply = lambda _: said(ANSWERS[how])
+        else:
+            self._answer(how, {})
+
+    async def hang(self) -> None:
+        self.far_end.reply = lambda _: None
+
+    async def recover(self) -> None:
+        await self.far_end.stop()
+        await self.far_end.listen()
+        self.far_end.reply = self.double.answer
+
+    def throttle(self, retry_after: str) -> None:
+        self._answer("RESOURCE_EXHAUSTED", {"retry-after": retry_after})
+
+    def connections(self) -> int:
+        return self.far_end.open
+
+    def contacts(self) -> int:
+        return self.far_end.accepted
+
+    def _answer(self, code: str, headers: dict[str, str]) -> None:
+        def reply(request: Request) -> Reply:
+            reply = status(code, _echo(request), details=[{"reason": _echo(request)}])
+            return Reply(reply.status, reply.body, headers)
+
+        self.far_end.reply = reply
+
+
+def _echo(request: Request) -> str:
+    """Repeat the request, and what it says once decoded."""
+    messages = json.loads(request.body)["messages"] if request.body else []
+    bodies = [base64.b64decode(each["data"]).decode() for each in messages]
+    return json.dumps([request.target, *request.headers, *bodies])
