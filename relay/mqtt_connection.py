@@ -17,7 +17,6 @@ from zmqtt import (
     MQTTDisconnectedError,
     MQTTError,
     MQTTPublishError,
-    MQTTQoSExceededError,
     MQTTTimeoutError,
     PublishProperties,
     QoS,
@@ -29,7 +28,7 @@ from zmqtt._internal.state import SessionState
 
 from relay import tls
 from relay.errors import Refused, SinkError, Temporary
-from relay.mqtt_failure import TOO_LARGE, connect_failure, meaning
+from relay.mqtt_failure import NO_QOS, TOO_LARGE, connect_failure, meaning
 
 _LOST = "the connection was lost"
 _DISCONNECT = re.compile(r"reason code 0x([0-9A-F]{2})")
@@ -179,12 +178,12 @@ class Connection:
     async def _fly(self, packet: Publish, size: int) -> int | SinkError:
         self._sizes.append(size)
         try:
+            if not self.usable:
+                return Temporary(_LOST)
             ack = await self._engine.publish(packet)
         except MQTTPublishError as error:
             self._acks += 1
             return meaning(error.reason_code)
-        except MQTTQoSExceededError:
-            return meaning(0x9B)
         except MQTTError:
             return await self._fate(size)
         finally:
@@ -213,9 +212,9 @@ class Connection:
 
     def _ended(self, running: asyncio.Task[None]) -> None:
         self._at_end = list(self._sizes)
-        self._transport.abort()
         if not running.cancelled():
             running.exception()  # what it means is told by those who wait
+            self._transport.abort()
 
 
 async def connect(broker: Broker, *, at_once: int) -> Connection:
@@ -228,16 +227,7 @@ async def connect(broker: Broker, *, at_once: int) -> Connection:
         streams = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
         transport = Transport(*streams)
         engine = MQTTProtocol(transport, SessionState(), keepalive=_KEEP_ALIVE_S, version="5.0")
-        # Nothing of ours outlives a connection: what was not confirmed is in the relay's store.
-        accepted = await engine.connect(
-            Connect(
-                client_id=broker.client_id,
-                clean_session=True,
-                keepalive=_KEEP_ALIVE_S,
-                username=broker.username,
-                password=None if broker.password is None else broker.password.encode(),
-            )
-        )
+        limits = (await engine.connect(_login(broker))).properties or ConnAckProperties()
     except asyncio.CancelledError:
         if transport is not None:
             transport.abort()
@@ -246,13 +236,25 @@ async def connect(broker: Broker, *, at_once: int) -> Connection:
         failure = connect_failure(error)
         cut = isinstance(error, MQTTDisconnectedError)
     else:
-        limits = accepted.properties or ConnAckProperties()
-        return Connection(transport, engine, limits=limits, at_once=at_once)
+        if limits.maximum_qos != 0:
+            return Connection(transport, engine, limits=limits, at_once=at_once)
+        failure, cut = meaning(NO_QOS), False
     if transport is not None:
         transport.abort()
     if cut and broker.context is not None:
         failure = await _verdict(broker) or failure
     raise failure
+
+
+def _login(broker: Broker) -> Connect:
+    """Without a session: what was not confirmed is in the relay's store, and goes out anew."""
+    return Connect(
+        client_id=broker.client_id,
+        clean_session=True,
+        keepalive=_KEEP_ALIVE_S,
+        username=broker.username,
+        password=None if broker.password is None else broker.password.encode(),
+    )
 
 
 async def _verdict(broker: Broker) -> SinkError | None:

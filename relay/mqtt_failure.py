@@ -16,6 +16,7 @@ UNHEARD = 0x10
 
 TOO_LARGE = 0x95
 NOT_AUTHORIZED = 0x87
+NO_QOS = 0x9B
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x01: (Misconfigured, "the broker does not speak MQTT 5"),
@@ -36,7 +37,7 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x97: (Temporary, "a quota of the broker is used up"),
     0x98: (Temporary, "an administrator ended the connection"),
     0x99: (Refused, "the broker finds that the body is not what it should be"),
-    0x9B: (Misconfigured, "the broker takes no QoS 1, so that it would confirm nothing"),
+    NO_QOS: (Misconfigured, "the broker takes no QoS 1, so that it would confirm nothing"),
     0x9C: (Misconfigured, "the broker sends its clients to another one"),
     0x9D: (Misconfigured, "the broker has moved"),
     0x9F: (Temporary, "the broker finds that clients connect too often"),

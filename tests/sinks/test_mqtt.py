@@ -257,6 +257,20 @@ async def test_a_check_finds_a_wrong_login(server: Mosquitto, make: Make) -> Non
         await build(url=server.url).check()
 
 
+async def test_a_check_finds_a_broker_that_confirms_nothing(server: Mosquitto, make: Make) -> None:
+    server.start_with(more="max_qos 0")
+    with pytest.raises(Misconfigured, match="the broker takes no QoS 1"):
+        await make().check()
+
+
+async def test_a_close_is_no_loss_to_the_broker(server: Mosquitto, make: Make, lead: Event) -> None:
+    sink = make()
+    await sink.send(lead)
+    await sink.close()
+    assert server.connections() == 0
+    assert "Client relay disconnected." in (server.folder / "server.log").read_text()
+
+
 async def test_a_broker_that_has_no_room_for_clients_is_waited_for(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:

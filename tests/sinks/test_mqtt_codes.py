@@ -117,6 +117,12 @@ async def test_a_login_that_is_turned_away_is_never_an_events_fault(
     await sink.send(lead)
 
 
+async def test_a_broker_of_mqtt_3_is_named(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
+    broker.greeting = b"\x20\x02\x00\x01"
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Misconfigured, "the broker does not speak MQTT 5")
+
+
 @pytest.mark.parametrize("said", FAREWELLS)
 async def test_a_farewell_is_read(
     broker: MqttDouble,
@@ -161,6 +167,18 @@ async def test_of_several_none_is_blamed_for_what_one_of_them_is(
     broker.say(Disconnect(reason_code=0x99))
     errors = await asyncio.gather(*sending, return_exceptions=True)
     assert {type(error) for error in errors} == {Temporary}
+
+
+async def test_what_had_no_room_to_go_is_not_blamed(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=1)
+    broker.reply = lambda _: None
+    sent, waiting = of_all(lead, sink, 10, 20)
+    await until(lambda: len(broker.published) == 1, what="the first")
+    broker.say(Disconnect(reason_code=0x99))
+    errors = await asyncio.gather(sent, waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [Refused, Temporary]
 
 
 async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answered(
@@ -214,14 +232,6 @@ async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
 
 def take_it(publish: Publish) -> PubAck:
     return PubAck(packet_id=publish.packet_id or 0)
-
-
-async def test_what_goes_out_is_a_clean_start_without_a_session(
-    broker: MqttDouble, sink: MqttSink, lead: Event
-) -> None:
-    await sink.send(lead)
-    (publish,) = broker.published
-    assert (publish.qos, publish.dup, publish.retain) == (QoS.AT_LEAST_ONCE, False, False)
 
 
 @pytest.mark.parametrize(
