@@ -3,12 +3,15 @@
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 FILE_MAX_BYTES = 1 << 20
 """The most that is read of a config or a secret's file; `/dev/zero` has an end here."""
+
+Read = Callable[[str], bytes]
+"""Reads the file behind a reference; raises ValueError with the cause."""
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -101,6 +104,23 @@ class Network(str):
         return cls(text)
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a small file; raises ValueError with the cause."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(content) > FILE_MAX_BYTES:
+        raise ValueError("cannot be read: larger than 1 MiB")
+    return content
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a small file, line ends untouched; raises ValueError with the cause."""
+    return _text(read_bytes(path))
+
+
 class Secret:
     """A value that does not print; `reveal` is the only way to it."""
 
@@ -110,7 +130,9 @@ class Secret:
         self._value = value
 
     @classmethod
-    def resolve(cls, text: str, environ: Mapping[str, str] = os.environ) -> Self:
+    def resolve(
+        cls, text: str, environ: Mapping[str, str] = os.environ, read: Read = read_bytes
+    ) -> Self:
         """Read `env:NAME` or `file:/path`, or take the text itself.
 
         One trailing newline of a file is dropped.
@@ -121,7 +143,7 @@ class Secret:
             case "env":
                 value, origin = _from_environment(rest, environ), f"the environment variable {rest}"
             case "file":
-                value, origin = _from_file(rest), f"the file {rest}"
+                value, origin = _from_file(rest, read), f"the file {rest}"
             case _:
                 value, origin = text, "the value"
         if not value.strip():
@@ -141,7 +163,12 @@ class Secret:
         return hash(self._value)
 
 
-def decode(kind: type[Any], value: object, environ: Mapping[str, str] = os.environ) -> Any:
+def decode(
+    kind: type[Any],
+    value: object,
+    environ: Mapping[str, str] = os.environ,
+    read: Read = read_bytes,
+) -> Any:
     """Turn a TOML value into one of the types above; msgspec calls this for each of them.
 
     Raises ValueError with what was expected.
@@ -151,20 +178,12 @@ def decode(kind: type[Any], value: object, environ: Mapping[str, str] = os.envir
     if kind is Secret:
         if not isinstance(value, str):
             raise ValueError("expected text in quotes")
-        return Secret.resolve(value, environ)
+        return Secret.resolve(value, environ, read)
     # What is no text fails as the empty text does, with the form that was expected.
     return kind.parse(value if isinstance(value, str) else "")
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a small file, line ends untouched; raises ValueError with the cause."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(FILE_MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    if len(content) > FILE_MAX_BYTES:
-        raise ValueError("cannot be read: larger than 1 MiB")
+def _text(content: bytes) -> str:
     try:
         # Editors on Windows put a mark before the text that would become part of a secret.
         return content.decode("utf-8-sig")
@@ -185,11 +204,11 @@ def _from_environment(name: str, environ: Mapping[str, str]) -> str:
     return environ[name]
 
 
-def _from_file(path: str) -> str:
+def _from_file(path: str, read: Read) -> str:
     if not path:
         raise ValueError('expected a path after "file:"')
     try:
-        text = read_text(path)
+        text = _text(read(path))
     except ValueError as error:
         raise ValueError(f"the file {path} {error}") from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")

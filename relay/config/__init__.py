@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from relay.config.checks import Document, check
+from relay.config.references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
@@ -19,11 +20,19 @@ from relay.errors import ConfigError, Fault
 from relay.inbound import SourceSettings
 from relay.log import LogSettings
 from relay.routing import Route
-from relay.settings import read_text
+from relay.settings import Secret, read_text
 from relay.sink import SinkSettings
 from relay.store import StoreSettings
 
-__all__ = ["AdminSettings", "Config", "ServerSettings", "default_path", "load", "load_admin"]
+__all__ = [
+    "AdminSettings",
+    "Config",
+    "ServerSettings",
+    "again",
+    "default_path",
+    "load",
+    "load_admin",
+]
 
 _ROOT = Place("", "")
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -46,6 +55,11 @@ class Config:
     sinks: tuple[SinkSettings, ...]
     routes: tuple[Route, ...]
     """One per sink, in the same order."""
+    file: Path
+    text: Secret
+    """The document itself, so that it can be read again with what its references hold by then."""
+    references: Marks
+    """The files that were read beside it."""
     warnings: tuple[Fault, ...] = ()
     """What is allowed but hardly meant."""
 
@@ -60,9 +74,21 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 
     Raises ConfigError with all faults.
     """
-    findings = Findings()
-    raw = _parse(path)
-    document = _read(raw, Reader(RULES, environ, findings), findings)
+    return _load(path, _text(path), environ)
+
+
+def again(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
+    """Check the same document, whatever its file says by now, with what is behind its references.
+
+    Raises ConfigError with all faults.
+    """
+    return _load(config.file, config.text.reveal(), environ)
+
+
+def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
+    findings, references = Findings(), References()
+    raw = _parse(path, text)
+    document = _read(raw, Reader(RULES, environ, findings, references), findings)
     check(document, findings)
     if findings.faults:
         raise ConfigError(str(path), tuple(findings.faults))
@@ -74,6 +100,9 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
         sources=tuple(table.build() for table in document.sources),
         sinks=tuple(table.build() for table in document.sinks),
         routes=tuple(route for route in document.routes if route is not None),
+        file=path,
+        text=Secret(text),
+        references=references.marks,
         warnings=tuple(findings.warnings),
     )
 
@@ -86,7 +115,7 @@ def load_admin(
     Raises ConfigError with the faults of these two tables.
     """
     findings = Findings()
-    raw = _parse(path)
+    raw = _parse(path, _text(path))
     reader = Reader(RULES, environ, findings)
     tables = [
         reader.table(raw.get(name, {}), _SECTIONS[name], _ROOT.key(name))
@@ -98,11 +127,14 @@ def load_admin(
     return server, admin
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        text = read_text(path)
+        return read_text(path)
     except ValueError as error:
         raise ConfigError(str(path), (Fault("", str(error)),)) from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -1,6 +1,7 @@
 """One `[[sink]]` table: read by its type's settings, routed, and built once for proof."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jmespath
@@ -27,8 +28,18 @@ def read_sink(
     else:
         table = reader.table(raw, module.Settings, place)
         if table.whole:
+            # Before they are read: what changes in between is then found to have changed.
+            for path in files(table.values):
+                reader.references.note(path)
             _prove(module, table, findings)
     return table, _route(table, findings)
+
+
+def files(values: Mapping[str, Any]) -> list[str]:
+    """The files that a sink reads by itself: the values of the keys that end in `_file`."""
+    return [
+        value for key, value in values.items() if key.endswith("_file") and isinstance(value, str)
+    ]
 
 
 def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:

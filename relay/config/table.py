@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from relay import settings
+from relay.config.references import References
 from relay.errors import Fault
 from relay.settings import Secret
 
@@ -98,9 +99,17 @@ class Table:
 class Reader:
     """Turns raw TOML values into typed ones and notes each fault where it is."""
 
-    def __init__(self, rules: Rules, environ: Mapping[str, str], findings: Findings) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        environ: Mapping[str, str],
+        findings: Findings,
+        references: References | None = None,
+    ) -> None:
+        """`references` is told of every file that is read."""
+        self.references = references or References()
         self._rules = rules
-        self._decode = partial(settings.decode, environ=environ)
+        self._decode = partial(settings.decode, environ=environ, read=self.references.read)
         self._findings = findings
 
     def table(self, raw: object, kind: type[msgspec.Struct], place: Place) -> Table:

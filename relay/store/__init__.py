@@ -92,6 +92,13 @@ class Store(Protocol):
         """
         ...
 
+    async def reclaim(self, sink: str) -> None:
+        """Give back all that is leased of a sink, once nobody sends to it any more.
+
+        What was to be settled before is settled or has failed when this returns.
+        """
+        ...
+
     async def backlogs(self) -> Mapping[str, Backlog]:
         """The backlog of every sink that ever had a delivery."""
         ...

@@ -101,6 +101,12 @@ class SqliteStore:
 
         await self._writer.submit(queries.settle, settlement, done)
 
+    async def reclaim(self, sink: str) -> None:
+        # Writes are made in the order of their coming, also where nobody waits for them any more.
+        with suppress(StoreError):
+            await self._writer.submit(_write_nothing, None)
+        self._leased[sink].clear()
+
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
         oldest = await self._read(lambda db: queries.oldest(db, waiting))
@@ -194,6 +200,10 @@ async def open_store(
         )
         opened.pop_all()
     return store
+
+
+def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
+    return items
 
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:

@@ -237,6 +237,21 @@ class Leasing:
             handed_out = [event_id for each in found for event_id in ids(each)]
             assert len(handed_out) == len(set(handed_out))
 
+    async def test_what_is_reclaimed_is_due_at_once_but_for_what_was_settled(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
+            await lease(store, "crm")
+            held = {each.event.id: each for each in (await lease(store)).deliveries}
+            settling = asyncio.create_task(store.settle(settlement(held["a"])))
+            await asyncio.sleep(0)
+            # Whoever waited for it is gone; the settlement is on its way all the same.
+            settling.cancel()
+            await store.reclaim("sales")
+            assert ids(await lease(store)) == ["b"]
+            assert ids(await lease(store, "crm")) == []
+
     async def test_a_released_delivery_is_due_at_once(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"), event("b"))
