@@ -71,9 +71,11 @@ class Case(ABC):
     def ids(self) -> Sequence[str]:
         """Read every message and name the events, each as often as it is there."""
 
-    @abstractmethod
     def stop(self) -> None:
-        """End it and what belongs to it; may be called twice, and before `start`."""
+        """End `self.server`, if `start` came so far; may be called twice."""
+        server = getattr(self, "server", None)
+        if server is not None:
+            server.stop()
 
 
 @dataclass(frozen=True)

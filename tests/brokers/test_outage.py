@@ -18,6 +18,8 @@ from tests.brokers.redis import RedisServer
 
 
 class Amqp(outage.Case):
+    """The queue is of the kind that docs/sinks.md recommends."""
+
     sink_type = "amqp"
 
     def start(self, folder: Path) -> RabbitMq:
@@ -26,16 +28,14 @@ class Amqp(outage.Case):
         return self.server
 
     async def prepare(self) -> None:
-        await self.server.put_queue()
+        arguments = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}
+        await self.server.put_queue(**arguments)
 
     def table(self) -> dict[str, Any]:
         return {"url": self.server.url, "routing_key": QUEUE}
 
     def ids(self) -> list[str]:
         return [str(message.message_id) for message in self.server.read()]
-
-    def stop(self) -> None:
-        self.server.stop()
 
 
 class Kafka(outage.Case):
@@ -87,9 +87,6 @@ class Mqtt(outage.Case):
         found = [each.properties for each in self.server.read()]
         return [dict(each.user_properties)["relay-id"] for each in found if each is not None]
 
-    def stop(self) -> None:
-        self.server.stop()
-
 
 class Nats(outage.Case):
     sink_type = "nats"
@@ -107,9 +104,6 @@ class Nats(outage.Case):
 
     def ids(self) -> list[str]:
         return [(message.headers or {})["relay-id"] for message in self.server.read()]
-
-    def stop(self) -> None:
-        self.server.stop()
 
 
 class Pubsub(outage.Case):
@@ -131,9 +125,6 @@ class Pubsub(outage.Case):
     def ids(self) -> list[str]:
         return [message["attributes"]["relay-id"] for message in self.server.read()]
 
-    def stop(self) -> None:
-        self.server.stop()
-
 
 class Redis(outage.Case):
     sink_type = "redis"
@@ -151,9 +142,6 @@ class Redis(outage.Case):
 
     def ids(self) -> list[str]:
         return [fields[b"id"].decode() for fields in self.server.read()]
-
-    def stop(self) -> None:
-        self.server.stop()
 
 
 class Sqs(outage.Case):
@@ -184,9 +172,6 @@ class Sqs(outage.Case):
         attributes = [message["MessageAttributes"] for message in self.server.read()]
         return [each["relay-id"]["StringValue"] for each in attributes]
 
-    def stop(self) -> None:
-        self.server.stop()
-
 
 CASES = (Amqp, Kafka, Mqtt, Nats, Pubsub, Redis, Sqs)
 
@@ -195,6 +180,17 @@ CASES = (Amqp, Kafka, Mqtt, Nats, Pubsub, Redis, Sqs)
 def case(request: pytest.FixtureRequest) -> Iterator[outage.Case]:
     case: outage.Case = request.param()
     yield case
+    case.stop()
+
+
+@pytest.mark.parametrize("kind", [Amqp, Mqtt, Nats, Redis], ids=lambda kind: kind.sink_type)
+def test_a_missing_program_is_the_reason_that_shows(
+    kind: type[outage.Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    case = kind()
+    with pytest.raises(pytest.skip.Exception, match="is not installed"):
+        case.start(tmp_path)
     case.stop()
 
 
