@@ -28,6 +28,7 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "MessageSizeTooLargeError": (Refused, "larger than the topic takes"),
     "RecordListTooLargeError": (Refused, "larger than the topic's segments"),
     "InvalidRecordError": (Refused, "the broker finds the record invalid"),
+    "KafkaStorageError": (Temporary, "the broker cannot write to its disk"),
     "NotEnoughReplicasError": (Temporary, "fewer replicas are in sync than the topic demands"),
     "NotEnoughReplicasAfterAppendError": (Temporary, "too few replicas confirmed in time"),
     "NotLeaderForPartitionError": (Temporary, "the partition has no leader"),

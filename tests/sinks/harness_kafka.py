@@ -11,6 +11,7 @@ from tests.sinks.conformance import Harness, Message
 PRODUCE_CODES: Mapping[str, int] = {
     "fewer replicas than the topic demands": 19,
     "the replicas do not confirm in time": 20,
+    "the broker's disk is full": 56,
     "larger than the topic takes": 10,
     "the broker finds the record invalid": 87,
     "the user may not write to the topic": 29,
@@ -28,6 +29,7 @@ class KafkaHarness(Harness):
         "fewer replicas than the topic demands": Temporary,
         "the replicas do not confirm in time": Temporary,
         "the number of the batch is not expected": Temporary,
+        "the broker's disk is full": Temporary,
         "larger than the topic takes": Refused,
         "the broker finds the record invalid": Refused,
         "the user may not write to the topic": Misconfigured,
