@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from relay.delivery import Answer
-from relay.errors import Refused
+from relay.errors import Refused, Temporary
 
 Item = TypeVar("Item")
 
@@ -80,7 +80,7 @@ class Batches(Generic[Item]):
     async def _deliver(self, batch: dict[_Future, Item]) -> None:
         outcomes: Outcomes
         try:
-            outcomes = await self._send(tuple(batch.values()))
+            outcomes = await self._outcomes(batch)
         except Refused as refusal:
             if len(batch) > 1:
                 await self._deliver_singly(batch)
@@ -95,4 +95,26 @@ class Batches(Generic[Item]):
     async def _deliver_singly(self, batch: dict[_Future, Item]) -> None:
         """One event's own fault must not fail its neighbours."""
         for future, item in batch.items():
-            await self._deliver({future: item})
+            if not future.done():
+                await self._deliver({future: item})
+
+    async def _outcomes(self, batch: dict[_Future, Item]) -> Outcomes:
+        """Send, but no longer than anybody waits for it: else a dead far end would fill us up."""
+        sending = asyncio.ensure_future(self._send(tuple(batch.values())))
+        waiting = set(batch)
+
+        def leave(future: _Future) -> None:
+            waiting.discard(future)
+            if not waiting:
+                sending.cancel()
+
+        for future in batch:
+            future.add_done_callback(leave)
+        try:
+            await asyncio.wait({sending})
+        finally:
+            sending.cancel()
+            await asyncio.wait({sending})
+        if sending.cancelled():  # which a client may also do to itself
+            raise Temporary("the send was broken off")
+        return sending.result()

@@ -122,6 +122,31 @@ async def test_who_gave_up_before_its_turn_is_not_sent() -> None:
     assert far_end.batches == [["a"], ["c"]]
 
 
+async def test_a_batch_that_all_have_given_up_is_broken_off_and_makes_room() -> None:
+    far_end = FarEnd()
+    first = far_end.start("ab")
+    await settled()
+    (next_one,) = far_end.start("c")
+    first[0].cancel()
+    await settled()
+    assert far_end.batches == [["a", "b"]]
+    first[1].cancel()
+    await settled()
+    assert far_end.batches == [["a", "b"], ["c"]]
+    far_end.say(taken)
+    assert await next_one == Answer(excerpt="c")
+
+
+async def test_a_client_that_cancels_itself_is_a_failure_that_passes() -> None:
+    def cancel(_: Sequence[str]) -> list[Answer | Exception]:
+        raise asyncio.CancelledError
+
+    far_end = FarEnd()
+    far_end.say(cancel)
+    with pytest.raises(Temporary, match="broken off"):
+        await far_end.sends.add("a")
+
+
 async def test_sends_that_were_given_up_leave_nothing_behind() -> None:
     far_end = FarEnd()
     sends = far_end.start("abcdefgh")

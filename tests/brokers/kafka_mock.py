@@ -46,6 +46,11 @@ class Cluster:
         for broker in (1, 2, 3):
             self._lib.rd_kafka_mock_broker_set_up(self._mock, broker)
 
+    def delay(self, answers_ms: int) -> None:
+        """Do at once what is asked, and answer so much later."""
+        for broker in (1, 2, 3):
+            self._lib.rd_kafka_mock_broker_set_rtt(self._mock, broker, answers_ms)
+
     def push(self, api: int, count: int, code: int) -> None:
         """Answer the next requests of one kind with an error."""
         codes = (ctypes.c_int * count)(*([code] * count))

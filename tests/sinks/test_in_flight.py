@@ -1,0 +1,202 @@
+"""How much a sink holds while its far end confirms nothing: no more than `concurrency` events."""
+
+import asyncio
+import gc
+import tracemalloc
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.delivery import Answer
+from relay.event import Event
+from relay.sinks.kafka import KafkaSink
+from relay.sinks.redis import RedisSink
+from relay.sinks.sqs import SqsSink
+from tests.brokers import outage
+from tests.brokers.door import Door
+from tests.brokers.test_outage import Kafka, Redis
+from tests.conftest import ManualClock
+from tests.sinks.conformance import Harness
+from tests.sinks.far_end import until
+from tests.sinks.harness_kafka import KafkaHarness
+from tests.sinks.harness_redis import RedisHarness
+from tests.sinks.harness_sqs import SqsHarness, shared_server
+
+CONCURRENCY = 8
+FIRST = 10
+BACKLOG = 200
+WATCHED_S = 0.5
+FOR_EVER_MS = 60_000
+LIMITS = {"concurrency": CONCURRENCY, "timeout": "30s"}
+
+BODY_BYTES = 200_000
+ROUNDS = 12
+
+
+class Silent(outage.Case):
+    """A broker that can take everything and confirm nothing."""
+
+    sink_class: type[Any]
+
+    @abstractmethod
+    async def silence(self) -> None: ...
+
+    @abstractmethod
+    async def recover(self) -> None:
+        """Called once the sink is closed."""
+
+
+class SilentKafka(Kafka, Silent):
+    sink_class = KafkaSink
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), **LIMITS}
+
+    async def silence(self) -> None:
+        self.cluster.tell("delay", FOR_EVER_MS)
+
+    async def recover(self) -> None:
+        self.cluster.tell("delay", 0)
+
+
+class SilentRedis(Redis, Silent):
+    sink_class = RedisSink
+
+    async def prepare(self) -> None:
+        self.door = Door(self.server.port)
+        await self.door.listen()
+
+    def table(self) -> dict[str, Any]:
+        url = self.server.url.replace(f":{self.server.port}", f":{self.door.port}")
+        return {"url": url, **LIMITS}
+
+    async def silence(self) -> None:
+        self.door.is_mute = True
+
+    async def recover(self) -> None:
+        await self.door.shut()
+
+
+class SilentSqs(Silent):
+    sink_type = "sqs"
+    sink_class = SqsSink
+
+    def __init__(self) -> None:
+        self.harness = SqsHarness()
+
+    def start(self, folder: Path) -> outage.Hurtable:
+        return shared_server()
+
+    async def prepare(self) -> None:
+        await self.harness.__aenter__()
+
+    def table(self) -> dict[str, Any]:
+        return {**self.harness.table(), **LIMITS}
+
+    async def silence(self) -> None:
+        self.harness.door.is_mute = True
+
+    async def recover(self) -> None:
+        await self.harness.__aexit__()
+
+    def ids(self) -> Sequence[str]:
+        return [each.id for each in self.harness.messages()]
+
+    def stop(self) -> None:
+        """It is shared."""
+
+
+class Watch:
+    """Counts the sends of a type of sink that have begun and not ended."""
+
+    def __init__(self, sink_class: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0
+        self.most = 0
+        real = sink_class.send
+
+        async def send(sink: Any, event: Event) -> Answer:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            try:
+                answer: Answer = await real(sink, event)
+            finally:
+                self.now -= 1
+            return answer
+
+        monkeypatch.setattr(sink_class, "send", send)
+
+
+@pytest.mark.parametrize("kind", [SilentKafka, SilentRedis, SilentSqs])
+async def test_no_more_than_its_concurrency_is_unconfirmed(
+    kind: type[Silent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = kind()
+    watch = Watch(case.sink_class, monkeypatch)
+    try:
+        case.start(tmp_path)
+        await case.prepare()
+        await leave_unconfirmed(case, watch, tmp_path)
+        assert watch.most == CONCURRENCY
+        assert FIRST < len(set(case.ids())) <= FIRST + CONCURRENCY
+    finally:
+        case.stop()
+
+
+async def leave_unconfirmed(case: Silent, watch: Watch, folder: Path) -> None:
+    """Fall silent with a backlog at hand, and recover once the sink is closed."""
+    try:
+        async with outage._load(case, folder) as load:
+            await load.accept(FIRST)
+            await load.until(lambda pending: pending == 0)
+            await case.silence()
+            await load.accept(BACKLOG)
+            await until(lambda: watch.now >= CONCURRENCY, what="all sends that there may be")
+            await asyncio.sleep(WATCHED_S)
+    finally:
+        await case.recover()
+
+
+@pytest.fixture(params=[KafkaHarness, RedisHarness, SqsHarness], ids=lambda kind: kind.sink_type)
+async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    async with request.param() as harness:
+        yield harness
+
+
+async def test_what_was_given_up_is_not_kept(
+    far_end: Harness, clock: ManualClock, lead: Event
+) -> None:
+    sink = far_end.build(clock)
+    await sink.send(lead)
+    await far_end.hang()
+    tracemalloc.start()
+    for number in range(ROUNDS):
+        await give_up([large(lead, f"evt_{number}_{n}") for n in range(CONCURRENCY)], sink)
+    await until(lambda: held() < CONCURRENCY * BODY_BYTES / 2, what="less in memory")
+    tracemalloc.stop()
+    await far_end.recover()
+    await sink.close()
+
+
+def held() -> int:
+    """Count the bytes that are in use, but for what a far end in this process has read."""
+    gc.collect()
+    read = tracemalloc.Filter(inclusive=False, filename_pattern="*/asyncio/streams.py")
+    found = tracemalloc.take_snapshot().filter_traces([read])
+    return sum(trace.size for trace in found.traces)
+
+
+def large(event: Event, event_id: str) -> Event:
+    return replace(event, id=event_id, body=event.body.ljust(BODY_BYTES))
+
+
+async def give_up(events: list[Event], sink: Any) -> None:
+    sending = [asyncio.create_task(sink.send(event)) for event in events]
+    await asyncio.sleep(0.05)
+    assert not [task for task in sending if task.done()]
+    for task in sending:
+        task.cancel()
+    await asyncio.wait(sending)
