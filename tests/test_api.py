@@ -161,6 +161,7 @@ async def test_a_bad_parameter_is_named(
 @pytest.mark.parametrize(
     ("content", "detail"),
     [
+        (b"", "not JSON"),
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
         (b'{"colour":1}', "colour is not known here"),

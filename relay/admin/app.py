@@ -14,7 +14,7 @@ from relay.admin import openapi
 from relay.admin.api import operations, stream
 from relay.admin.control import Admin
 from relay.admin.guard import Guard
-from relay.admin.operation import FRESH
+from relay.admin.operation import FRESH, routes
 from relay.admin.problem import on_bug, on_http_error, on_store_error
 from relay.admin.readiness import Readiness
 from relay.errors import StoreError
@@ -56,7 +56,7 @@ def admin_app(admin: Admin) -> Starlette:
 
     api = [Route(DOCUMENT, document), Route(stream.PATH, watch)]
     app = Starlette(
-        routes=[*open_routes, *api, *(each.route() for each in served)],
+        routes=[*open_routes, *api, *routes(served)],
         middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,

@@ -71,7 +71,10 @@ def _operation(
         },
     }
     if operation.body is not None:
-        body = {"application/json": {"schema": schemas[_key(operation.body)]}}
+        schema = schemas[_key(operation.body)]
+        # As `operation` reads it: a name that is not known is an error.
+        components[_name(schema)]["additionalProperties"] = False
+        body = {"application/json": {"schema": schema}}
         described["requestBody"] = {"required": True, "content": body}
     return described
 
@@ -80,8 +83,7 @@ def _parameters(
     operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
 ) -> list[dict[str, Any]]:
     kind = operation.parameters
-    schema = schemas[_key(kind)]
-    properties = components[schema["$ref"].rsplit("/", 1)[1]].get("properties", {})
+    properties = components[_name(schemas[_key(kind)])].get("properties", {})
     in_path = set(re.findall(r"{(\w+)", operation.path))
     return [
         {
@@ -92,6 +94,10 @@ def _parameters(
         }
         for each in fields(kind)
     ]
+
+
+def _name(schema: dict[str, str]) -> str:
+    return schema["$ref"].rpartition("/")[2]
 
 
 def _problems(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:

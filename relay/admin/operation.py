@@ -1,6 +1,6 @@
 """One thing that the API does: declared once, for its route and for the document of the API."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -39,21 +39,33 @@ class Operation:
     problems: Mapping[int, str] = field(default_factory=dict)
     """What else than the answer may come, by status, and when."""
 
-    def route(self) -> Route:
-        """The route that serves it."""
-
-        async def endpoint(request: Request) -> Response:
-            given: list[object] = [_parameters(request, self.parameters)]
-            if self.body is not None:
-                given.append(await _body(request, self.body))
-            answer = await self.handler(*given)
-            return Response(msgspec.json.encode(answer), 200, FRESH, "application/json")
-
-        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+    async def answered(self, request: Request) -> Response:
+        """Do what the request asks."""
+        given: list[object] = [_parameters(request, self.parameters)]
+        if self.body is not None:
+            given.append(await _body(request, self.body))
+        answer = await self.handler(*given)
+        return Response(msgspec.json.encode(answer), 200, FRESH, "application/json")
 
     @property
     def name(self) -> str:
         return self.handler.__name__
+
+
+def routes(operations: Iterable[Operation]) -> list[Route]:
+    """One route for each path, so that a method that it lacks is told of all that it has."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for each in operations:
+        by_path.setdefault(each.path, {})[each.method] = each
+    return [_route(path, by_method) for path, by_method in by_path.items()]
+
+
+def _route(path: str, by_method: Mapping[str, Operation]) -> Route:
+    async def endpoint(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await by_method[method].answered(request)
+
+    return Route(path, endpoint, methods=list(by_method))
 
 
 def _parameters(request: Request, kind: type[T]) -> T:
@@ -73,12 +85,17 @@ async def _body(request: Request, kind: type[T]) -> T:
         if len(raw) > BODY_MAX:
             raise HTTPException(413, f"The body is over {BODY_MAX} bytes.")
     try:
-        document = msgspec.json.decode(bytes(raw) or b"{}")
+        document = msgspec.json.decode(bytes(raw))
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise HTTPException(400, "The body is not JSON.") from None
     if not isinstance(document, dict):
         raise HTTPException(400, "The body is not a JSON object.")
-    return _made(document, kind, strict=True)
+    # To JSON 7.0 is a whole number.
+    whole = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in document.items()
+    }
+    return _made(whole, kind, strict=True)
 
 
 def _made(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
