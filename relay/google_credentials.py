@@ -42,6 +42,8 @@ _CODES: Mapping[str, str] = {
     "invalid_client": "the client is unknown, or its secret is wrong",
     "unauthorized_client": "the account may not ask for this",
 }
+_STS = "Error code "
+"""So the library begins when a workload's identity is not taken."""
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
 Load = Callable[[Any], Any]
@@ -143,8 +145,9 @@ def meaning(error: Exception) -> SinkError:
 
 def _code(error: exceptions.GoogleAuthError) -> str:
     """Name the failure by OAuth's code at most, because the library quotes whole answers."""
-    told = next((each for each in error.args if isinstance(each, dict)), {})
-    code = str(told.get("error", ""))
-    if re.fullmatch("[a-z_]{1,40}", code) is None:
+    codes = [each.get("error") for each in error.args if isinstance(each, dict)]
+    texts = [each.removeprefix(_STS) for each in error.args if str(each).startswith(_STS)]
+    found = re.match("[a-z_]{1,40}(?=:|$)", str([*codes, *texts, ""][0]))
+    if found is None:
         return f"the credentials are not accepted ({type(error).__name__})"
-    return f"{code}: {_CODES.get(code, 'the credentials are not accepted')}"
+    return f"{found[0]}: {_CODES.get(found[0], 'the credentials are not accepted')}"

@@ -134,6 +134,8 @@ class PubsubDouble:
         path = urlsplit(request.target).path
         if (request.method, path) == ("POST", "/token"):
             return self._token(parse_qs(request.body.decode()))
+        if (request.method, path) == ("POST", "/sts"):
+            return self._exchange(parse_qs(request.body.decode()))
         if request.header.get("metadata-flavor") != "Google":
             return Reply(404, b"<html>Error 404 (Not Found)!!1</html>")
         account = "/computeMetadata/v1/instance/service-accounts/default/"
@@ -150,6 +152,13 @@ class PubsubDouble:
         if form.get("grant_type") != ["refresh_token"] or form["refresh_token"] != ["good-login"]:
             return said({"error": "invalid_grant", "error_description": str(form)}, 400)
         return said(self.issue())
+
+    def _exchange(self, form: dict[str, list[str]]) -> Reply:
+        """Take another identity provider's token, as workload identity federation does."""
+        if form.get("subject_token") != ["good-identity"]:
+            return said({"error": "invalid_grant", "error_description": str(form)}, 400)
+        more = {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
+        return said(self.issue() | more)
 
     def issue(self) -> dict[str, Any]:
         self.issued.append(f"ya29.marked-token-{len(self.issued)}")

@@ -20,7 +20,11 @@ STATUSES: dict[str, type[SinkError]] = {
     **dict.fromkeys(("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"), Misconfigured),
     **dict.fromkeys(("FAILED_PRECONDITION", "UNIMPLEMENTED"), Misconfigured),
 }
-PAGES = {"a page with 404": (404, Misconfigured), "a page with 502": (502, Temporary)}
+PAGES = {
+    "a page with 200": (200, Temporary),
+    "a page with 404": (404, Misconfigured),
+    "a page with 502": (502, Temporary),
+}
 ANSWERS: dict[str, Any] = {
     "no ids": {},
     "ids of nothing": {"messageIds": [""]},
@@ -110,7 +114,7 @@ class PubsubHarness(Harness):
         if how == self.down:
             await self.far_end.stop()
         elif how in PAGES:
-            self.far_end.reply = lambda request: Reply(PAGES[how][0], _echo(request).encode())
+            self.far_end.reply = lambda request: _page(PAGES[how][0], request)
         elif how in ANSWERS:
             self.far_end.reply = lambda _: said(ANSWERS[how])
         else:
@@ -139,6 +143,10 @@ class PubsubHarness(Harness):
             return Reply(reply.status, reply.body, headers)
 
         self.far_end.reply = reply
+
+
+def _page(number: int, request: Request) -> Reply:
+    return Reply(number, f"<html>{_echo(request)}</html>".encode())
 
 
 def _echo(request: Request) -> str:

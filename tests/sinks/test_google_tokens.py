@@ -289,6 +289,33 @@ async def test_a_named_file_without_credentials_is_told(
     await tokens.close()
 
 
+@pytest.mark.usefixtures("nowhere")
+async def test_a_workload_of_another_cloud_gets_its_token_for_its_own_identity(
+    google: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = tmp_path / "identity"
+    identity.write_text("good-identity")
+    path = tmp_path / "federation.json"
+    federation = {
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": google.far_end.url("/sts"),
+        "credential_source": {"file": str(identity)},
+    }
+    path.write_text(json.dumps(federation))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "any")  # or Google would be asked for its name
+    tokens = google.tokens(google_credentials.found)
+    assert await bearer(tokens) == google.double.issued[0]
+    google.later(google.double.lasts_s + 1)
+    identity.write_text("marked-identity")
+    error = await failure(tokens)
+    assert (type(error), "revoked" in error.reason) == (Misconfigured, True)
+    assert not [text for text in told(error) if "marked" in text]
+    await tokens.close()
+
+
 @pytest.mark.usefixtures("metadata")
 async def test_on_a_machine_of_googles_the_metadata_server_gives_the_token(google: Google) -> None:
     tokens = google.tokens(google_credentials.found)
