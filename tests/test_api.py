@@ -146,7 +146,6 @@ async def test_what_cannot_be_read_is_shown_among_the_dead_letters(tmp_path: Pat
         ("/events", {"before": "soon"}, "before"),
         ("/events", {"outcome": "lost"}, "outcome"),
         ("/events", {"id": ""}, "id"),
-        ("/events/one", {}, "seq"),
     ],
 )
 async def test_a_bad_parameter_is_named(

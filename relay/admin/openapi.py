@@ -28,7 +28,8 @@ def document(operations: Sequence[Operation], *, version: str) -> dict[str, Any]
     paths: dict[str, Any] = {}
     for operation in operations:
         described = _operation(operation, schemas, components)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+        path = re.sub(r"{(\w+):\w+}", r"{\1}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "relay", "version": version, "description": _DESCRIPTION},

@@ -71,7 +71,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET",
-            path="/api/v1/events/{seq}",
+            path="/api/v1/events/{seq:number}",
             summary="One event with its body, its deliveries and every attempt.",
             handler=show_event,
             parameters=Which,

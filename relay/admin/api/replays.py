@@ -121,7 +121,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         ),
         Operation(
             method="GET",
-            path="/api/v1/replays/{id}",
+            path="/api/v1/replays/{id:number}",
             summary="One replay and how far it is.",
             handler=show_replay,
             parameters=Which,
@@ -130,7 +130,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         ),
         Operation(
             method="POST",
-            path="/api/v1/replays/{id}/cancel",
+            path="/api/v1/replays/{id:number}/cancel",
             summary="End a replay, and take back what of it is not on its way.",
             handler=cancel_replay,
             parameters=Which,
