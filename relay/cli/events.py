@@ -116,7 +116,7 @@ def _show_delivery(
     for each in attempts:
         if each["sink"] != delivery["sink"]:
             continue
-        said = " ".join(str(part) for part in (each["status"], each["reason"]) if part)
+        said = each["reason"] or str(each["status"] or "")
         replay = f"  replay {each['replay']}" if each["replay"] else ""
         line = f"{moment(each['started_ms'])}  {each['result']:9}  {each['duration_ms']} ms  {said}"
         click.echo(f"    {safe(line).rstrip()}{replay}")

@@ -1,6 +1,7 @@
 """`relay replay` and `relay replays`: stored events delivered again."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def follow(client: Client, selection: dict[str, Any], *, dry_run: bool, as_json:
         return
     begun = client.post("/replays", selection)
     if not as_json:
-        click.echo(f"Replay {begun['id']}: {begun['total']} deliveries.")
+        click.echo(f"Replay {begun['id']}: {_deliveries(begun['total'])}.")
     _watch(client, begun, as_json=as_json)
 
 
@@ -120,9 +121,10 @@ def _estimate(estimate: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
+    hidden = as_json or not sys.stdout.isatty()
     try:
         with click.progressbar(
-            length=replay["total"], label="delivered", show_pos=True, hidden=as_json
+            length=replay["total"], label="delivered", show_pos=True, hidden=hidden
         ) as bar:
             while not _is_over(replay):
                 time.sleep(LOOK_EVERY_S)
@@ -140,7 +142,11 @@ def _is_over(replay: dict[str, Any]) -> bool:
 
 
 def _progress(replay: dict[str, Any]) -> str:
-    return f"{replay['done']} of {replay['total']} deliveries are at their end"
+    return f"{replay['done']} of {_deliveries(replay['total'])} at the end"
+
+
+def _deliveries(count: int) -> str:
+    return "1 delivery" if count == 1 else f"{count} deliveries"
 
 
 def _which(selection: dict[str, Any]) -> str:

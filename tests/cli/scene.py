@@ -1,0 +1,89 @@
+"""A running relay with some events behind it, as the operators' documentation shows it."""
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+
+from relay import signature
+from tests.guarantees.process import SECRET, Relay, http_client, until
+from tests.operator import ADMIN
+from tests.sinks.far_end import FarEnd, Reply
+
+_SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\n'
+_EVENTS = (
+    ("evt_1001", "video.ready", {"id": "vid_42", "title": "Product tour", "status": "ready"}),
+    ("evt_1002", "lead.captured", {"email": "ada@example.com", "video": {"id": "vid_42"}}),
+    (
+        "evt_1003",
+        "video.watched",
+        {"video": {"id": "vid_42"}, "viewer": {"email": "ada@example.com"}, "milestone": "50%"},
+    ),
+)
+_COLUMNS = re.compile(r" {2,}|\t")
+_VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"), "<time>"),
+    (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<time>"),
+    (re.compile(r"\b\d+ (s|min|h|d) ago\b"), "<age>"),
+    (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
+    (re.compile(r"\b\d+ ms\b"), "<ms>"),
+)
+
+
+def plain(line: str) -> str:
+    """A line without what differs from one run to the next."""
+    for pattern, name in _VARYING:
+        line = pattern.sub(name, line)
+    return _COLUMNS.sub(" ", line.strip())
+
+
+class Scene:
+    """Commands are run in a folder whose config is the running relay's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def run(self, command: str) -> list[str]:
+        """What a command prints, standard error included."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "relay", *command.split()),
+            cwd=self._folder,
+            env={**os.environ, "COLUMNS": "100"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(60):
+            printed, _ = await process.communicate()
+        return printed.decode().splitlines()
+
+
+@contextlib.asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Scene]:
+    """Two sinks: `crm` takes everything, `billing` took only what was watched."""
+    async with FarEnd() as far_end:
+        far_end.reply = lambda request: Reply(
+            422 if request.target == "/billing" and b"video.watched" not in request.body else 200
+        )
+        sinks = "".join(
+            _SINK.format(name=name, url=far_end.url(f"/{name}")) for name in ("crm", "billing")
+        )
+        async with Relay(folder, sinks=sinks, rest=ADMIN) as relay:
+            await relay.start()
+            async with http_client() as client:
+                for event_id, kind, data in _EVENTS:
+                    body = orjson.dumps({"id": event_id, "event": kind, "data": data})
+                    head = {"service-signature": _signed(body)}
+                    assert (await client.post(relay.url, content=body, headers=head)).is_success
+            await until(lambda: len(far_end.requests) == 2 * len(_EVENTS), what="all deliveries")
+            far_end.reply = lambda _: Reply()
+            yield Scene(folder)
+
+
+def _signed(body: bytes) -> str:
+    return signature.header(SECRET.encode(), now_s=int(time.time()), body=body)

@@ -1,0 +1,34 @@
+"""What docs/operating.md shows is what the commands print."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cli.scene import plain, staged
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
+_BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+
+
+def shown() -> Iterator[tuple[str, list[str]]]:
+    """Each command of the document with the lines that follow it there."""
+    for block in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
+        for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
+            command, *lines = part.rstrip("\n").split("\n")
+            yield command, lines
+
+
+async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        for command, lines in shown():
+            printed = await scene.run(command)
+            assert [plain(line) for line in printed] == [plain(line) for line in lines], command
+
+
+def test_the_document_shows_every_command_that_asks_a_running_relay() -> None:
+    groups = {" ".join(command.split()[:2]) for command, _ in shown()}
+    wanted = {"events list", "events show", "dead-letters list", "dead-letters replay"}
+    wanted |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}
+    wanted |= {"replays list", "replays cancel"}
+    assert wanted <= groups
+    assert any(command.startswith("replay ") for command, _ in shown())
