@@ -23,6 +23,7 @@ from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
 from tests.sinks.harness_kafka import KafkaHarness
+from tests.sinks.harness_pubsub import PubsubHarness
 from tests.sinks.harness_redis import RedisHarness
 from tests.sinks.harness_sqs import SqsHarness, shared_server
 
@@ -160,7 +161,9 @@ async def leave_unconfirmed(case: Silent, watch: Watch, folder: Path) -> None:
         await case.recover()
 
 
-@pytest.fixture(params=[KafkaHarness, RedisHarness, SqsHarness], ids=lambda kind: kind.sink_type)
+@pytest.fixture(
+    params=[KafkaHarness, PubsubHarness, RedisHarness, SqsHarness], ids=lambda kind: kind.sink_type
+)
 async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     async with request.param() as harness:
         yield harness
