@@ -1,0 +1,19 @@
+"""What the relay says of its SQLite when it starts."""
+
+from pathlib import Path
+
+import pytest
+
+from relay.store import driver
+from tests.service import read, serving
+
+
+@pytest.mark.parametrize("faulty", [True, False])
+async def test_a_sqlite_with_the_wal_reset_fault_is_warned_of_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, faulty: bool
+) -> None:
+    monkeypatch.setattr(driver, "has_wal_reset_fault", lambda: faulty)
+    async with serving(read(tmp_path)) as relay:
+        told = [(line["level"], line["sqlite"]) for line in relay.lines("store.sqlite_fault")]
+        assert told == ([("warning", driver.VERSION)] if faulty else [])
+        assert all("relay[sqlite]" in str(line) for line in relay.lines("store.sqlite_fault"))
