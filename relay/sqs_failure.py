@@ -14,6 +14,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
+from relay import tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 MISCONFIGURED: Mapping[str, str] = {
@@ -65,7 +66,7 @@ def meaning(error: Exception) -> Exception:
         case ClientError(response=response):
             return _client_failure(response)
         case SSLError():
-            return Misconfigured("the TLS certificate does not verify, or TLS fails")
+            return _of_tls(error)
         case ConnectTimeoutError() | ReadTimeoutError() | TimeoutError():
             return Temporary("no answer in time")
         case EndpointConnectionError() | HTTPClientError() | OSError():
@@ -73,6 +74,16 @@ def meaning(error: Exception) -> Exception:
         case BotoCoreError():
             return _library_failure(error)
     return error  # a bug, and not for us to hide
+
+
+def _of_tls(error: Exception) -> SinkError:
+    cause: BaseException | None = error
+    while cause is not None:
+        found = tls.failure(cause, peer="endpoint")
+        if found is not None:
+            return found
+        cause = cause.__cause__ or cause.__context__
+    return Temporary("TLS failed")
 
 
 def _library_failure(error: BotoCoreError) -> SinkError:

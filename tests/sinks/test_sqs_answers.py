@@ -5,8 +5,10 @@ The answers are those of SQS's JSON protocol (AWS JSON 1.0, SendMessageBatch).
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import LEAD_CAPTURED, Event
 from relay.sinks import sqs
 from relay.sinks.sqs import SqsSink
+from tests.brokers.authority import Authority
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.harness_sqs import reply
 from tests.sinks.test_sqs import build
@@ -185,3 +188,39 @@ async def test_an_answer_that_is_none_is_temporary(
 ) -> None:
     double.reply = lambda _: Reply(200, body, {"content-type": "application/x-amz-json-1.0"})
     assert type(await failure(sink, lead)) is Temporary
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+async def test_tls_is_verified(
+    lead: Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, trusts: bool
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("sqs"))
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    if trusts:
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.file))
+    async with Double(tls=context) as double:
+        double.answer(take)
+        sink = build(double.url("/1/q"), endpoint_url=double.url())
+        (found,) = await asyncio.gather(sink.send(lead), return_exceptions=True)
+        await sink.close()
+    if trusts:
+        assert found == Answer(200, "m")
+    else:
+        assert type(found) is Misconfigured
+        assert found.reason == "the endpoint's TLS certificate does not verify"
+
+
+async def test_an_endpoint_that_speaks_no_tls_is_named(lead: Event) -> None:
+    async def speak_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    sink = build(f"{url}/1/q", endpoint_url=url)
+    error = await failure(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "TLS failed")
+    await sink.close()
+    server.close()
