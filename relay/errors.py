@@ -62,6 +62,10 @@ class ConfigError(RelayError):
         self.faults = faults
 
 
+class Stopping(RelayError):
+    """Nothing new is begun, because the relay is about to end."""
+
+
 class ListenFailed(RelayError):
     """An address that cannot be listened on."""
 
@@ -127,4 +131,11 @@ class Misconfigured(SinkError):
 
 
 class ApiError(RelayError):
-    """A running relay could not be asked, or said no; the text is for the operator."""
+    """A running relay could not be asked, or said no; the text is for the operator.
+
+    `faults` are those of a config that it was to take.
+    """
+
+    def __init__(self, text: str, *, faults: tuple[Fault, ...] = ()) -> None:
+        super().__init__(text)
+        self.faults = faults

@@ -1,27 +1,41 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from random import SystemRandom
-from typing import NamedTuple
 
 from relay import log, sinks
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.dispatcher import Dispatcher
-from relay.errors import Temporary
+from relay.errors import StoreError, Temporary
 from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Duration
 from relay.sink import Sink, SinkSettings
 from relay.store.sqlite import SqliteStore
 
+CLOSE_TIMEOUT_S = 5.0
+"""For a sink that is replaced to take leave of its far end; its successor waits as long."""
 
-class _Member(NamedTuple):
+
+@dataclass(eq=False, slots=True)
+class _Member:
     settings: SinkSettings
     sink: Sink
     dispatcher: Dispatcher
+    life: asyncio.Task[None] | None = None
+    leave: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def is_paused(self) -> bool:
+        return self.dispatcher.condition().state == "paused"
 
 
 class Fleet:
@@ -44,11 +58,20 @@ class Fleet:
         self._gives_way = gives_way
         self._feed = feed
         self._log = log.get()
-        self._members = {each.name: self._made(each) for each in settings}
+        settings = tuple(settings)
+        made = self.build(settings)
+        self._members = {each.name: self._member(each, made[each.name]) for each in settings}
+        self._leaving: set[_Member] = set()
         self._parts: asyncio.TaskGroup | None = None
 
-    def _made(self, settings: SinkSettings) -> _Member:
-        sink = sinks.load(settings.type).build(settings, self._clock)
+    def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
+        """Make sinks by name, with no connection; on any thread, because some take a while.
+
+        Raises ValueError and InvalidTemplate.
+        """
+        return {each.name: sinks.load(each.type).build(each, self._clock) for each in settings}
+
+    def _member(self, settings: SinkSettings, sink: Sink) -> _Member:
         dispatcher = Dispatcher(
             settings,
             sink,
@@ -64,11 +87,81 @@ class Fleet:
     async def start(self, parts: asyncio.TaskGroup) -> None:
         """Let the dispatchers work as tasks of the group; what was paused stays so."""
         self._parts = parts
-        paused = await self._store.desk.paused()
+        paused = await self.paused()
         for name, member in self._members.items():
             if name in paused:
                 member.dispatcher.pause()
-            parts.create_task(member.dispatcher.run())
+            member.life = self._begin(member.dispatcher.run())
+
+    async def paused(self) -> Collection[str]:
+        """Which sinks an operator has paused, those among them that are not configured now."""
+        return await self._store.desk.paused()
+
+    def adopt(
+        self,
+        settings: Sequence[SinkSettings],
+        made: Mapping[str, Sink],
+        *,
+        paused: Collection[str],
+        grace: Duration,
+    ) -> None:
+        """Have these sinks from now on: the ones in `made` anew, the others go on as they are.
+
+        What is replaced or left out starts nothing more, and what it has on its way gets the grace.
+        A successor begins after that; without one, the backlog stays in the store.
+        """
+        before, self._members = self._members, {}
+        for each in settings:
+            old = before.pop(each.name, None)
+            if old is not None and each.name not in made:
+                old.settings = each
+                self._members[each.name] = old
+                continue
+            member = self._members[each.name] = self._member(each, made[each.name])
+            self._metrics.add_sink(each.name)
+            if each.name in paused or (old is not None and old.is_paused):
+                member.dispatcher.pause()
+            if old is not None:
+                self._retire(old, grace)
+            leaves = [each.leave for each in self._leaving if each.name == member.name]
+            member.life = self._begin(_live(member, after=leaves))
+        for old in before.values():
+            self._retire(old, grace)
+
+    def _retire(self, member: _Member, grace: Duration) -> None:
+        self._leaving.add(member)
+        member.leave = self._begin(self._leave(member, grace))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        if self._parts is None:
+            raise RuntimeError("the sinks have not been started")
+        return self._parts.create_task(work)
+
+    async def _leave(self, member: _Member, grace: Duration) -> None:
+        await member.dispatcher.drain(grace)
+        if member.life is not None:
+            await asyncio.wait((member.life,))
+        await self._store.reclaim(member.name)
+        await self._part(member)
+        self._leaving.discard(member)
+        if member.name not in self._members:
+            self._metrics.drop_sink(member.name)
+            with suppress(StoreError):
+                await self.report_orphans({member.name})
+
+    async def _part(self, member: _Member) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await member.sink.close()
+        except Exception as error:  # noqa: BLE001  whatever it is, the relay goes on without this sink
+            self._log.error("sink.bug", sink=member.name, **log.describe(error))
+
+    async def report_orphans(self, names: Container[str] | None = None) -> None:
+        """Log what waits for sinks that are not configured, these or all; raises StoreError."""
+        for sink, backlog in (await self._store.backlogs()).items():
+            meant = sink not in self._members and (names is None or sink in names)
+            if meant and backlog.pending:
+                self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
@@ -89,16 +182,19 @@ class Fleet:
 
     async def pause(self, name: str) -> None:
         """Keep what comes for the sink until `resume`, also over a restart; raises KeyError."""
-        member = self._members[name]
+        _ = self._members[name]
         await self._store.desk.pause(name, now_ms=self._clock.now_ms())
-        member.dispatcher.pause()
+        # Looked up after the wait: a reload may have put another in its place.
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.pause()
         self._log.info("sink.paused", sink=name)
 
     async def resume(self, name: str) -> None:
         """Deliver again; raises KeyError."""
-        member = self._members[name]
+        _ = self._members[name]
         await self._store.desk.resume(name)
-        member.dispatcher.resume()
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
 
     async def check(self, name: str) -> None:
@@ -113,11 +209,21 @@ class Fleet:
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more anywhere, and let what is on its way end for as long."""
-        each = [member.dispatcher.drain(grace) for member in self._members.values()]
-        await asyncio.gather(*each)
+        await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
 
     async def close(self) -> None:
         """Let every connection go, whatever goes wrong with one."""
         async with AsyncExitStack() as closing:
-            for member in self._members.values():
+            for member in self._everyone():
                 closing.push_async_callback(member.sink.close)
+
+    def _everyone(self) -> list[_Member]:
+        return [*self._members.values(), *self._leaving]
+
+
+async def _live(member: _Member, *, after: Iterable[asyncio.Task[None] | None]) -> None:
+    """Send, once those who had the name before have left."""
+    leaves = [each for each in after if each is not None]
+    if leaves:
+        await asyncio.wait(leaves)
+    await member.dispatcher.run()

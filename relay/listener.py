@@ -33,7 +33,7 @@ class Listener:
 
     def __init__(self, app: ASGIApp, address: str, *, grace: Duration) -> None:
         self._address = address
-        self._grace = grace
+        self.grace = grace
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -77,7 +77,7 @@ class Listener:
         bound, self._socket = self._socket, None
         self._ticking.cancel()
         try:
-            async with asyncio.timeout(self._grace.seconds):
+            async with asyncio.timeout(self.grace.seconds):
                 await self._server.shutdown(sockets=[bound])
         except TimeoutError:
             await self._server.abort()

@@ -26,6 +26,7 @@ FIELDS = (
     *("duration_ms", "lag_ms", "due_ms"),
     *("pending", "dead", "count", "seconds", "bytes", "free_bytes", "suppressed"),
     *("path", "file", "key", "faults", "listen", "admin_listen", "sources", "sinks"),
+    *("added", "changed", "removed"),
     *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),
     *("error", "cause", "trace", "logger", "message"),
 )

@@ -4,8 +4,8 @@ One fsync and nothing else stands between the sender and its answer; no sink is 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -30,6 +30,15 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
 
 
+class _Terms(NamedTuple):
+    """What a request is held to from its beginning to its answer, whatever is adopted meanwhile."""
+
+    sources: Mapping[bytes, SourceSettings]
+    routes: Sequence[Route]
+    limits: ServerSettings
+    proxies: ProxyHeadersMiddleware
+
+
 class Receiver:
     """The ASGI app of the public listener; `draining` makes it turn every request away."""
 
@@ -46,10 +55,7 @@ class Receiver:
         feed: Feed,
     ) -> None:
         """`wake` is told the name of every sink that has a new delivery."""
-        self._sources = {path: source for source in sources for path in _paths(source)}
-        self._routes = routes
         self._store = store
-        self._limits = limits
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
@@ -58,22 +64,34 @@ class Receiver:
         self._log = log.get()
         self._deadlines = Deadlines(clock)
         self._sampled = log.Sampled(clock)
-        self._proxies = ProxyHeadersMiddleware(_nothing, list(limits.trusted_proxies))
         self.draining = False
+        self.adopt(sources, routes, limits=limits)
+
+    def adopt(
+        self, sources: Iterable[SourceSettings], routes: Sequence[Route], *, limits: ServerSettings
+    ) -> None:
+        """Hold the requests that begin from now on to these."""
+        self._terms = _Terms(
+            sources={path: source for source in sources for path in _paths(source)},
+            routes=routes,
+            limits=limits,
+            proxies=ProxyHeadersMiddleware(_nothing, list(limits.trusted_proxies)),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = self._clock.monotonic()
         # The raw path, because a decoded one would let %68ook through as hook.
-        source = self._sources.get(scope["raw_path"])
+        terms = self._terms
+        source = terms.sources.get(scope["raw_path"])
         name = UNKNOWN if source is None else source.name
-        given = await self._answer(source, scope, receive)
+        given = await self._answer(source, terms, scope, receive)
         self._metrics.request(name, given.code)
         if given.code < 300:
             self._metrics.acknowledged(name, self._clock.monotonic() - started_s)
         await given.send(send)
 
     async def _answer(
-        self, source: SourceSettings | None, scope: Scope, receive: Receive
+        self, source: SourceSettings | None, terms: _Terms, scope: Scope, receive: Receive
     ) -> Answer:
         if source is None:
             return await self._refuse(UNKNOWN, "path", scope)
@@ -82,7 +100,7 @@ class Receiver:
         if self.draining:
             return await self._refuse(source.name, "unavailable", scope)
         try:
-            return await self._take(source, scope["headers"], receive)
+            return await self._take(source, terms, scope["headers"], receive)
         except BodyRejected as error:
             return await self._refuse(source.name, error.reason, scope)
         except Rejected as error:
@@ -97,31 +115,34 @@ class Receiver:
             self._fail("receiver.bug", source.name, error, **log.describe(error))
             return await self._refuse(source.name, "unavailable", scope)
 
-    async def _take(self, source: SourceSettings, headers: Headers, receive: Receive) -> Answer:
+    async def _take(
+        self, source: SourceSettings, terms: _Terms, headers: Headers, receive: Receive
+    ) -> Answer:
         """Read, verify, store, and answer what became of it.
 
         Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
         """
         body = None
+        limits = terms.limits
         try:
-            with self._deadlines.within(self._limits.body_timeout.seconds) as deadline:
-                body = await self._read(headers, receive)
+            with self._deadlines.within(limits.body_timeout.seconds) as deadline:
+                body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
                 content, skew_s = authenticate(source, headers, body, now_ms=now_ms)
                 self._metrics.skew(source.name, skew_s)
-                deadline.extend(self._limits.ack_timeout.seconds)
-                return await self._store_it(content)
+                deadline.extend(limits.ack_timeout.seconds)
+                return await self._store_it(content, terms.routes)
         except TimeoutError:
             if body is None:
                 raise BodyRejected("timeout") from None
-            limit_s = self._limits.ack_timeout.seconds
+            limit_s = limits.ack_timeout.seconds
             raise StoreError(f"not durable within {limit_s:g} s") from None
 
-    async def _store_it(self, content: Event | Unreadable) -> Answer:
+    async def _store_it(self, content: Event | Unreadable, routes: Sequence[Route]) -> Answer:
         self._storing += 1
         try:
             if isinstance(content, Event):
-                return answer.acknowledgement(await self._accept(content), content.id)
+                return answer.acknowledgement(await self._accept(content, routes), content.id)
             return answer.acknowledgement(await self._keep(content), None)
         finally:
             self._storing -= 1
@@ -130,26 +151,8 @@ class Receiver:
         """Whether so many verified requests wait for the store that deliveries should give way."""
         return self._storing > BUSY
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        limit = self._limits.max_body
-        if _declared(headers) > limit:
-            raise BodyRejected("too_large")
-        chunks: list[bytes] = []
-        size = 0
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise BodyRejected("disconnected")
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            if size > limit:
-                raise BodyRejected("too_large")
-            more = message.get("more_body", False)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def _accept(self, event: Event) -> Outcome:
-        verdicts = match(event, self._routes)
+    async def _accept(self, event: Event, routes: Sequence[Route]) -> Outcome:
+        verdicts = match(event, routes)
         return await self._store.accept(
             event, verdicts, lambda outcome: self._accepted(event, verdicts, outcome)
         )
@@ -209,10 +212,28 @@ class Receiver:
 
     async def _client(self, scope: Scope) -> str | None:
         # Looked up only for a line of the log, since every request would pay for it otherwise.
-        await self._proxies(cast("Any", scope), _nothing, _nothing)
+        await self._terms.proxies(cast("Any", scope), _nothing, _nothing)
         host = (scope.get("client") or ("",))[0]
         # A proxy may hand on what a stranger typed as an address.
         return host if _ADDRESS.fullmatch(host) else None
+
+
+async def _read(headers: Headers, receive: Receive, *, limit: int) -> bytes:
+    if _declared(headers) > limit:
+        raise BodyRejected("too_large")
+    chunks: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyRejected("disconnected")
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise BodyRejected("too_large")
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _nothing(*_: object) -> Any:

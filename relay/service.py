@@ -1,19 +1,29 @@
 """The only place that builds the relay's parts, starts them, and takes them down in order."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from relay import log
 from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
-from relay.errors import RelayError, StoreBroken
+from relay.config.changes import Changes
+from relay.errors import (
+    ConfigError,
+    Fault,
+    InvalidTemplate,
+    RelayError,
+    Stopping,
+    StoreBroken,
+)
 from relay.feed import Feed
 from relay.fleet import Fleet
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.receiver import Receiver
+from relay.reload import Reloader
 from relay.replayer import Replayer
 from relay.settings import Duration
 from relay.store import disk, driver
@@ -26,8 +36,16 @@ ADMIN_GRACE = Duration.parse("1s")
 class Service:
     """One running relay: made by `open`, served by `run`."""
 
-    def __init__(self, config: Config, clock: Clock, store: SqliteStore, metrics: Metrics) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        store: SqliteStore,
+        metrics: Metrics,
+        *,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._reloader = Reloader(config, adopt=self._adopt, metrics=metrics, environ=environ)
         self._clock = clock
         self._store = store
         self._metrics = metrics
@@ -61,8 +79,9 @@ class Service:
             feed=self._feed,
             clock=clock,
             metrics=metrics,
+            reloads=self._reloader,
             draining=lambda: self._receiver.draining,
-            token=config.admin.token,
+            token=lambda: self._reloader.config.admin.token,
         )
         self.admin = Listener(admin_app(admin), config.server.admin_listen, grace=ADMIN_GRACE)
         self.public = Listener(
@@ -70,9 +89,12 @@ class Service:
         )
 
     @classmethod
-    async def open(cls, config: Config, *, clock: Clock) -> "Service":
+    async def open(
+        cls, config: Config, *, clock: Clock, environ: Mapping[str, str] = os.environ
+    ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
+        `environ` is what a reload finds behind `env:`.
         Raises StoreLocked, StoreTooNew and StoreBroken.
         """
         metrics = Metrics(
@@ -82,20 +104,27 @@ class Service:
         )
         store = await open_store(config.store, clock=clock, committed=metrics.committed)
         try:
-            return cls(config, clock, store, metrics)
+            return cls(config, clock, store, metrics, environ=environ)
         except BaseException:
             # Its threads would keep the process alive.
             await store.close()
             raise
 
-    async def run(self, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None) -> None:
+    async def run(
+        self,
+        stop: asyncio.Event,
+        *,
+        again: asyncio.Event | None = None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Serve until `stop` is set, then drain; `ready` is called once all listens.
 
+        The config is read again whenever `again` is set.
         Raises ListenFailed, StoreBroken where the disk has failed, and whatever ended a part.
         """
         try:
             async with asyncio.TaskGroup() as parts:
-                await self._start(parts)
+                await self._start(parts, again or asyncio.Event())
                 ready()
                 await stop.wait()
                 await self._drain()
@@ -109,12 +138,12 @@ class Service:
         finally:
             await self._close()
 
-    async def _start(self, parts: asyncio.TaskGroup) -> None:
+    async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._report_store()
-        await self._report_orphans()
+        await self.fleet.report_orphans()
         await self._upkeep.show_gauges()
         await self.fleet.start(parts)
-        chores = (*self._upkeep.chores(), self.replayer.run())
+        chores = (*self._upkeep.chores(), self.replayer.run(), self._reloader.run(again))
         self._chores = [parts.create_task(chore) for chore in chores]
         await self.admin.start()
         await self.public.start()
@@ -122,15 +151,40 @@ class Service:
             "relay.ready",
             listen=self.public.url,
             admin_listen=self.admin.url,
-            sources=[source.name for source in self._config.sources],
+            sources=[source.name for source in self._reloader.config.sources],
             sinks=self.fleet.names,
         )
+
+    async def _adopt(self, config: Config, changes: Changes) -> None:
+        """Put a config to use from one moment to the next; where this raises, nothing has changed.
+
+        Raises ConfigError, Stopping and StoreError.
+        """
+        fresh = {*changes.sinks.added, *changes.sinks.changed}
+        try:
+            made = await asyncio.to_thread(
+                self.fleet.build, [each for each in config.sinks if each.name in fresh]
+            )
+        except (ValueError, InvalidTemplate) as error:
+            # What it read while the config was checked is not there any more.
+            raise ConfigError(str(config.file), (Fault("sink", str(error)),)) from None
+        paused = await self.fleet.paused()
+        if self._receiver.draining:
+            raise Stopping("the relay is stopping")
+        for source in changes.sources.added:
+            self._metrics.add_source(source)
+        self._receiver.adopt(config.sources, config.routes, limits=config.server)
+        self.replayer.routes = config.routes
+        self.public.grace = config.server.drain_timeout
+        self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
+        for source in changes.sources.removed:
+            self._metrics.drop_source(source)
 
     async def _drain(self) -> None:
         """The public side closes first; running sends get what is left of the grace."""
         self._log.info("relay.draining")
         started_s = self._clock.monotonic()
-        grace = self._config.server.drain_timeout
+        grace = self._reloader.config.server.drain_timeout
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
@@ -155,11 +209,6 @@ class Service:
         network = disk.network_file_system(self._store.path)
         if network is not None:
             self._log.warning("store.network_file_system", path=path, reason=network)
-
-    async def _report_orphans(self) -> None:
-        for sink, backlog in (await self._store.backlogs()).items():
-            if sink not in self.fleet and backlog.pending:
-                self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

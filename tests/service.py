@@ -176,7 +176,7 @@ def read(
 async def serving(settings: config.Config, *, clock: Clock | None = None) -> AsyncIterator[Relay]:
     """Run a relay until the block ends, then drain it; fails where the relay fails."""
     with logging_to_memory() as errors:
-        service = await Service.open(settings, clock=clock or ShiftedClock())
+        service = await Service.open(settings, clock=clock or ShiftedClock(), environ=ENVIRON)
         stop, ready = asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(service.run(stop, ready=ready.set))
         try:

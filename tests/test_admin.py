@@ -55,7 +55,8 @@ async def serving(
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,
-            token=None if token is None else Secret(token),
+            reloads=None,  # type: ignore[arg-type]
+            token=lambda: None if token is None else Secret(token),
         )
     )
     listener = Listener(app, "127.0.0.1:0", grace=Duration.parse("1s"))

@@ -15,9 +15,15 @@ from relay.admin.api import operations, stream
 from relay.admin.control import Admin
 from relay.admin.guard import Guard
 from relay.admin.operation import FRESH, routes
-from relay.admin.problem import on_bug, on_http_error, on_store_error
+from relay.admin.problem import (
+    on_bug,
+    on_http_error,
+    on_refused_config,
+    on_stopping,
+    on_store_error,
+)
 from relay.admin.readiness import Readiness
-from relay.errors import StoreError
+from relay.errors import ConfigError, Stopping, StoreError
 
 DOCUMENT = "/api/v1/openapi.json"
 
@@ -60,7 +66,9 @@ def admin_app(admin: Admin) -> Starlette:
         middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,
+            ConfigError: on_refused_config,
             StoreError: on_store_error,
+            Stopping: on_stopping,
             Exception: on_bug,
         },
     )

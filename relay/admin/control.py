@@ -7,6 +7,7 @@ from typing import Protocol
 
 from relay.clock import Clock
 from relay.condition import Condition
+from relay.config.changes import Changes
 from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Secret
@@ -40,6 +41,14 @@ class Replays(Protocol):
     async def cancel(self, number: int) -> Replay | None: ...
 
 
+class Reloads(Protocol):
+    """The config, read again."""
+
+    async def reload(self) -> Changes:
+        """Raises ConfigError, StoreError and Stopping, and then nothing has changed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """What the admin app is given; without a token only metrics and health are answered."""
@@ -52,4 +61,6 @@ class Admin:
     clock: Clock
     metrics: Metrics
     draining: Callable[[], bool]
-    token: Secret | None
+    reloads: Reloads
+    token: Callable[[], Secret | None]
+    """Asked with every request."""

@@ -1,7 +1,7 @@
 """Who may use the admin listener: anyone for metrics and health, its token's bearer for more."""
 
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,9 +13,12 @@ from relay.settings import Secret
 class Guard:
     """Lets a request through to the app, or answers it."""
 
-    def __init__(self, app: ASGIApp, *, token: Secret | None, open_paths: Collection[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: Callable[[], Secret | None], open_paths: Collection[str]
+    ) -> None:
+        """`token` is asked with every request, because a reload may change it."""
         self._app = app
-        self._token = None if token is None else token.reveal().encode()
+        self._token = token
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -25,9 +28,10 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         if scope["type"] != "http" or scope["path"] in self._open_paths:
             return None
-        if not self._token:
+        token = self._token()
+        if token is None or not token.reveal():
             return problem(404, "The admin API is off because [admin] token is not set.")
-        if not hmac.compare_digest(_presented(scope["headers"]), self._token):
+        if not hmac.compare_digest(_presented(scope["headers"]), token.reveal().encode()):
             return problem(401, "A bearer token is needed.", {"WWW-Authenticate": "Bearer"})
         return None
 

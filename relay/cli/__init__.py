@@ -46,6 +46,7 @@ _COMMANDS = {
     ),
     "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
     "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
+    "reload": _Command("relay.cli.reload:reload", "Have the running relay read its config again."),
     "store": _Command("relay.cli.store:store", "Look after the store."),
 }
 

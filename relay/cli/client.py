@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from relay.config import default_path, load_admin
-from relay.errors import ApiError
+from relay.errors import ApiError, Fault
 from relay.listener import local_url
 
 WAIT_S = 60.0
@@ -32,6 +33,10 @@ class Client:
         """Have something done; values of the body that are None are left out."""
         given = {name: value for name, value in (body or {}).items() if value is not None}
         return self._ask("POST", path, json=given)
+
+    def reload(self) -> Any:
+        """Have the config read again; what it changes."""
+        return self._ask("POST", str(self._http.base_url.join("/-/reload")))
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[str]:
         """The lines of an endless answer, as they come."""
@@ -67,18 +72,26 @@ class Client:
             raise ApiError(f"the relay at {self._where} hung up; see its log") from None
 
 
+class _Problem(msgspec.Struct):
+    """Problem details (RFC 9457), as far as they are shown."""
+
+    title: str = ""
+    detail: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
 def _refusal(answer: httpx.Response) -> ApiError:
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         return ApiError(
             "the relay does not take this token: the running one was started with another "
-            "[admin] token than this config has"
+            "[admin] token than this config has; SIGHUP makes it read the config again"
         )
     try:
-        problem = answer.json()
-        text = str(problem.get("detail") or problem.get("title") or "")
-    except (ValueError, AttributeError):
-        text = ""
-    return ApiError(text or f"the relay answers {answer.status_code}")
+        problem = msgspec.json.decode(answer.content, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = _Problem()
+    text = problem.detail or problem.title or f"the relay answers {answer.status_code}"
+    return ApiError(text, faults=problem.faults)
 
 
 @contextmanager

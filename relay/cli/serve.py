@@ -1,4 +1,4 @@
-"""`relay serve`: the service until SIGTERM or SIGINT."""
+"""`relay serve`: the service until SIGTERM or SIGINT; SIGHUP reloads its config."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ GC_THRESHOLD = 10_000
 @click.command()
 @config_option
 def serve(path: Path | None) -> None:
-    """Run the relay until SIGTERM or SIGINT, then drain.
+    """Run the relay until SIGTERM or SIGINT, then drain; SIGHUP makes it read its config again.
 
     Exits 0 after a drain, 78 for a bad config, 75 if another relay holds the store,
     74 if the disk failed under the store.
@@ -34,14 +34,15 @@ def serve(path: Path | None) -> None:
 
 
 async def run(loaded: Config) -> None:
-    """Open and run a service that the process's signals stop."""
-    stop = asyncio.Event()
+    """Open and run a service that the process's signals stop, and tell to read its config again."""
+    stop, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, again.set)
     service = await Service.open(loaded, clock=SystemClock())
     # What lives as long as the process need not be looked at again with every collection.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
-    await service.run(stop)
+    await service.run(stop, again=again)

@@ -52,6 +52,7 @@ class FarEnd:
         self.name = name
         self.mood = mood
         self.arrivals: list[Arrival] = []
+        self.accepted = 0
         self._faults: list[AssertionError] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -93,6 +94,7 @@ class FarEnd:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.accepted += 1
         try:
             while True:
                 await self._exchange(reader, writer)

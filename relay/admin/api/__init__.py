@@ -1,6 +1,6 @@
 """The JSON API: one file per group of operations."""
 
-from relay.admin.api import dead_letters, events, replays, sinks
+from relay.admin.api import dead_letters, events, reload, replays, sinks
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 
@@ -14,4 +14,5 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *dead_letters.operations(admin),
         *replays.operations(admin),
         *sinks.operations(admin),
+        *reload.operations(admin),
     )
