@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from relay.cli import streams
 from relay.errors import (
     ConfigError,
     ListenFailed,
@@ -69,6 +70,10 @@ _OWN = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeErro
 
 class Commands(click.Group):
     """A group that imports a command when it is called and ends every failure in a line."""
+
+    def main(self, *arguments: Any, **named: Any) -> Any:
+        streams.complete()
+        return super().main(*arguments, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)

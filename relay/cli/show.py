@@ -116,7 +116,7 @@ class Show:
         """Read what the sink writes, until its end."""
         while line := await lines.readline():
             at_s = self._clock.monotonic()
-            if not sys.stdout.isatty():
+            if sys.stdout is None or not sys.stdout.isatty():
                 click.echo(line, nl=False)
             event = orjson.loads(line)
             self._tally["delivered"] += 1

@@ -1,0 +1,81 @@
+"""Commands whose standard streams were closed by whoever started them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.event import LEAD_CAPTURED
+from tests.guarantees.process import DEADLINE_S, Relay, until
+from tests.guarantees.traffic import lead, post
+
+CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
+
+SINK = f'[[sink]]\nname = "console"\ntype = "stdout"\nevents = ["{LEAD_CAPTURED}"]\n'
+
+
+def prefix(closed: str) -> list[str]:
+    return ["sh", "-c", f'exec "$0" "$@" {closed}']
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+async def test_serve_runs_and_drains_without_a_stream(tmp_path: Path, closed: str) -> None:
+    async with Relay(tmp_path, sinks="", prefix=prefix(closed)) as relay:
+        await relay.start()
+        assert (await post(relay.url, lead("evt_1"))).status_code == 202
+        assert await relay.stop() == 0
+
+
+async def test_what_a_closed_stdout_cannot_take_does_not_count_as_delivered(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks=SINK, prefix=prefix(">&-")) as relay:
+        await relay.start()
+        assert (await post(relay.url, lead("evt_1"))).status_code == 202
+
+        async def kept() -> bool:
+            parked = await relay.metric("relay_sink_state", sink="console", state="parked")
+            pending = await relay.metric("relay_pending_deliveries", sink="console")
+            return (parked, pending) == (1, 1)
+
+        await until(kept, what="a sink that is parked, with its backlog")
+        assert await relay.metric("relay_deliveries_total", outcome="delivered") == 0
+        assert await relay.stop() == 0
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path, closed: str) -> None:
+    command = [sys.executable, "-m", "relay", "demo", "--events", "2", "--every", "0"]
+    environ = os.environ | {"TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [*prefix(closed), *command],
+        env=environ,
+        capture_output=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.iterdir()) == []
+    if "2>" not in closed:
+        assert b"Delivered: 1" in ended.stderr
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_a_fault_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
+    command = [sys.executable, "-m", "relay", "serve", "--config", str(tmp_path / "none.toml")]
+    ended = subprocess.run(
+        [*prefix(closed), *command], capture_output=True, check=False, timeout=DEADLINE_S
+    )
+    assert ended.returncode == os.EX_CONFIG
+    if "2>" not in closed:
+        assert b"none.toml" in ended.stderr
+
+
+def test_what_was_to_come_by_a_closed_stdin_is_empty(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "relay", "verify", "--secret", "a-secret-of-sixteen"]
+    command += ["--header", "t=1,v1=00", "--body", "-"]
+    ended = subprocess.run(
+        [*prefix("<&-"), *command], capture_output=True, check=False, timeout=DEADLINE_S
+    )
+    assert ended.returncode == 1
+    assert b"fault of relay's own" not in ended.stderr
