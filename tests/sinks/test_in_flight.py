@@ -22,10 +22,8 @@ from tests.brokers.test_outage import Kafka, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
-from tests.sinks.harness_kafka import KafkaHarness
-from tests.sinks.harness_pubsub import PubsubHarness
-from tests.sinks.harness_redis import RedisHarness
 from tests.sinks.harness_sqs import SqsHarness, shared_server
+from tests.sinks.harnesses import HARNESSES
 
 CONCURRENCY = 8
 FIRST = 10
@@ -161,9 +159,7 @@ async def leave_unconfirmed(case: Silent, watch: Watch, folder: Path) -> None:
         await case.recover()
 
 
-@pytest.fixture(
-    params=[KafkaHarness, PubsubHarness, RedisHarness, SqsHarness], ids=lambda kind: kind.sink_type
-)
+@pytest.fixture(params=HARNESSES, ids=lambda kind: kind.sink_type)
 async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     async with request.param() as harness:
         yield harness
