@@ -52,9 +52,9 @@ class Dispatcher:
         self._dice = dice
         self._gives_way = gives_way
         self._feed = feed
-        self._gate = Gate(settings.retry, settings.rate, dice=dice)
+        self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
-        self._hand = Hand(settings.concurrency)
+        self._hand = Hand(settings.slots())
         self._sends: set[asyncio.Task[None]] = set()
         self._look_at_ms = 0.0
         self._draining = False
@@ -151,7 +151,7 @@ class Dispatcher:
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
-        slots = 1 if self._gives_way() else self._settings.concurrency
+        slots = 1 if self._gives_way() else self._settings.slots()
         while self._hand and len(self._sends) < slots and not self._draining:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
@@ -162,7 +162,7 @@ class Dispatcher:
             task.add_done_callback(self._freed)
         if self._hand or len(self._sends) >= slots:
             # Nobody rings when the door is quiet again.
-            return math.inf if slots == self._settings.concurrency else GIVE_WAY_S
+            return math.inf if slots == self._settings.slots() else GIVE_WAY_S
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
 
@@ -185,7 +185,7 @@ class Dispatcher:
     async def _attempt(self, delivery: Delivery) -> None:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
         answer, error = await attempt(
-            self._sink, self.name, delivery.event, limit=self._settings.timeout
+            self._sink, self.name, delivery.event, limit=self._settings.patience()
         )
         now_s = self._clock.monotonic()
         decision = decide(

@@ -28,12 +28,24 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     timeout: Duration = Duration.parse("10s")
     retry: RetryPolicy = RetryPolicy()
 
+    def slots(self) -> int:
+        """For how many events at once `send` is called; a sink that gathers them takes more."""
+        return self.concurrency
+
+    def pace(self) -> Rate | None:
+        """How often `send` is called; None for a sink that keeps its rate by itself."""
+        return self.rate
+
+    def patience(self) -> Duration:
+        """How long one `send` may take; longer where it waits for others."""
+        return self.timeout
+
 
 class Sink(Protocol):
     """One configured far end.
 
-    The dispatcher calls `send` for up to `concurrency` events at once, each under the sink's
-    timeout, and may cancel it at any time.
+    The dispatcher calls `send` for up to `slots()` events at once, each for as long as
+    `patience()`, and may cancel it at any time.
     A sink neither logs nor counts, and no error of its may carry a secret.
     """
 
@@ -65,5 +77,9 @@ class SinkModule(Protocol):
 
     @staticmethod
     def build(settings: Any, clock: Clock) -> Sink:
-        """Make the sink without opening a connection; raises `InvalidTemplate` and `ValueError`."""
+        """Make the sink without opening a connection.
+
+        Raises ValueError and InvalidTemplate that begin with the key at fault, `url: expected ...`;
+        more than one at once as `relay.faults` does.
+        """
         ...

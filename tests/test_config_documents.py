@@ -17,6 +17,7 @@ from relay.inbound import SourceSettings
 from relay.log import LogSettings
 from relay.retry import RetryPolicy
 from relay.sink import SinkSettings
+from relay.slack.burst import DigestSettings
 from relay.store import StoreSettings
 
 ROOT = Path(__file__).parent.parent
@@ -156,6 +157,7 @@ def test_every_rule_names_a_field() -> None:
     kinds = {key.strip("[]"): kind for key, kind in SECTIONS.items()}
     fields = {f"{name}.{key}" for name, kind in kinds.items() for key in kind.__struct_fields__}
     fields |= {f"sink.{key}" for key in SinkSettings.__struct_fields__}
+    fields |= {f"sink.digest.{key}" for key in DigestSettings.__struct_fields__}
     assert {rule.replace("[]", "") for rule in RULES} <= fields
 
 

@@ -122,6 +122,8 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "sink[].concurrency": _between(1, 256, "1 to 256"),
     "sink[].rate": _between(Rate.parse("1/h"), Rate.parse("10000/s"), "1/h to 10000/s"),
     "sink[].timeout": _duration("1ms", "10m"),
+    "sink[].digest.over": _between(1, 100, "1 to 100"),
+    "sink[].digest.every": _duration("1s", "10m"),
     "sink[].retry.first": _duration("1ms", "1d"),
     "sink[].retry.factor": _between(1, 100, "1 to 100"),
     "sink[].retry.max": _duration("1ms", "30d"),

@@ -3,7 +3,8 @@
 slack.md, sections 1 to 3; the words themselves come from `relay.slack`.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 import httpx
@@ -12,12 +13,15 @@ import orjson
 from relay import http_client, samples
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused
+from relay.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused, Temporary
 from relay.event import KINDS, Event
+from relay.faults import Faults
 from relay.routing import Route
-from relay.settings import Rate, Secret
+from relay.settings import Duration, Rate, Secret
 from relay.sink import SinkSettings
 from relay.slack.answer import is_temporary, judge
+from relay.slack.burst import Burst, DigestSettings
+from relay.slack.digest import EVENTS_MAX, digest
 from relay.slack.message import message, plainest
 from relay.slack.template import OwnMessage
 
@@ -34,6 +38,24 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     concurrency: int = 1
     rate: Rate | None = Rate.parse("1/s")
     """Slack's own limit for one hook (slack.md, section 3)."""
+    digest: DigestSettings | None = None
+    """Sums up what comes in bursts; our own words, whatever `text` and `blocks` say."""
+
+    def slots(self) -> int:
+        return self.concurrency if self.digest is None else EVENTS_MAX
+
+    def pace(self) -> Rate | None:
+        return self.rate if self.digest is None else None
+
+    def patience(self) -> Duration:
+        if self.digest is None:
+            return self.timeout
+        singles_ms = round((self.digest.over + 1) * self.interval_s() * 1000)
+        return Duration(self.timeout + self.digest.every + singles_ms)
+
+    def interval_s(self) -> float:
+        """Between two messages."""
+        return 0.0 if self.rate is None else 1 / self.rate
 
 
 class Words(Protocol):
@@ -46,8 +68,23 @@ class SlackSink:
     """Posts to one hook."""
 
     def __init__(
-        self, client: httpx.AsyncBaseTransport, clock: Clock, *, url: httpx.URL, words: Words
+        self,
+        client: httpx.AsyncBaseTransport,
+        clock: Clock,
+        settings: Settings,
+        *,
+        url: httpx.URL,
+        words: Words,
     ) -> None:
+        self._burst = None
+        if settings.digest is not None:
+            self._burst = Burst(
+                settings.digest,
+                single=lambda event: self._in_time(self._send_one(event)),
+                summed_up=lambda events: self._in_time(self._post(digest(events))),
+                interval_s=settings.interval_s(),
+            )
+        self._timeout = settings.timeout
         self._client = client
         self._clock = clock
         self._url = url
@@ -56,6 +93,17 @@ class SlackSink:
         self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
 
     async def send(self, event: Event) -> Answer:
+        return await (self._send_one(event) if self._burst is None else self._burst.send(event))
+
+    async def _in_time(self, sending: Coroutine[None, None, Answer]) -> Answer:
+        """One message's share of the sink's patience."""
+        try:
+            async with asyncio.timeout(self._timeout.seconds):
+                return await sending
+        except TimeoutError:
+            raise Temporary(f"no answer within {self._timeout.seconds:g} s") from None
+
+    async def _send_one(self, event: Event) -> Answer:
         try:
             payload = self._words(event)
         except InvalidTemplate as error:
@@ -88,6 +136,8 @@ class SlackSink:
         return self._words(event)
 
     async def close(self) -> None:
+        if self._burst is not None:
+            await self._burst.close()
         await self._client.aclose()
 
     async def _post(self, payload: dict[str, Any]) -> Answer:
@@ -135,13 +185,14 @@ def _is_success(status: int | None) -> bool:
 
 
 def build(settings: Settings, clock: Clock) -> SlackSink:
-    url = _url(settings.url)
-    words: Words = message
-    if settings.text is not None or settings.blocks is not None:
-        words = OwnMessage(text=settings.text, blocks=settings.blocks).render
-        _check(words, settings)
+    faults = Faults()
+    with faults.noted():
+        url = _url(settings.url)
+    with faults.noted():
+        words = _words(settings)
+    faults.tell()
     client = http_client.client(timeout=settings.timeout, connections=settings.concurrency)
-    return SlackSink(client, clock, url=url, words=words)
+    return SlackSink(client, clock, settings, url=url, words=words)
 
 
 def _url(secret: Secret) -> httpx.URL:
@@ -153,6 +204,14 @@ def _url(secret: Secret) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError("url: expected the https:// address of a Slack incoming webhook")
     return url
+
+
+def _words(settings: Settings) -> Words:
+    if settings.text is None and settings.blocks is None:
+        return message
+    words = OwnMessage(text=settings.text, blocks=settings.blocks).render
+    _check(words, settings)
+    return words
 
 
 def _check(words: Words, settings: Settings) -> None:

@@ -54,7 +54,7 @@ def origin(event: Event) -> Block:
     video = describe(_video_id(event), limit=100)
     about = [f"Video {video}"] if video else []
     details = [f"Source {event.source}", *about, f"Event {event.id}"]
-    return context([mrkdwn(_when(event)), *map(plain, details)])
+    return context([mrkdwn(stamp(event)), *map(plain, details)])
 
 
 def _line(story: Story) -> str:
@@ -76,12 +76,13 @@ def _bare(value: object) -> str:
     return re.sub(r"[^A-Za-z0-9._:-]", "", describe(value, limit=100))
 
 
-def _when(event: Event) -> str:
+def stamp(event: Event) -> str:
+    """When the event was made, or else received, in each reader's own time zone (mrkdwn)."""
     at_s = _created_s(event.created_at)
     at_s = event.received_ms // 1000 if at_s is None else at_s
-    stamp = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # Slack shows each reader's own time zone; what follows the bar is for clients that cannot.
-    return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{stamp}>"
+    shown = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    # What follows the bar is for clients that cannot.
+    return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{shown}>"
 
 
 def _created_s(text: str | None) -> int | None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from relay.errors import InvalidTemplate
 from relay.event import Event
+from relay.faults import Faults
 from relay.slack.blocks import (
     BLOCKS_MAX,
     CONTEXT_MAX,
@@ -94,16 +95,19 @@ class OwnMessage:
     """What `text` and `blocks` make of an event; either may be left out."""
 
     def __init__(self, *, text: str | None = None, blocks: Sequence[Block] | None = None) -> None:
-        """Raises InvalidTemplate with the key and what is wrong there."""
-        if blocks is not None and not 0 < len(blocks) <= _OWN_BLOCKS_MAX:
-            raise InvalidTemplate(f"blocks: expected 1 to {_OWN_BLOCKS_MAX} tables")
-        self._text = None if text is None else _template("text", text, _MRKDWN)
-        self._blocks = [
-            _compile(block, f"blocks[{place}]", _MRKDWN) for place, block in enumerate(blocks or ())
-        ]
+        """Raises InvalidTemplate as `Faults` does, each with its key and what is wrong there."""
+        faults = Faults()
+        self._text: _Text | None = None
+        self._blocks: list[Any] = []
+        with faults.noted():
+            if blocks is not None and not 0 < len(blocks) <= _OWN_BLOCKS_MAX:
+                raise InvalidTemplate(f"blocks: expected 1 to {_OWN_BLOCKS_MAX} tables")
+        with faults.noted():
+            self._text = None if text is None else _template("text", text, _MRKDWN)
         for place, block in enumerate(blocks or ()):
-            if not isinstance(block.get("type"), str):
-                raise InvalidTemplate(f"blocks[{place}].type: expected Slack's name of a block")
+            with faults.noted():
+                self._blocks.append(_block(block, f"blocks[{place}]"))
+        faults.tell()
 
     def render(self, event: Event) -> dict[str, Any]:
         """Make the payload; raises InvalidTemplate where a template fails on this event."""
@@ -120,6 +124,12 @@ class OwnMessage:
         if size(every) > TOTAL_MAX:
             raise InvalidTemplate(f"blocks: longer than {TOTAL_MAX} characters, as JSON")
         return payload(text, every)
+
+
+def _block(block: Block, path: str) -> Any:
+    if not isinstance(block.get("type"), str):
+        raise InvalidTemplate(f"{path}.type: expected Slack's name of a block")
+    return _compile(block, path, _MRKDWN)
 
 
 def _compile(value: object, path: str, style: _Style) -> Any:

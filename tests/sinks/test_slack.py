@@ -36,6 +36,7 @@ class Hook:
         self.replies: list[Reply] = [(200, "ok", {})]
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.port = 0
+        self.hangs = False
 
     def say(self, *replies: tuple[int, str], headers: dict[str, str] | None = None) -> None:
         self.replies = [(status, body, headers or {}) for status, body in replies]
@@ -52,6 +53,8 @@ class Hook:
             body = await reader.readexactly(int(lengths[0].split(":")[1]) if lengths else 0)
             method, target, _ = lines[0].split(" ")
             self.requests.append((method, target, json.loads(body or b"{}")))
+            if self.hangs:
+                await asyncio.Event().wait()
             status, text, headers = self.replies[0]
             self.replies = self.replies[1:] or self.replies
             answer = "" if method == "head" else text
@@ -110,6 +113,43 @@ async def test_a_message_is_posted_once_and_carries_the_event_id(hook: Hook) -> 
     assert "Event evt_lead" in json.dumps(hook.payloads[0]["blocks"][-1])
     assert hook.payloads[0]["unfurl_links"] is False
     assert hook.payloads[0]["unfurl_media"] is False
+
+
+async def test_a_burst_becomes_one_message_that_delivers_every_event(hook: Hook) -> None:
+    sink = made(hook, digest={"over": 2, "every": "1s"}, rate="100/s")
+    burst = [samples.event("video.watched", event_id=f"evt_{number}") for number in range(20)]
+    answers = await asyncio.gather(*(sink.send(event) for event in burst))
+    await sink.close()
+    assert len(hook.requests) == 1
+    assert hook.payloads[0]["text"] == "20 events: 20 steps watched"
+    assert {(answer.status, answer.excerpt) for answer in answers} == {(200, "ok")}
+
+
+async def test_a_digest_that_slack_refuses_becomes_messages_of_their_own(hook: Hook) -> None:
+    sink = made(hook, digest={"over": 2, "every": "1s"}, rate="100/s")
+    hook.replies = [(400, "invalid_blocks", {}), (200, "ok", {})]
+    burst = [samples.event("video.watched", event_id=f"evt_{number}") for number in range(4)]
+    await asyncio.gather(*(sink.send(event) for event in burst))
+    await sink.close()
+    assert len(hook.requests) == 5
+
+
+async def test_a_hook_that_hangs_fails_the_events_of_a_digest_in_the_sinks_time(
+    hook: Hook,
+) -> None:
+    sink = made(hook, digest={"over": 2, "every": "1s"}, timeout="100ms")
+    hook.hangs = True
+    outcomes = await asyncio.gather(*(sink.send(LEAD) for _ in range(4)), return_exceptions=True)
+    await sink.close()
+    assert {str(outcome) for outcome in outcomes} == {"no answer within 0.1 s"}
+
+
+def test_a_sink_with_a_digest_waits_for_others_and_keeps_its_own_rate() -> None:
+    gathering = table(digest={"over": 5, "every": "1m"})
+    assert (gathering.slots(), gathering.pace()) == (256, None)
+    assert gathering.patience().seconds == 10 + 60 + 6
+    plain = table()
+    assert (plain.slots(), plain.pace(), plain.patience()) == (1, plain.rate, plain.timeout)
 
 
 CONTENT = [
