@@ -153,5 +153,7 @@ async def test_a_pipe_as_a_secret_is_read_once(tmp_path: Path) -> None:
             await asyncio.sleep(6 * LOOK_S)
             assert await _knows(there, "the-secret-of-a-pipe")
             assert there.relay.lines("config.refused") == []
+            problem = await there.reload(other, status=422)
+            assert "is empty" in problem["faults"][0]["message"]
     finally:
         os.close(read_end)

@@ -1,0 +1,113 @@
+"""`relay reload` against a running relay: its verdict as the documents show it, and its exit."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.guarantees.process import Relay
+from tests.operator import ADMIN, TOKEN
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
+CRM = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:9/{}"\n'
+BI = '[[sink]]\nname = "bi"\ntype = "http"\nurl = "http://127.0.0.1:9/bi"\n'
+
+
+@pytest.fixture
+async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
+    async with Relay(tmp_path, sinks=CRM.format(""), rest=ADMIN) as relay:
+        await relay.start()
+        yield relay
+
+
+async def reload(relay: Relay, *options: str) -> tuple[int | None, str]:
+    """The exit code and all that was printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "relay", "reload", *options),
+        cwd=relay.config.parent,
+        env={**os.environ},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        printed, _ = await process.communicate()
+    return process.returncode, printed.decode()
+
+
+def edit(relay: Relay, before: str, after: str) -> None:
+    text = relay.config.read_text(encoding="utf-8")
+    assert before in text
+    relay.config.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def assert_shown(printed: str) -> None:
+    """The document has these lines, in this order."""
+    assert printed in DOCUMENT.read_text(encoding="utf-8").replace("\n    ", "\n")
+
+
+async def test_a_good_config_is_taken_and_what_changed_is_printed(relay: Relay) -> None:
+    assert await reload(relay) == (0, "reloaded; nothing has changed\n")
+    edit(relay, CRM.format(""), BI + CRM.format("hook"))
+    edit(relay, "[server]", '[server]\nmax_body = "2MiB"')
+    code, printed = await reload(relay)
+    assert code == 0
+    assert_shown(printed)
+    edit(relay, BI, "")
+    edit(relay, '/hook"', '/hook"\nevents = ["lead.*"]')
+    code, printed = await reload(relay)
+    assert (code, printed) == (0, "reloaded\n  removed   sink bi\n  rerouted  sink crm\n")
+
+
+async def test_a_refused_config_is_told_with_every_fault_and_exit_1(relay: Relay) -> None:
+    edit(relay, CRM.format(""), CRM.format("") + 'rate = "often"\ntimeut = "5s"\n')
+    code, printed = await reload(relay)
+    assert code == 1
+    assert_shown(printed)
+    code, printed = await reload(relay, "--json")
+    assert code == 1
+    assert json.loads(printed)["ok"] is False
+    assert [fault["path"] for fault in json.loads(printed)["faults"]] == [
+        "sink[0] (crm).rate",
+        "sink[0] (crm).timeut",
+    ]
+
+
+async def test_what_cannot_change_is_refused_by_its_key(relay: Relay) -> None:
+    edit(relay, f':{relay.port}"', ':9"')
+    code, printed = await reload(relay)
+    assert code == 1
+    assert_shown(printed)
+
+
+async def test_a_verdict_for_programs(relay: Relay) -> None:
+    edit(relay, CRM.format(""), "")
+    code, printed = await reload(relay, "--json")
+    assert code == 0
+    verdict = json.loads(printed)
+    assert (verdict["ok"], verdict["sinks"]["removed"]) == (True, ["crm"])
+
+
+async def test_a_document_that_is_no_toml_is_refused_without_asking(relay: Relay) -> None:
+    relay.config.write_text("half", encoding="utf-8")
+    code, printed = await reload(relay)
+    assert code == 1
+    assert "is not TOML" in printed
+    assert await relay.is_ready()
+
+
+async def test_a_token_that_the_relay_does_not_know_yet_needs_the_signal(relay: Relay) -> None:
+    edit(relay, TOKEN, "another-token-of-the-tests")
+    code, printed = await reload(relay)
+    assert code == 1
+    assert "SIGHUP" in printed
+
+
+async def test_a_relay_that_is_not_there_is_said_to_be_so(relay: Relay) -> None:
+    await relay.stop()
+    code, printed = await reload(relay)
+    assert code == 1
+    assert "no relay answers" in printed
