@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import AsyncExitStack
 
 from relay import log
@@ -26,6 +26,7 @@ from relay.receiver import Receiver
 from relay.reload import Reloader
 from relay.replayer import Replayer
 from relay.settings import Duration
+from relay.sink import Sink
 from relay.store import disk, driver
 from relay.store.sqlite import SqliteStore, open_store
 from relay.upkeep import Upkeep
@@ -160,14 +161,7 @@ class Service:
 
         Raises ConfigError, Stopping and StoreError.
         """
-        fresh = {*changes.sinks.added, *changes.sinks.changed}
-        try:
-            made = await asyncio.to_thread(
-                self.fleet.build, [each for each in config.sinks if each.name in fresh]
-            )
-        except (ValueError, InvalidTemplate) as error:
-            # What it read while the config was checked is not there any more.
-            raise ConfigError(str(config.file), (Fault("sink", str(error)),)) from None
+        made = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
         paused = await self.fleet.paused()
         if self._receiver.draining:
             raise Stopping("the relay is stopping")
@@ -179,6 +173,19 @@ class Service:
         self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:
             self._metrics.drop_source(source)
+
+    async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
+        settings = [each for each in config.sinks if each.name in names]
+        made: dict[str, Sink] = {}
+        faults: list[Fault] = []
+        try:
+            made = await asyncio.to_thread(self.fleet.build, settings)
+        except* (ValueError, InvalidTemplate) as errors:
+            # What could be read while the config was checked is not there any more.
+            faults = [Fault("sink", str(error)) for error in errors.exceptions]
+        if faults:
+            raise ConfigError(str(config.file), tuple(faults))
+        return made
 
     async def _drain(self) -> None:
         """The public side closes first; running sends get what is left of the grace."""

@@ -8,7 +8,10 @@ import httpx
 import orjson
 import pytest
 
+from relay import fleet
+from relay.errors import StoreError
 from relay.sinks import http
+from relay.store.sqlite_desk import SqliteDesk
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
 from tests.reloading import body, document, ids, party, sink
@@ -320,6 +323,42 @@ async def test_reloads_at_once_take_their_turns(tmp_path: Path) -> None:
         answers = await asyncio.gather(*(there.operator.client.post("/-/reload") for _ in range(5)))
         added = [answer.json()["sinks"]["added"] for answer in answers]
         assert sorted(added) == [[], [], [], [], ["crm"]]
+
+
+async def test_a_store_that_cannot_be_asked_leaves_the_config_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unable(_: object) -> Any:
+        raise StoreError("the store cannot be read")
+
+    async with FarEnd() as far_end, party(tmp_path) as there:
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteDesk, "paused", unable)
+            problem = await there.reload(sink("crm", far_end.url()), status=503)
+        assert problem["detail"] == "the store cannot be read"
+        assert await there.successful() == 0
+        assert (await there.operator.get("/sinks"))["sinks"] == []
+        assert (await there.reload(sink("crm", far_end.url())))["sinks"]["added"] == ["crm"]
+
+
+@pytest.mark.parametrize("fault", ["hangs", "raises"])
+async def test_a_sink_that_cannot_take_its_leave_does_not_keep_its_successor_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    async def close(_: object) -> None:
+        if fault == "raises":
+            raise ZeroDivisionError
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(fleet, "CLOSE_TIMEOUT_S", 0.05)
+    async with FarEnd() as old, FarEnd() as new, party(tmp_path, sink("crm", old.url())) as there:
+        with monkeypatch.context() as patch:
+            patch.setattr(http.HttpSink, "close", close)
+            await there.reload(sink("crm", new.url()))
+            await there.send("a")
+            await until(lambda: ids(new) == ["a"], what="the event at the successor")
+        (line,) = there.relay.lines("sink.bug")
+        assert line["sink"] == "crm"
 
 
 async def test_only_the_token_may_reload(tmp_path: Path) -> None:

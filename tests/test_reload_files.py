@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from relay import reload
@@ -157,3 +158,19 @@ async def test_a_pipe_as_a_secret_is_read_once(tmp_path: Path) -> None:
             assert "is empty" in problem["faults"][0]["message"]
     finally:
         os.close(read_end)
+
+
+async def test_a_sink_is_replaced_when_its_certificates_change(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    pem = Path(certifi.where()).read_text(encoding="utf-8")
+    authority.write_text(pem)
+    crm = sink("crm", "https://127.0.0.1:9/", f'ca_file = "{authority}"')
+    async with FarEnd() as far_end, party(tmp_path, crm, sink("bi", far_end.url())) as there:
+        authority.write_text(pem + "\n# of another day\n")
+        await until(lambda: bool(there.relay.lines("config.reloaded")), what="the reload")
+        (line,) = there.relay.lines("config.reloaded")
+        assert line["changed"] == "sink.crm"
+        authority.write_text("no certificate")
+        await until(lambda: bool(there.relay.lines("config.refused")), what="the refusal")
+        (line,) = there.relay.lines("config.refused")
+        assert line["faults"] == "sink[0] (crm).ca_file"
