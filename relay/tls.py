@@ -11,6 +11,7 @@ from typing import Protocol
 import httpx
 
 from relay.errors import Misconfigured, SinkError, Temporary
+from relay.faults import Faults
 
 _VERDICT_S = 1.0
 _CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
@@ -44,20 +45,34 @@ def trusting(ca_file: str | None = None) -> ssl.SSLContext:
 
 
 def context(files: Files) -> ssl.SSLContext:
-    """Load the files; raises ValueError that begins with the key at fault."""
-    if files.client_key_file and not files.client_cert_file:
-        raise ValueError("client_key_file: needs client_cert_file")
+    """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
+    faults = Faults()
+    loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with faults.noted():
+        loaded = _with_cas(files.ca_file)
+    with faults.noted():
+        _identify(loaded, files)
+    faults.tell()
+    return loaded
+
+
+def _with_cas(ca_file: str | None) -> ssl.SSLContext:
     try:
-        loaded = trusting(files.ca_file)
+        return trusting(ca_file)
     except OSError as error:
         raise ValueError(f"ca_file: {_why(error)}") from None
-    if files.client_cert_file:
-        try:
-            # An empty passphrase, or OpenSSL would ask for one at the terminal.
-            loaded.load_cert_chain(files.client_cert_file, files.client_key_file, "")
-        except OSError as error:
-            raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
-    return loaded
+
+
+def _identify(loaded: ssl.SSLContext, files: Files) -> None:
+    if files.client_key_file and not files.client_cert_file:
+        raise ValueError("client_key_file: needs client_cert_file")
+    if not files.client_cert_file:
+        return
+    try:
+        # An empty passphrase, or OpenSSL would ask for one at the terminal.
+        loaded.load_cert_chain(files.client_cert_file, files.client_key_file, "")
+    except OSError as error:
+        raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
 
 
 def _why(error: OSError) -> str:

@@ -223,3 +223,12 @@ def test_a_sink_that_cannot_be_built_is_a_fault(
     (found,) = faults(write(f'{MINIMAL}[[sink]]\nname = "a"\ntype = "frail"\n'))
     assert found.startswith("sink[0] (a)")
     assert fnmatchcase(found, fault) or fnmatchcase(found.removeprefix("sink[0] (a)."), fault)
+
+
+def test_a_value_that_cannot_be_read_makes_no_other_look_wrong(write: Write) -> None:
+    sink = '[[sink]]\nname = "a"\ntype = "slack"\nurl = "https://hooks.slack.example/x"\n'
+    text = 'text = "{{ data.milestone.x.y }}"\n'
+    (fault,) = faults(write(f'{MINIMAL}{sink}{text}events = ["lead.captured", 5]\n'))
+    assert ".events[1]: " in fault
+    (fault,) = faults(write(f'{MINIMAL}{sink}events = ["lead.captured"]\nwhen = 5\n{text}'))
+    assert ".when: " in fault

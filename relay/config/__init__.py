@@ -152,9 +152,8 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
         for name, kind in _SECTIONS.items()
     }
-    sources = tuple(
-        reader.table(item, SourceSettings, place) for item, place in _each(raw, "source", findings)
-    )
+    found_sources = _each(raw, "source", findings)
+    sources = tuple(reader.table(item, SourceSettings, place) for item, place in found_sources)
     if "source" not in raw:
         findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
     sinks = [
@@ -165,6 +164,9 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
         sources=sources,
         sinks=tuple(sink for sink, _ in sinks),
         routes=tuple(route for _, route in sinks),
+        source_names=tuple(
+            item.get("name") if isinstance(item, dict) else None for item, _ in found_sources
+        ),
     )
 
 

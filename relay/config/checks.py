@@ -30,6 +30,8 @@ class Document:
     sources: tuple[Table, ...]
     sinks: tuple[Table, ...]
     routes: tuple[Route | None, ...]
+    source_names: tuple[object, ...]
+    """As they are written, also where they cannot be names; None where there is none."""
 
 
 def check(document: Document, findings: Findings) -> None:
@@ -99,15 +101,20 @@ def _items(table: Table, key: str) -> Iterator[tuple[Place, Any]]:
 
 
 def _named_sources(document: Document, findings: Findings) -> None:
+    if not all(isinstance(name, str) for name in document.source_names):
+        return  # the name that is missed may be meant for one that has none
     names = [name for source in document.sources if (name := source.get("name")) is not None]
-    if len(names) < len(document.sources):
-        return  # the name that is missed may be one that could not be read
     for sink in document.sinks:
         for place, name in _items(sink, "sources"):
-            if name not in names:
-                near = get_close_matches(name, names, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
-                findings.fault(place, f"no source is called {quoted(name)}; {hint}")
+            if name not in document.source_names:
+                findings.fault(place, f"no source is called {quoted(name)}{_near(name, names)}")
+
+
+def _near(name: str, names: list[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are: {', '.join(names)}" if names else ""
 
 
 def _listeners(document: Document, findings: Findings) -> None:

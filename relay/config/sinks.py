@@ -7,7 +7,7 @@ from typing import Any
 import jmespath
 from jmespath.functions import Functions
 
-from relay import sinks
+from relay import faults, sinks
 from relay.clock import SystemClock
 from relay.config.table import FAULTY, Findings, Place, Reader, Table
 from relay.errors import InvalidRule, InvalidTemplate
@@ -16,6 +16,13 @@ from relay.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
 """What a sink says of its own key: `url: expected ...`, `headers.accept: ...`."""
+
+_PLAIN = SinkSettings(name="unnamed", type="")
+_INDIFFERENT = frozenset({"name", "sources", "concurrency", "rate", "timeout", "retry"})
+"""What no `build` holds against another key, so that a plain value may stand in for a faulty one.
+
+The others may not: a password would seem to lack its user, a template to fail on what never comes.
+"""
 
 
 def read_sink(
@@ -31,6 +38,7 @@ def read_sink(
             # Before they are read: what changes in between is then found to have changed.
             for path in files(table.values):
                 reader.references.note(path)
+        if table.faulty() <= _INDIFFERENT:
             _prove(module, table, findings)
     return table, _route(table, findings)
 
@@ -62,14 +70,19 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
 
 
 def _prove(module: SinkModule, table: Table, findings: Findings) -> None:
+    stand_ins = {name: getattr(_PLAIN, name) for name in table.faulty()}
     try:
-        module.build(table.build(), SystemClock())
-    except (ValueError, InvalidTemplate) as error:
-        keyed = _KEYED.fullmatch(str(error))
-        if keyed is None or keyed[2] not in table.kind.__struct_fields__:
-            findings.fault(table.place, str(error))
-        else:
-            findings.fault(Place(f"{table.place.text}.{keyed[1]}", ""), keyed[3])
+        module.build(table.build(**stand_ins), SystemClock())
+    except* (ValueError, InvalidTemplate) as group:
+        for error in faults.each(group):
+            findings.fault(*_placed(str(error), table))
+
+
+def _placed(text: str, table: Table) -> tuple[Place, str]:
+    keyed = _KEYED.fullmatch(text)
+    if keyed is None or keyed[2] not in table.kind.__struct_fields__:
+        return table.place, text
+    return Place(f"{table.place.text}.{keyed[1]}", ""), keyed[3]
 
 
 def _route(table: Table, findings: Findings) -> Route | None:

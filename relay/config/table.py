@@ -87,13 +87,21 @@ class Table:
     def at(self, name: str) -> Place:
         return self.place.key(name)
 
-    def build(self) -> Any:
-        """Make the struct of a whole table; raises ValueError where the struct itself objects."""
+    def faulty(self) -> set[str]:
+        """The known keys whose values could not be read in all their parts."""
+        return {name for name, value in self.values.items() if _is_faulty(value)}
+
+    def build(self, **stand_ins: Any) -> Any:
+        """Make the struct of a whole table, or of one whose faulty values have stand-ins.
+
+        Raises ValueError where the struct itself objects.
+        """
         parts = {
             name: value.build() if isinstance(value, Table) else value
             for name, value in self.values.items()
+            if name not in stand_ins
         }
-        return self.kind(**parts)
+        return self.kind(**parts, **stand_ins)
 
 
 class Reader:
@@ -189,6 +197,17 @@ def quoted(text: str) -> str:
     """The text in quotes, cut, with nothing in it that a terminal would obey."""
     cut = text if len(text) <= FOUND_MAX_CHARS else text[:FOUND_MAX_CHARS] + "..."
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
+
+
+def _is_faulty(value: Any) -> bool:
+    match value:
+        case Table():
+            return not value.whole
+        case dict():
+            return any(map(_is_faulty, value.values()))
+        case list() | tuple():
+            return any(map(_is_faulty, value))
+    return value is FAULTY
 
 
 def _bare(kind: Any) -> Any:

@@ -5,7 +5,6 @@ outgoing-http.md, sections 1, 2 and 7.
 
 import base64
 import re
-import ssl
 from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from relay import cloudevents, http_client, standard_webhooks, tls
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.event import Event
+from relay.faults import Faults
 from relay.settings import Secret
 from relay.sink import SinkSettings
 
@@ -107,13 +107,32 @@ class HttpSink:
 
 
 def build(settings: Settings, clock: Clock) -> HttpSink:
-    url = _url(settings.url)
-    if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
-        raise ValueError("headers.authorization: url carries credentials already")
+    faults, verify = Faults(), None
+    with faults.noted():
+        url = _url(settings.url)
+        _fit(settings, url)
+    with faults.noted():
+        _own_headers(settings.headers)
+    with faults.noted():
+        _keys(settings.signing_secrets)
+    with faults.noted():
+        verify = tls.context(settings) if tls.is_asked_for(settings) else None
+    faults.tell()
     client = http_client.client(
-        timeout=settings.timeout, connections=settings.concurrency, verify=_tls(settings, url)
+        timeout=settings.timeout, connections=settings.concurrency, verify=verify
     )
     return HttpSink(client, clock, settings=settings, url=url)
+
+
+def _fit(settings: Settings, url: httpx.URL) -> None:
+    faults = Faults()
+    with faults.noted():
+        if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
+            raise ValueError("headers.authorization: url carries credentials already")
+    with faults.noted():
+        if url.scheme != "https" and tls.is_asked_for(settings):
+            raise ValueError("url: expected https://, because TLS files are given")
+    faults.tell()
 
 
 def _url(secret: Secret) -> httpx.URL:
@@ -128,28 +147,40 @@ def _url(secret: Secret) -> httpx.URL:
 
 
 def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
-    keys = []
+    faults, keys = Faults(), []
     for index, secret in enumerate(secrets):
-        try:
-            keys.append(standard_webhooks.key(secret.reveal()))
-        except ValueError as error:
-            raise ValueError(f"signing_secrets[{index}]: {error}") from None
+        with faults.noted():
+            keys.append(_key(secret, f"signing_secrets[{index}]"))
+    faults.tell()
     return tuple(keys)
 
 
+def _key(secret: Secret, place: str) -> bytes:
+    try:
+        return standard_webhooks.key(secret.reveal())
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
 def _own_headers(headers: dict[str, Secret]) -> RawHeaders:
-    seen: set[str] = set()
+    faults, seen = Faults(), set[str]()
     for name, value in headers.items():
-        if _NAME.fullmatch(name) is None:
-            raise ValueError(f"headers.{name}: HTTP does not allow this name")
-        if _OURS.fullmatch(name):
-            raise ValueError(f"headers.{name}: is set by the relay itself")
-        if name.lower() in seen:
-            raise ValueError(f"headers.{name}: stands there twice, in other letters")
-        if _VALUE.fullmatch(value.reveal()) is None:
-            raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
+        with faults.noted():
+            _check_header(name, value, seen)
         seen.add(name.lower())
+    faults.tell()
     return [(name.encode(), value.reveal().encode()) for name, value in headers.items()]
+
+
+def _check_header(name: str, value: Secret, seen: set[str]) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"headers.{name}: HTTP does not allow this name")
+    if _OURS.fullmatch(name):
+        raise ValueError(f"headers.{name}: is set by the relay itself")
+    if name.lower() in seen:
+        raise ValueError(f"headers.{name}: stands there twice, in other letters")
+    if _VALUE.fullmatch(value.reveal()) is None:
+        raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
 
 
 def _authorization(url: httpx.URL) -> RawHeaders:
@@ -178,11 +209,3 @@ def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
         yield secret.reveal()
     for _, value in (*_own_headers(settings.headers), *_authorization(url)):
         yield from (value.decode(), *value.decode().split())
-
-
-def _tls(settings: Settings, url: httpx.URL) -> ssl.SSLContext | None:
-    if not tls.is_asked_for(settings):
-        return None
-    if url.scheme != "https":
-        raise ValueError("url: expected https://, because TLS files are given")
-    return tls.context(settings)

@@ -240,7 +240,6 @@ async def test_more_sends_than_connections_wait_their_turn(
         ({"client_cert_file": "no-such-file"}, "client_cert_file.*: cannot be read: No such"),
         ({"client_cert_file": __file__}, "client_cert_file.*: holds no usable PEM"),
         ({"client_key_file": __file__}, "client_key_file: needs client_cert_file"),
-        ({"url": "http://crm.example/", "ca_file": __file__}, "url: expected https://"),
         (
             {"url": "http://a:marked@crm.example/", "headers": {"Authorization": "marked"}},
             "headers.authorization: url carries",
@@ -396,6 +395,12 @@ async def test_silence_over_tls_is_silence(
     sink = make(tls_far_end.url(), ca_file=certificates.ca_pem, timeout="200ms")
     with pytest.raises(Temporary, match="no answer in time"):
         await sink.send(lead)
+
+
+def test_files_for_tls_ask_for_https(certificates: Certificates, clock: ManualClock) -> None:
+    table = {"url": "http://crm.example/", "ca_file": certificates.ca_pem}
+    with pytest.raises(ValueError, match="url: expected https://"):
+        http.build(decoded(**table), clock)
 
 
 def test_a_key_under_a_passphrase_is_refused_without_asking(
