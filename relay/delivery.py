@@ -14,18 +14,19 @@ class Status(StrEnum):
     DELIVERED = "delivered"
     DEAD = "dead"
     DISCARDED = "discarded"
-    """A dead letter that an operator gave up."""
+    """Given up for good by an operator."""
 
 
 MOVES: dict[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.PENDING, Status.DELIVERED, Status.DEAD}),
+    Status.PENDING: frozenset({Status.PENDING, Status.DELIVERED, Status.DEAD, Status.DISCARDED}),
     Status.DELIVERED: frozenset({Status.PENDING}),
     Status.DEAD: frozenset({Status.PENDING, Status.DISCARDED}),
     Status.DISCARDED: frozenset({Status.PENDING}),
 }
 """Where a delivery may go from each status; the store refuses every other move.
 
-Only a replay makes a settled one pending again, and only an operator discards.
+Only a replay makes a settled one pending again, and only an operator discards: dead letters, and
+what is about a person who is erased.
 """
 
 Result = Literal["delivered", "retry", "parked", "dead"]

@@ -19,6 +19,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     path: str = "data/relay.db"
     payload_retention: Duration = Duration.parse("30d")
     """Bodies of events whose deliveries are all settled are kept this long."""
+    retention: dict[str, Duration] = {}
+    """The same for single kinds or globs of them; where several fit, the shortest counts."""
     dedupe_retention: Duration = Duration.parse("90d")
     """Event ids are kept this long; after it a known event would count as new."""
     min_free: Size = Size.parse("256MiB")

@@ -17,7 +17,10 @@ Result = TypeVar("Result")
 Moved = Counter[tuple[str, Status]]
 """By how much the number of a sink's deliveries of a status has changed."""
 
-_STATUS = "SELECT status FROM deliveries WHERE event = ? AND sink = ?"
+_STATUS = """
+SELECT d.status FROM events e LEFT JOIN deliveries d ON d.event = e.seq AND d.sink = ?
+WHERE e.seq = ? AND e.body IS NOT NULL
+"""
 _ADD = """
 INSERT INTO deliveries (event, sink, status, due_at, replay) VALUES (?, ?, 'pending', ?, ?)
 """
@@ -89,8 +92,11 @@ def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Move
     wanted = REOPENED[step.replay.selection.outcome]
     opened = 0
     for event, sink in step.deliveries:
-        row = db.execute(_STATUS, (event, sink)).fetchone()
-        status = None if row is None else Status(row[0])
+        row = db.execute(_STATUS, (sink, event)).fetchone()
+        if row is None:
+            # Its body went after it had been chosen, so that there is nothing to send.
+            continue
+        status = None if row[0] is None else Status(row[0])
         if status not in wanted or (status is not None and Status.PENDING not in MOVES[status]):
             continue
         if status is None:

@@ -68,7 +68,10 @@ INSERT INTO attempts
     (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
 VALUES {rows}
 """
-_EXISTS = "SELECT 1 FROM deliveries WHERE event = ? AND sink = ?"
+_LEFT = """
+SELECT e.body IS NOT NULL FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.event = ? AND d.sink = ?
+"""
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
@@ -209,9 +212,11 @@ def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[St
         return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
     if len(settlements) > 1:
         raise Overtaken
+    left = db.execute(_LEFT, attempts[0][:2]).fetchone()
     # What has been forgotten altogether is not to leave an attempt behind.
-    if db.execute(_EXISTS, attempts[0][:2]).fetchone():
-        rows.write(db, _ADD_ATTEMPTS, attempts)
+    if left is not None:
+        has_body = bool(left[0])
+        rows.write(db, _ADD_ATTEMPTS, [_attempt_row(settlements[0], with_answer=has_body)])
     return [None]
 
 
@@ -234,7 +239,8 @@ def _settled_row(settlement: Settlement) -> Row:
     )
 
 
-def _attempt_row(settlement: Settlement) -> Row:
+def _attempt_row(settlement: Settlement, *, with_answer: bool = True) -> Row:
+    """With the event's body goes what a far end may have repeated of it."""
     delivery, attempt = settlement.delivery, settlement.attempt
     return (
         delivery.seq,
@@ -244,7 +250,7 @@ def _attempt_row(settlement: Settlement) -> Row:
         attempt.result,
         attempt.status,
         attempt.reason,
-        attempt.answer,
+        attempt.answer if with_answer else "",
         delivery.replay,
     )
 

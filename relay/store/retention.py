@@ -1,6 +1,7 @@
 """What is forgotten and when: bodies of settled events first, their ids much later, in small steps.
 
-A step finds its rows with a reader and removes them in a transaction that acknowledgements share.
+A step finds its rows with a reader and removes them in a transaction that acknowledgements share;
+there it looks again at each of them, for a replay may have opened a delivery in between.
 """
 
 from collections import Counter
@@ -29,9 +30,10 @@ NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pen
 """
 _OLD = f"""
 SELECT e.rowid, coalesce(length(e.body), 0) FROM {{table}} e
-WHERE e.rowid >= ? AND e.rowid < ? AND e.received_at < ? {{more}}
+WHERE e.rowid >= ? AND e.rowid < ? AND {{is_old}} {{more}}
 ORDER BY e.rowid LIMIT {STEP_ROWS}
 """
+_STILL_SETTLED = f"SELECT 1 FROM events e WHERE e.seq = ? AND {_SETTLED}"
 _FIRST = "SELECT min(rowid) FROM {table} WHERE rowid >= ?"
 _DEAD_OF = "SELECT sink FROM deliveries WHERE event = ? AND status = 'dead'"
 _SPACE = """
@@ -56,19 +58,40 @@ class _Phase(NamedTuple):
     table: str
     more: str
     removal: Remove
-    keep_ms: int
+    keep: "_Keep"
+
+
+class _Keep(NamedTuple):
+    """How long rows are kept: those of the first glob of a kind that fits, else all others."""
+
+    kinds: tuple[tuple[str, int], ...]
+    others_ms: int
+
+    def is_old(self) -> str:
+        """The condition that takes the values of `times`."""
+        if not self.kinds:
+            return "e.received_at < ?"
+        cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(self.kinds))
+        return f"e.received_at < CASE {cases} ELSE ? END"
+
+    def times(self, now_ms: int) -> list[str | int]:
+        times: list[str | int] = []
+        for glob, keep_ms in self.kinds:
+            times += [glob, now_ms - keep_ms]
+        return [*times, now_ms - self.others_ms]
 
 
 class Sweep:
     """One round over the store after another, some rows at a time, oldest first."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        body, ids = settings.payload_retention, settings.dedupe_retention
+        rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
+        bodies = _Keep(_by_kind(settings), settings.payload_retention)
         with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED}"
         self._phases = (
-            _Phase("events", f"{with_body} {settled}", _forget_bodies, body),
+            _Phase("events", f"{with_body} {settled}", _forget_bodies, bodies),
             _Phase("events", settled, _forget_events, ids),
-            _Phase("unreadable", with_body, _forget_unreadable_bodies, body),
+            _Phase("unreadable", with_body, _forget_unreadable_bodies, rest),
             _Phase("unreadable", "", _forget_unreadable, ids),
         )
         self._phase = 0
@@ -84,19 +107,32 @@ class Sweep:
             self._phase += 1
             self._from = 0
             return Step([], phase.removal, more=True)
-        sql = _OLD.format(table=phase.table, more=phase.more)
+        sql = _OLD.format(table=phase.table, is_old=phase.keep.is_old(), more=phase.more)
         end = first + LOOK_ROWS
-        old = db.execute(sql, (first, end, now_ms - phase.keep_ms)).fetchall()
+        old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
         rows = list(_light(old))
         self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
         return Step(rows, phase.removal, more=True)
 
     def _find_space(self, db: sqlite3.Connection) -> Step:
-        pages, free, mode = db.execute(_SPACE).fetchone()
-        if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
-            return Step([(VACUUM_PAGES,)], _shrink, more=True)
-        self._phase = 0
-        return Step([], _shrink, more=False)
+        step = find_space(db)
+        if not step.more:
+            self._phase = 0
+        return step
+
+
+def find_space(db: sqlite3.Connection) -> Step:
+    """Find pages to give back; `more` is False, and no rows are left, where enough were."""
+    pages, free, mode = db.execute(_SPACE).fetchone()
+    if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
+        return Step([(VACUUM_PAGES,)], _shrink, more=True)
+    return Step([], _shrink, more=False)
+
+
+def _by_kind(settings: StoreSettings) -> tuple[tuple[str, int], ...]:
+    """The globs, the shortest time first; SQLite writes `[^a]` for `[!a]`."""
+    found = sorted(settings.retention.items(), key=lambda item: item[1])
+    return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in found)
 
 
 def _light(old: list[Row]) -> Iterator[Row]:
@@ -114,13 +150,19 @@ def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
     return [step.removal(db, step.rows) if step.rows else Counter() for step in steps]
 
 
+def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if db.execute(_STILL_SETTLED, row).fetchone()]
+
+
 def _forget_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    rows = _settled(db, rows)
     db.executemany("UPDATE events SET body = NULL, headers = NULL WHERE seq = ?", rows)
     db.executemany("UPDATE attempts SET answer = '' WHERE event = ?", rows)
     return Counter()
 
 
 def _forget_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    rows = _settled(db, rows)
     dead = Counter(sink for row in rows for (sink,) in db.execute(_DEAD_OF, row))
     db.executemany("DELETE FROM attempts WHERE event = ?", rows)
     db.executemany("DELETE FROM deliveries WHERE event = ?", rows)

@@ -20,6 +20,8 @@ from relay.routing import Verdict
 from relay.store import Backlog, Lease, StoreSettings, Tier, disk, queries, retention, schema
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.sqlite_desk import SqliteDesk
+from relay.store.sqlite_people import SqlitePeople
+from relay.store.wiping import Wiper
 from relay.store.writer import Writer, meaning
 
 T = TypeVar("T")
@@ -54,7 +56,17 @@ class SqliteStore:
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
         self._operators = operators
         self.desk = SqliteDesk(operators, writer, tallies=self._tallies, leased=self._leased)
+        self._wiper = Wiper(writer, operators)
+        self.people = SqlitePeople(
+            operators,
+            writer,
+            self._wiper,
+            leased=self._leased,
+            leases_made=lambda: reader.run(_read_nothing),
+            count=self.desk.count,
+        )
         self._sweep = retention.Sweep(settings)
+        self._swept = False
 
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
@@ -124,7 +136,15 @@ class SqliteStore:
         removed = await self._writer.submit(retention.remove, step)
         for sink, count in removed.items():
             self._tallies[sink][Status.DEAD] -= count
+        self._swept |= bool(step.rows)
+        if self._swept and not step.more:
+            self._swept = False
+            self._wiper.start()
         return step.more
+
+    async def resume(self) -> None:
+        """Take up what the relay that had the store before has left undone."""
+        await self._wiper.resume()
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -153,6 +173,7 @@ class SqliteStore:
             closing.push_async_callback(self._writer.close)
             closing.push_async_callback(self._reader.close)
             closing.push_async_callback(self._operators.close)
+            closing.push_async_callback(self._wiper.close)
             # Without the mark the next start reads the file, and that is all.
             if self._writer.broken is None and not self.unclean:
                 with suppress(StoreError):
@@ -198,8 +219,13 @@ async def open_store(
             tallies=tallies,
             unclean=unclean,
         )
+        await store.resume()
         opened.pop_all()
     return store
+
+
+def _read_nothing(_: sqlite3.Connection) -> None:
+    pass
 
 
 def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:

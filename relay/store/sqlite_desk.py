@@ -71,7 +71,7 @@ class SqliteDesk:
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
         wanted = replace(selection, outcome="dead")
-        moved = await self._writer.submit(_DISCARD, (wanted, now_ms), self._count)
+        moved = await self._writer.submit(_DISCARD, (wanted, now_ms), self.count)
         return -sum(count for (_, status), count in moved.items() if status is Status.DEAD)
 
     async def choose(
@@ -119,9 +119,10 @@ class SqliteDesk:
         return await self._read(search.paused)
 
     def _counted(self, result: tuple[Replay, Moved]) -> None:
-        self._count(result[1])
+        self.count(result[1])
 
-    def _count(self, moved: Moved) -> None:
+    def count(self, moved: Moved) -> None:
+        """Take note of deliveries whose status a write has changed."""
         for (sink, status), change in moved.items():
             self._tallies[sink][status] += change
 

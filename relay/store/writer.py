@@ -76,6 +76,18 @@ class Writer:
             self._flushing = self._loop.create_task(self._flush())
         return await outcome
 
+    async def apart(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run what cannot be in a transaction, between two of them; raises StoreError."""
+        if self.broken is not None:
+            raise self.broken
+        try:
+            return await self._connection.run(work)
+        except sqlite3.Error as error:
+            refusal = meaning(error) or StoreError(f"not done: {_name(error)}")
+            if isinstance(refusal, StoreBroken):
+                self.condemn(refusal)
+            raise refusal from None
+
     def condemn(self, error: StoreBroken) -> None:
         """Write nothing more and report nothing as written, because of what was found elsewhere."""
         self._refuse([], error)

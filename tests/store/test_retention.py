@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from relay.event import Event
 from relay.settings import Duration, Size
 from relay.store import StoreSettings, retention
+from relay.store.desk import Selection
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
+from tests.sinks.far_end import until
 from tests.store.conformance import (
     FAILS,
     TAKES,
@@ -28,10 +31,13 @@ BODY_DAYS, ID_DAYS = 30, 90
 
 
 @asynccontextmanager
-async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+async def opened(folder: Path, clock: ManualClock, **kinds: str) -> AsyncIterator[SqliteStore]:
+    """`kinds` are times by kind, with `_` for `.` and `all` for `*`."""
+    globs = {name.replace("_", ".").replace("all", "*"): days for name, days in kinds.items()}
     settings = StoreSettings(
         path=str(folder / "relay.db"),
         payload_retention=Duration.parse(f"{BODY_DAYS}d"),
+        retention={glob: Duration.parse(days) for glob, days in globs.items()},
         dedupe_retention=Duration.parse(f"{ID_DAYS}d"),
         min_free=Size.parse("1B"),
     )
@@ -205,3 +211,79 @@ async def test_acknowledgements_and_retention_go_together(store: SqliteStore) ->
         now_ms = NOW_MS + (ID_DAYS + 1) * DAY_MS
         await accept(store, event(f"n{now_ms}", at_ms=now_ms))
     assert ask(store, "SELECT count(*) FROM events") == [(1,)]
+
+
+def of_kind(kind: str) -> Event:
+    return replace(event(kind), kind=kind)
+
+
+async def bodies(store: SqliteStore, *, days: float) -> set[str]:
+    """The kinds that still have their body so many days from now."""
+    await sweep(store, days=days)
+    return {kind for (kind,) in ask(store, "SELECT kind FROM events WHERE body IS NOT NULL")}
+
+
+async def test_a_kind_has_its_own_time(tmp_path: Path, clock: ManualClock) -> None:
+    async with opened(tmp_path, clock, lead_captured="14d", video_ready="60d") as store:
+        kinds = ("lead.captured", "video.ready", "video.watched")
+        await accept(store, *map(of_kind, kinds), verdicts=[])
+        await store.keep(unreadable(), lambda _: None)
+        assert await bodies(store, days=13.9) == set(kinds)
+        assert await bodies(store, days=14.1) == {"video.ready", "video.watched"}
+        assert ask(store, "SELECT body IS NULL FROM unreadable") == [(0,)]
+        assert await bodies(store, days=30.1) == {"video.ready"}
+        assert await bodies(store, days=60.1) == set()
+        assert ask(store, "SELECT count(*) FROM events") == [(3,)]
+
+
+async def test_of_several_times_that_fit_the_shortest_counts(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with opened(tmp_path, clock, all="20d", video_watched="40d", video_all="5d") as store:
+        await accept(store, *map(of_kind, ("lead.captured", "video.watched")), verdicts=[])
+        assert await bodies(store, days=5.1) == {"lead.captured"}
+        assert await bodies(store, days=20.1) == set()
+
+
+async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    settings = StoreSettings(
+        path=str(tmp_path / "relay.db"),
+        retention={"[!v]*": Duration.parse("2d")},
+        min_free=Size.parse("1B"),
+    )
+    store = await open_store(settings, clock=clock)
+    try:
+        await accept(store, *map(of_kind, ("lead.captured", "video.ready")), verdicts=[])
+        assert await bodies(store, days=3) == {"video.ready"}
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("days", [BODY_DAYS + 1, ID_DAYS + 1])
+async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days: int) -> None:
+    await accept(store, event("a"))
+    await settle_all(store)
+    begun = await store.desk.begin(Selection(), total=1, until=1, now_ms=NOW_MS)
+    now_ms = NOW_MS + days * DAY_MS
+    step = await store._reader.run(lambda db: store._sweep.find(db, now_ms=now_ms))
+    assert step.rows
+    await store.desk.open(begun, [(1, "sales")], cursor=1, now_ms=now_ms)
+    await store._writer.submit(retention.remove, step)
+    await sweep(store, days=days)
+    (delivery,) = (await lease(store, now_ms=now_ms)).deliveries
+    assert delivery.event == event("a")
+    assert ask(store, "SELECT answer FROM attempts") == [("an answer",)]
+
+
+async def test_a_round_that_removed_something_empties_the_log(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    log = tmp_path / "relay.db-wal"
+    async with opened(tmp_path, clock) as store:
+        await accept(store, event("a"), verdicts=[])
+        await sweep(store, days=1)
+        assert log.stat().st_size > 0
+        await sweep(store, days=BODY_DAYS + 1)
+        await until(lambda: b"lead.captured" not in log.read_bytes(), what="the log's end")

@@ -1,0 +1,106 @@
+"""What is stored of a person, read in parts: each begins where the one before has ended."""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from relay.store.address import Address
+from relay.store.desk import AttemptRecord, History
+from relay.store.driver import sqlite3
+from relay.store.people import KeptRequest, Mention, Records
+from relay.store.search import history
+from relay.store.traces import PLACES, find
+
+PART_BYTES = 4 << 20
+PART_STEPS = 40
+"""A part is handed over when it is so large, or has taken so many looks."""
+
+_CURSOR = re.compile(r"([0-9])\.([0-9]{1,18})")
+_UNREADABLE = """
+SELECT source, received_at, reason, coalesce(headers, x''), coalesce(body, x'')
+FROM unreadable WHERE rowid = ?
+"""
+_MENTION = """
+SELECT e.source, e.id, e.body, a.sink, a.started_at, a.duration_ms, a.result, a.status, a.reason,
+    a.answer, a.replay
+FROM attempts a JOIN events e ON e.seq = a.event WHERE a.rowid = ?
+"""
+
+
+class Cursor(NamedTuple):
+    """Which of the shelves, and from which key on."""
+
+    shelf: int = 0
+    start: int = 0
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Cursor":
+        """Raises ValueError for what `str` has not made."""
+        if text is None:
+            return cls()
+        match = _CURSOR.fullmatch(text)
+        if match is None or int(match[1]) >= len(_SHELVES):
+            raise ValueError("after is not the `next` of an answer before")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.shelf}.{self.start}"
+
+
+def look(db: sqlite3.Connection, address: Address, cursor: Cursor) -> tuple[list[Any], int, Cursor]:
+    """One step: what was found, its bytes, and where to go on; past the last shelf at the end."""
+    name, read = _SHELVES[cursor.shelf]
+    place = next(each for each in PLACES if each.name == name)
+    found = find(db, place, address, start=cursor.start)
+    records = [read(db, key, address) for key, _ in found.rows]
+    onward = Cursor(cursor.shelf + 1) if found.next is None else Cursor(cursor.shelf, found.next)
+    size = sum(bytes_ for _, bytes_ in found.rows)
+    return [each for each in records if each is not None], size, onward
+
+
+def is_over(cursor: Cursor) -> bool:
+    return cursor.shelf >= len(_SHELVES)
+
+
+def part(found: list[Any], onward: Cursor) -> Records:
+    """Sort what was found by what it is."""
+    return Records(
+        events=[each for each in found if isinstance(each, History)],
+        unreadable=[each for each in found if isinstance(each, KeptRequest)],
+        mentions=[each for each in found if isinstance(each, Mention)],
+        next=None if is_over(onward) else str(onward),
+    )
+
+
+def _event(db: sqlite3.Connection, key: int, _: Address) -> History | None:
+    return history(db, key)
+
+
+def _request(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
+    row = db.execute(_UNREADABLE, (key,)).fetchone()
+    if row is None:
+        return None
+    source, received_ms, reason, headers, body = row
+    return KeptRequest(
+        source=source, received_ms=received_ms, reason=reason, headers=headers, body=body
+    )
+
+
+def _mention(db: sqlite3.Connection, key: int, address: Address) -> Mention | None:
+    """None for an answer about an event of the person's own, which shows it already."""
+    row = db.execute(_MENTION, (key,)).fetchone()
+    if row is None or address.stands_in(row[2]):
+        return None
+    names = AttemptRecord.__dataclass_fields__
+    attempt = AttemptRecord(**dict(zip(names, row[3:], strict=True)))
+    return Mention(source=row[0], id=row[1], attempt=attempt)
+
+
+_Read = Callable[[sqlite3.Connection, int, Address], History | KeptRequest | Mention | None]
+
+_SHELVES: tuple[tuple[str, _Read], ...] = (
+    ("events", _event),
+    ("unreadable", _request),
+    ("excerpts", _mention),
+)
+"""By the names of the places."""

@@ -1,0 +1,135 @@
+"""A person's data in a SQLite store: looked for beside the work, removed in small transactions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from relay.errors import StoreError
+from relay.store import dossier, erasures, traces
+from relay.store.address import Address
+from relay.store.driver import Connection, sqlite3
+from relay.store.orders import Moved, each
+from relay.store.people import Erasure, ErasureRecord, Records, UnderWay
+from relay.store.traces import PLACES, Found, Place, Traces
+from relay.store.wiping import Wiper
+from relay.store.writer import Writer, meaning
+
+T = TypeVar("T")
+
+_BEGIN = each(erasures.begin)
+_END = each(erasures.end)
+_REMOVE = each(traces.remove)
+
+
+class SqlitePeople:
+    """Fulfils `relay.store.people.People`; lives as long as the store whose parts it shares."""
+
+    def __init__(
+        self,
+        reader: Connection,
+        writer: Writer,
+        wiper: Wiper,
+        *,
+        leased: Mapping[str, set[int]],
+        leases_made: Callable[[], Awaitable[None]],
+        count: Callable[[Moved], None],
+    ) -> None:
+        """`leases_made` returns once every lease that was asked for before is in `leased`."""
+        self._reader = reader
+        self._writer = writer
+        self._wiper = wiper
+        self._leased = leased
+        self._leases_made = leases_made
+        self._count = count
+        self._turn = asyncio.Lock()
+
+    async def erase(self, email: str, *, now_ms: int) -> Erasure:
+        address = Address(email)
+        async with self._turn:
+            number = await self._writer.submit(_BEGIN, (address.folded, now_ms))
+            total, under_way = await self._erase(address, now_ms)
+            # A lease may have been read before its event went, and be handed out after that.
+            await self._leases_made()
+            arriving = list((under_way | self._at_work(total)).values())
+            report = total.erasure(arriving, wiped=False)
+            await self._writer.submit(_END, (number, now_ms, report))
+        return total.erasure(arriving, wiped=await self._wiper.wipe())
+
+    async def _erase(
+        self, address: Address, now_ms: int
+    ) -> tuple[Traces, dict[tuple[int, str], UnderWay]]:
+        total = Traces()
+        under_way: dict[tuple[int, str], UnderWay] = {}
+
+        def done(removed: Traces) -> None:
+            self._count(removed.moved)
+            total.add(removed)
+            under_way.update(self._at_work(removed))
+
+        for place in PLACES:
+            async for found in self._found(place, address):
+                if not place.removal:
+                    total.add(await self._look(place, found))
+                    continue
+                for removal in traces.removals(place, found, now_ms=now_ms):
+                    await self._writer.submit(_REMOVE, removal, done)
+        return total, under_way
+
+    async def count(self, email: str) -> Erasure:
+        address = Address(email)
+        total = Traces()
+        for place in PLACES:
+            async for found in self._found(place, address):
+                total.add(await self._look(place, found))
+        return total.erasure(list(self._at_work(total).values()), wiped=False)
+
+    async def erasures(self, *, limit: int) -> Sequence[ErasureRecord]:
+        return await self._read(lambda db: erasures.newest(db, limit=limit))
+
+    async def records(self, email: str, *, after: str | None) -> Records:
+        address, cursor = Address(email), dossier.Cursor.parse(after)
+        records: list[Any] = []
+        size = 0
+        for _ in range(dossier.PART_STEPS):
+            found, bytes_, cursor = await self._read(_step(address, cursor))
+            records += found
+            size += bytes_
+            if dossier.is_over(cursor) or size > dossier.PART_BYTES:
+                break
+        return dossier.part(records, cursor)
+
+    async def _found(self, place: Place, address: Address) -> AsyncIterator[Found]:
+        """What was there when the search began, some rows at a time."""
+        last = await self._read(lambda db: traces.last(db, place))
+        start: int | None = 0
+        while start is not None and start <= last:
+            found = await self._read(_search(place, address, start))
+            start = found.next
+            if found.rows:
+                yield found
+
+    async def _look(self, place: Place, found: Found) -> Traces:
+        return await self._read(lambda db: traces.look(db, place, found))
+
+    def _at_work(self, found: Traces) -> dict[tuple[int, str], UnderWay]:
+        return {
+            (seq, sink): each
+            for (seq, sink), each in found.cut.items()
+            if seq in self._leased.get(sink, ())
+        }
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._reader.run(work)
+        except sqlite3.Error as error:
+            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+
+
+def _search(place: Place, address: Address, start: int) -> Callable[[sqlite3.Connection], Found]:
+    return lambda db: traces.find(db, place, address, start=start)
+
+
+def _step(
+    address: Address, cursor: dossier.Cursor
+) -> Callable[[sqlite3.Connection], tuple[list[Any], int, dossier.Cursor]]:
+    return lambda db: dossier.look(db, address, cursor)

@@ -1,0 +1,261 @@
+"""Where a person leaves traces in a SQLite store, how they are found there, and removed.
+
+`PLACES` is the whole list: a table that can hold what a sender or a far end wrote stands in it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from relay.delivery import Status
+from relay.store.address import Address
+from relay.store.driver import sqlite3
+from relay.store.orders import Moved
+from relay.store.people import Erasure, Told, UnderWay
+
+LOOK_ROWS = 500
+"""Looked through per step: whoever asks beside it waits for the same reader."""
+
+STEP_ROWS = 50
+STEP_BYTES = 1 << 20
+"""Per transaction, as with retention: what is removed is overwritten."""
+
+_EVENT = "SELECT source, id, kind FROM events WHERE seq = ?"
+_SENT = """
+SELECT sink, max(result = 'delivered'),
+    coalesce(max(iif(result = 'delivered', started_at + duration_ms, NULL)),
+        max(started_at + duration_ms))
+FROM attempts WHERE event = ? GROUP BY sink
+"""
+_OPEN = "SELECT sink, status FROM deliveries WHERE event = ? AND status IN ('pending', 'dead')"
+
+
+@dataclass(slots=True)
+class Traces:
+    """What is found of a person, or removed, summed up."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    """By the names of the places, which are fields of `Erasure`."""
+    moved: Moved = field(default_factory=Counter)
+    sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    """By sink, kind, and whether the sink has confirmed it."""
+    last_ms: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+    cut: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
+    """Deliveries that are not to be made any more, by event and sink."""
+
+    def add(self, other: "Traces") -> None:
+        self.rows.update(other.rows)
+        self.moved.update(other.moved)
+        self.sent.update(other.sent)
+        for key, ms in other.last_ms.items():
+            self.last_ms[key] = max(ms, self.last_ms.get(key, 0))
+        self.cut |= other.cut
+
+    def erasure(self, under_way: Sequence[UnderWay], *, wiped: bool) -> Erasure:
+        return Erasure(
+            **{place.name: self.rows[place.name] for place in PLACES},
+            pending=self._discarded(Status.PENDING),
+            dead=self._discarded(Status.DEAD),
+            told=list(self._told(confirmed=True)),
+            unconfirmed=list(self._told(confirmed=False)),
+            under_way=under_way,
+            wiped=wiped,
+        )
+
+    def _discarded(self, before: Status) -> int:
+        return -sum(count for (_, status), count in self.moved.items() if status is before)
+
+    def _told(self, *, confirmed: bool) -> Iterator[Told]:
+        for key, count in sorted(self.sent.items()):
+            sink, kind, is_confirmed = key
+            if is_confirmed is confirmed:
+                yield Told(sink=sink, kind=kind, count=count, last_ms=self.last_ms[key])
+
+
+class Place(NamedTuple):
+    """Rows of one table; those whose `columns` hold the address are counted under `name`."""
+
+    name: str
+    table: str
+    key: str
+    columns: tuple[str, ...]
+    removal: tuple[str, ...]
+    """Statements that take `:key` and `:now`; none where the rows have to stay."""
+    look: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
+    """What else follows from the removal of a row; asked before it."""
+
+
+def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
+    """Who was sent an event, and which of its deliveries come to an end."""
+    found = Traces()
+    event = db.execute(_EVENT, (seq,)).fetchone()
+    if event is None:
+        return found
+    source, event_id, kind = event
+    for sink, confirmed, last_ms in db.execute(_SENT, (seq,)):
+        key = (sink, kind, bool(confirmed))
+        found.sent[key] += 1
+        found.last_ms[key] = last_ms
+    for sink, status in db.execute(_OPEN, (seq,)):
+        found.moved[sink, Status(status)] -= 1
+        found.moved[sink, Status.DISCARDED] += 1
+        if status == Status.PENDING:
+            found.cut[seq, sink] = UnderWay(sink=sink, source=source, id=event_id)
+    return found
+
+
+PLACES = (
+    Place(
+        name="events",
+        table="events",
+        key="seq",
+        columns=("body", "headers", "created_at"),
+        removal=(
+            """
+            UPDATE deliveries SET status = 'discarded', settled_at = :now, reason = 'erased'
+            WHERE event = :key AND status IN ('pending', 'dead')
+            """,
+            "UPDATE attempts SET answer = '' WHERE event = :key",
+            "UPDATE events SET body = NULL, headers = NULL, created_at = NULL WHERE seq = :key",
+        ),
+        look=_of_event,
+    ),
+    Place(
+        name="unreadable",
+        table="unreadable",
+        key="rowid",
+        columns=("body", "headers"),
+        removal=("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = :key",),
+    ),
+    Place(
+        name="excerpts",
+        table="attempts",
+        key="rowid",
+        columns=("answer",),
+        removal=("UPDATE attempts SET answer = '' WHERE rowid = :key",),
+    ),
+    Place(
+        name="reasons",
+        table="attempts",
+        key="rowid",
+        columns=("reason",),
+        removal=("UPDATE attempts SET reason = 'erased' WHERE rowid = :key",),
+    ),
+    Place(
+        name="reasons",
+        table="deliveries",
+        key="event",
+        columns=("reason",),
+        removal=("UPDATE deliveries SET reason = 'erased' WHERE event = :key AND reason > ''",),
+    ),
+    Place(
+        name="searches",
+        table="replays",
+        key="id",
+        columns=("selection",),
+        # No address is like this one, so that what was chosen by it does not become everything.
+        removal=(
+            """
+            UPDATE replays SET selection = '{"email":"(erased)"}',
+                state = iif(state = 'running', 'cancelled', state),
+                ended_at = coalesce(ended_at, :now)
+            WHERE id = :key
+            """,
+        ),
+    ),
+    # They tell a repetition from a new event.
+    Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), removal=()),
+)
+
+
+class Found(NamedTuple):
+    """Rows by key, with the bytes in them; `next` is the key to go on from, None at the end."""
+
+    rows: list[tuple[int, int]]
+    next: int | None
+
+
+def last(db: sqlite3.Connection, place: Place) -> int:
+    """The greatest key there is, -1 for none."""
+    sql = f"SELECT coalesce(max({place.key}), -1) FROM {place.table}"
+    return int(db.execute(sql).fetchone()[0])
+
+
+def find(db: sqlite3.Connection, place: Place, address: Address, *, start: int) -> Found:
+    """Look through the next rows of a place, from a key on."""
+    first = db.execute(
+        f"SELECT min({place.key}) FROM {place.table} WHERE {place.key} >= ?", (start,)
+    ).fetchone()[0]
+    if first is None:
+        return Found([], None)
+    end = first + LOOK_ROWS
+    rows = db.execute(_suspects(place), {"first": first, "end": end, "mark": address.landmark})
+    # Two rows of one key are removed together.
+    found = {
+        key: sum(len(each or "") for each in contents)
+        for key, *contents in rows
+        if any(address.stands_in(each) for each in contents)
+    }
+    return Found(list(found.items()), end)
+
+
+def _suspects(place: Place) -> str:
+    """Rows that may hold the address: the landmark plainly, or what may hide it.
+
+    SQLite looks without Python's lock, and most rows end here.
+    """
+    hints = " OR ".join(
+        f"instr(lower(CAST({each} AS TEXT)), :mark) > 0"
+        f" OR instr(CAST({each} AS BLOB), x'5c75') > 0 OR instr(CAST({each} AS BLOB), x'00') > 0"
+        for each in place.columns
+    )
+    return f"""
+SELECT {place.key}, {", ".join(place.columns)} FROM {place.table}
+WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints})
+"""
+
+
+class Removal(NamedTuple):
+    """Rows of a place that are to go in one transaction."""
+
+    place: Place
+    keys: list[int]
+    now_ms: int
+
+
+def removals(place: Place, found: Found, *, now_ms: int) -> Iterator[Removal]:
+    """Cut what was found into transactions of few rows and bytes, of one row at least."""
+    keys: list[int] = []
+    size = 0
+    for key, bytes_ in found.rows:
+        if keys and (len(keys) >= STEP_ROWS or size + bytes_ > STEP_BYTES):
+            yield Removal(place, keys, now_ms)
+            keys, size = [], 0
+        keys.append(key)
+        size += bytes_
+    if keys:
+        yield Removal(place, keys, now_ms)
+
+
+def look(db: sqlite3.Connection, place: Place, found: Found) -> Traces:
+    """What the removal of the rows would bring about."""
+    return _sum(place, [place.look(db, key) for key, _ in found.rows])
+
+
+def remove(db: sqlite3.Connection, removal: Removal) -> Traces:
+    """Remove the rows; what follows from that is looked up in the same transaction."""
+    place = removal.place
+    traces: list[Traces] = []
+    for key in removal.keys:
+        traces.append(place.look(db, key))
+        for statement in place.removal:
+            db.execute(statement, {"key": key, "now": removal.now_ms})
+    return _sum(place, traces)
+
+
+def _sum(place: Place, traces: Sequence[Traces]) -> Traces:
+    total = Traces(rows=Counter({place.name: len(traces)}))
+    for each in traces:
+        total.add(each)
+    return total

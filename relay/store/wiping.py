@@ -1,0 +1,100 @@
+"""What was removed leaves the files: free pages are given back, the write-ahead log is emptied.
+
+SQLite overwrites what it removes in the database itself (`secure_delete`), but its log keeps what
+was written until it is begun anew, which a reader can put off.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from relay.errors import StoreBroken, StoreError
+from relay.store import queries, retention
+from relay.store.driver import Connection, sqlite3
+from relay.store.writer import Writer
+
+PATIENCE_S = 5.0
+"""Whoever waits is answered after that; the work goes on."""
+
+PAUSE_S = 0.02
+"""Between two steps, so that acknowledgements find the writer free."""
+
+AGAIN_S = 1.0
+QUICK_TRIES = 50
+
+_LAST = "SELECT coalesce(max(id), 0) FROM erasures WHERE ended_at IS NOT NULL"
+_UNWIPED = """
+SELECT count(*) FROM erasures
+WHERE id > coalesce((SELECT value FROM state WHERE name = 'wiped'), 0)
+"""
+
+
+class Wiper:
+    """Wipes when asked to, in steps between which others write; goes on until it has succeeded."""
+
+    def __init__(self, writer: Writer, reader: Connection) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._wanted = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> "asyncio.Task[None]":
+        """Have the files wiped of what is removed by now."""
+        self._wanted = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
+
+    async def wipe(self) -> bool:
+        """Start, and wait a little; whether it is done."""
+        task = self.start()
+        await asyncio.wait({task}, timeout=PATIENCE_S)
+        return task.done()
+
+    async def resume(self) -> None:
+        """Take up what a relay before this one has not finished."""
+        if await self._reader.run(lambda db: db.execute(_UNWIPED).fetchone()[0]):
+            self.start()
+
+    async def close(self) -> None:
+        """Leave off; closing the last connection empties the log as well."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            try:
+                await self._wipe()
+            except StoreBroken:
+                # The heartbeat finds it as well, and ends the process.
+                return
+            except StoreError:
+                self._wanted = True
+                await asyncio.sleep(AGAIN_S)
+
+    async def _wipe(self) -> None:
+        last = await self._reader.run(lambda db: db.execute(_LAST).fetchone()[0])
+        while (step := await self._reader.run(retention.find_space)).rows:
+            await self._writer.submit(retention.remove, step)
+            await asyncio.sleep(PAUSE_S)
+        tries = 0
+        while not await self._writer.apart(_empty_log):
+            tries += 1
+            await asyncio.sleep(PAUSE_S if tries < QUICK_TRIES else AGAIN_S)
+        await self._writer.submit(queries.remember, ("wiped", last))
+
+
+def _empty_log(db: sqlite3.Connection) -> bool:
+    """Write the log home and cut it off; False where a reader still needs it.
+
+    Nobody is waited for: whoever wants to write would wait as well.
+    """
+    patience = db.execute("PRAGMA busy_timeout").fetchone()[0]
+    db.execute("PRAGMA busy_timeout = 0")
+    try:
+        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {patience}")
+    return not busy

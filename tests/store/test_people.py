@@ -1,0 +1,377 @@
+"""A person is erased from a store and given out of it, and nobody else is."""
+
+import asyncio
+import hashlib
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from relay.delivery import Delivery, Result
+from relay.event import Event, Unreadable
+from relay.settings import Size
+from relay.store import StoreSettings, queries, traces
+from relay.store.desk import Selection
+from relay.store.people import Erasure, Records
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import NOW_MS, ManualClock
+from tests.sinks.far_end import until
+from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
+
+ANN = "ann.lee@example.com"
+WRITTEN = (ANN, "Ann.Lee@Example.COM", "ANN.LEE@EXAMPLE.COM")
+
+
+@asynccontextmanager
+async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
+    store = await open_store(settings, clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    async with opened(tmp_path, clock) as one:
+        yield one
+
+
+def event(event_id: str, email: str = ANN, *, kind: str = "lead.captured") -> Event:
+    body = orjson.dumps({"id": event_id, "event": kind, "data": {"email": email, "name": "N. N."}})
+    return Event(
+        source="main",
+        id=event_id,
+        kind=kind,
+        created_at="2026-03-02T09:30:00Z",
+        received_ms=NOW_MS,
+        body=body,
+        headers=b"host: relay\r\n",
+    )
+
+
+def odd(body: bytes) -> Unreadable:
+    return Unreadable(source="main", received_ms=NOW_MS, body=body, headers=b"", reason="odd")
+
+
+async def settle(
+    store: SqliteStore,
+    *deliveries: Delivery,
+    result: Result = "delivered",
+    answer: str = "thanks",
+    at_ms: int = NOW_MS,
+) -> None:
+    for each in deliveries:
+        made = settlement(each, result, at_ms=at_ms)
+        await store.settle(replace(made, attempt=replace(made.attempt, answer=answer)))
+
+
+async def leased(store: SqliteStore, sink: str = "sales") -> tuple[Delivery, ...]:
+    return (await lease(store, sink)).deliveries
+
+
+def ask(store: SqliteStore, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
+        return db.execute(sql).fetchall()
+
+
+async def erase(store: SqliteStore, email: str = ANN) -> Erasure:
+    return await store.people.erase(email, now_ms=NOW_MS + 10)
+
+
+def in_files(folder: Path, *texts: str) -> dict[str, list[str]]:
+    """Which of the texts stand in which files, upper and lower case being one."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        # In a process of its own, for one that closes the file would lose SQLite's locks on it.
+        search = ["grep", "--recursive", "-ilaF", "-e", text, str(folder)]
+        done = subprocess.run(search, capture_output=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        for name in done.stdout.decode().splitlines():
+            found.setdefault(Path(name).name, []).append(text)
+    return found
+
+
+def all_of(record: Records) -> list[str]:
+    return [each.event.id for each in record.events]
+
+
+async def test_a_persons_events_lose_their_bodies_and_keep_their_ids(store: SqliteStore) -> None:
+    await accept(store, event("a"), event("b", WRITTEN[2]), event("c", "bob@example.com"))
+    erased = await erase(store)
+    assert erased.events == 2
+    rows = ask(store, "SELECT id, body IS NULL, headers IS NULL, created_at FROM events")
+    assert rows == [
+        ("a", 1, 1, None),
+        ("b", 1, 1, None),
+        ("c", 0, 0, "2026-03-02T09:30:00Z"),
+    ]
+
+
+async def test_a_late_repetition_is_a_duplicate_and_brings_nobody_back(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
+    await erase(store)
+    assert await accept(store, event("a")) == ["duplicate"]
+    await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
+    assert (await store.people.count(ANN)).events == 0
+    assert ask(store, "SELECT body FROM events UNION SELECT body FROM unreadable") == [(None,)]
+    assert await leased(store) == ()
+
+
+async def test_pending_and_dead_deliveries_are_discarded(store: SqliteStore) -> None:
+    await accept(store, event("dead"))
+    await settle(store, *await leased(store), result="dead")
+    await accept(store, event("new"), event("bobs", "bob@example.com"))
+    erased = await erase(store)
+    assert (erased.pending, erased.dead, erased.under_way) == (1, 1, [])
+    rows = ask(store, "SELECT event, status, reason, settled_at FROM deliveries ORDER BY event")
+    assert rows[:2] == [
+        (1, "discarded", "erased", NOW_MS + 10),
+        (2, "discarded", "erased", NOW_MS + 10),
+    ]
+    assert [each.event.id for each in await leased(store)] == ["bobs"]
+    backlog = (await store.backlogs())["sales"]
+    assert (backlog.pending, backlog.dead) == (1, 0)
+
+
+async def test_what_is_being_sent_is_told_and_leaves_no_answer(store: SqliteStore) -> None:
+    await accept(store, event("a"), verdicts=[TAKES, OTHER])
+    on_its_way = await leased(store)
+    erased = await erase(store)
+    assert [(each.sink, each.source, each.id) for each in erased.under_way] == [
+        ("sales", "main", "a")
+    ]
+    await settle(store, *on_its_way, answer=f"hello {ANN}")
+    assert ask(store, "SELECT result, answer FROM attempts") == [("delivered", "")]
+    assert set(ask(store, "SELECT status FROM deliveries")) == {("discarded",)}
+    assert (await store.backlogs())["sales"].pending == 0
+
+
+async def test_a_lease_that_is_read_meanwhile_is_told(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accept(store, event("a"))
+    due, reading = queries.due, threading.Event()
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        found = due(*given, **named)
+        reading.set()
+        deadline = time.monotonic() + 5
+        while ask(store, "SELECT body FROM events") != [(None,)] and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(queries, "due", slowly)
+    leasing = asyncio.create_task(lease(store))
+    await until(reading.is_set, what="the lease's read")
+    erased = await erase(store)
+    (found,) = (await leasing).deliveries
+    assert (found.event.id, [each.id for each in erased.under_way]) == ("a", ["a"])
+
+
+async def test_it_lists_who_had_been_told_what(store: SqliteStore) -> None:
+    await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
+    await accept(store, event("w", kind="video.watched"), verdicts=[TAKES])
+    await settle(store, *await leased(store), at_ms=NOW_MS + 7)
+    first, _ = await leased(store, "crm")
+    await settle(store, first, result="retry", at_ms=NOW_MS + 1)
+    erased = await erase(store)
+    assert [(each.sink, each.kind, each.count, each.last_ms) for each in erased.told] == [
+        ("sales", "lead.captured", 2, NOW_MS + 12),
+        ("sales", "video.watched", 1, NOW_MS + 12),
+    ]
+    assert [(each.sink, each.kind, each.count, each.last_ms) for each in erased.unconfirmed] == [
+        ("crm", "lead.captured", 1, NOW_MS + 6)
+    ]
+
+
+async def test_a_far_ends_words_about_the_person_go_from_other_events_too(
+    store: SqliteStore,
+) -> None:
+    await accept(store, event("bobs", "bob@example.com"))
+    await settle(store, *await leased(store), answer=f'{{"owner":"{WRITTEN[1]}"}}')
+    erased = await erase(store)
+    assert (erased.events, erased.excerpts) == (0, 1)
+    assert ask(store, "SELECT answer, result FROM attempts") == [("", "delivered")]
+    assert ask(store, "SELECT count(body) FROM events") == [(1,)]
+
+
+async def test_a_search_by_the_address_does_not_become_a_search_for_everything(
+    store: SqliteStore,
+) -> None:
+    await accept(store, event("bobs", "bob@example.com"))
+    selection = Selection(email=WRITTEN[1])
+    begun = await store.desk.begin(selection, total=1, until=1, now_ms=NOW_MS)
+    assert (await erase(store)).searches == 1
+    replay = await store.desk.replay(begun.id)
+    assert replay is not None
+    assert (replay.state, replay.selection) == ("cancelled", Selection(email="(erased)"))
+    assert await store.desk.choose(replay.selection, after=0, until=9, limit=9) == []
+
+
+async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
+    store: SqliteStore,
+) -> None:
+    await accept(store, event("a"))
+    await settle(store, *await leased(store))
+    begun = await store.desk.begin(Selection(), total=1, until=1, now_ms=NOW_MS)
+    (chosen,) = await store.desk.choose(Selection(), after=0, until=1, limit=9)
+    await erase(store)
+    opened = await store.desk.open(begun, [(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS)
+    assert (opened.opened, opened.cursor) == (0, 1)
+    assert await leased(store) == ()
+    assert await store.desk.choose(Selection(), after=0, until=1, limit=9) == []
+
+
+async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -> None:
+    await accept(store, event("a"), event("b"))
+    await settle(store, (await leased(store))[0], result="dead")
+    await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
+    before = ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries")
+    counted = await store.people.count(WRITTEN[2])
+    assert before == (ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries"))
+    assert ask(store, "SELECT count(*) FROM erasures") == [(0,)]
+    assert replace(await erase(store), wiped=False) == counted
+    assert (counted.events, counted.dead, counted.pending, counted.unreadable) == (2, 1, 1, 1)
+
+
+async def test_an_erasure_is_remembered_without_the_address(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with opened(tmp_path, clock) as store:
+        await accept(store, event("a"))
+        erased = await erase(store)
+        await erase(store, WRITTEN[2])
+        await erase(store, "bob@example.com")
+    async with opened(tmp_path, clock) as store:
+        third, second, first = await store.people.erasures(limit=9)
+        assert first.erasure == erased
+        assert (first.begun_ms, first.ended_ms) == (NOW_MS + 10, NOW_MS + 10)
+        assert first.person == second.person != third.person
+        assert hashlib.sha256(ANN.encode()).hexdigest() != first.person
+        assert [each.id for each in await store.people.erasures(limit=1)] == [third.id]
+    assert in_files(tmp_path, ANN) == {}
+
+
+async def test_an_id_that_holds_the_address_is_told_of(store: SqliteStore) -> None:
+    await accept(store, event(f"lead/{ANN}"))
+    assert (await erase(store)).kept_ids == 1
+    assert (await erase(store)).events == 0
+
+
+async def test_many_rows_are_found_in_small_steps(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "LOOK_ROWS", 10)
+    monkeypatch.setattr(traces, "STEP_ROWS", 3)
+    mine = [event(f"a{number}") for number in range(40)]
+    others = [event(f"b{number}", f"x{ANN}") for number in range(40)]
+    await accept(store, *(each for pair in zip(mine, others, strict=True) for each in pair))
+    assert (await erase(store)).events == 40
+    assert ask(store, "SELECT count(body), min(id) FROM events WHERE body IS NOT NULL") == [
+        (40, "b0")
+    ]
+
+
+async def test_a_person_is_given_what_is_stored_in_parts(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "LOOK_ROWS", 2)
+    monkeypatch.setattr("relay.store.dossier.PART_STEPS", 2)
+    await accept(store, *(event(f"a{number}") for number in range(6)))
+    await accept(store, event("bobs", "bob@example.com"))
+    await settle(store, *await leased(store), answer=f"I know {ANN}")
+    await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
+    parts = [await store.people.records(WRITTEN[1], after=None)]
+    while parts[-1].next is not None:
+        parts.append(await store.people.records(WRITTEN[1], after=parts[-1].next))
+    assert [each for part in parts for each in all_of(part)] == [f"a{n}" for n in range(6)]
+    assert [each.body for part in parts for each in part.unreadable] == [f"?{ANN}".encode()]
+    (mention,) = [each for part in parts for each in part.mentions]
+    assert (mention.id, mention.attempt.answer) == ("bobs", f"I know {ANN}")
+    assert len(parts) > 3
+    first = parts[0].events[0]
+    assert (first.body, len(first.attempts)) == (event("a0").body, 1)
+
+
+@pytest.mark.parametrize("after", ["", "7.1", "1", "x.1", "0.-1", "0.1 "])
+async def test_only_the_end_of_a_part_leads_to_the_next(store: SqliteStore, after: str) -> None:
+    with pytest.raises(ValueError, match="after is not"):
+        await store.people.records(ANN, after=after)
+
+
+async def test_no_file_holds_the_address_any_more_while_the_store_is_open(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    texts = [ANN, "x-" + "personal words " * 3]
+    async with opened(tmp_path, clock) as store:
+        for number in range(300):
+            padded = replace(
+                event(f"e{number}"), body=event(f"e{number}").body + b" " * number * 30
+            )
+            await accept(store, padded if number % 3 else event(f"e{number}", "bob@example.com"))
+        await settle(store, *(await leased(store))[:100], answer=f"got {WRITTEN[1]}")
+        await store.keep(odd(f"?{ANN} {texts[1]}".encode()), lambda _: None)
+        assert set(in_files(tmp_path, *texts)) >= {"relay.db-wal"}
+        erased = await erase(store)
+        assert erased.wiped
+        assert in_files(tmp_path, *texts) == {}
+        assert ask(store, "SELECT count(body) FROM events") == [(100,)]
+
+
+async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.wiping.PATIENCE_S", 0.2)
+    async with opened(tmp_path, clock) as store:
+        await accept(store, event("a"))
+        with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM events").fetchone()
+            assert not (await erase(store)).wiped
+            started = asyncio.get_running_loop().time()
+            await accept(store, event("later", "bob@example.com"))
+            assert asyncio.get_running_loop().time() - started < 1
+            (record,) = await store.people.erasures(limit=1)
+            assert record.erasure is not None
+            assert not record.erasure.wiped
+        await until(lambda: in_files(tmp_path, ANN) == {}, what="the log's end")
+
+
+async def test_a_wiping_that_was_cut_off_is_taken_up_at_the_next_start(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.wiping.PATIENCE_S", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr("relay.store.wiping._empty_log", lambda _: False)
+        async with opened(tmp_path, clock) as store:
+            await accept(store, event("a"))
+            await erase(store)
+    async with opened(tmp_path, clock) as store:
+        record = (await store.people.erasures(limit=1))[0]
+        while record.erasure is None or not record.erasure.wiped:
+            record = (await store.people.erasures(limit=1))[0]
+
+
+async def test_others_are_acknowledged_while_someone_is_erased(store: SqliteStore) -> None:
+    await accept(store, *(event(f"e{number}") for number in range(400)))
+    erasing = asyncio.create_task(erase(store))
+    waits: list[float] = []
+    clock = asyncio.get_running_loop().time
+    while not erasing.done():
+        started = clock()
+        await accept(store, event(f"n{len(waits)}", "bob@example.com"))
+        waits.append(clock() - started)
+    assert (await erasing).events == 400
+    assert len(waits) > 5
+    assert max(waits) < 0.25
