@@ -34,8 +34,9 @@ def lock(path: Path) -> IO[bytes]:
 
     Raises StoreLocked where another process has it, and OSError.
     """
-    # Beside the file itself, so that two links to it do not make two locks.
-    real = path.resolve()
+    # Beside the file itself, so that two links to it do not make two locks. Not `resolve`, which
+    # raises a RuntimeError for links in a circle; here it is the opening that fails.
+    real = Path(os.path.realpath(path))
     file = real.with_name(real.name + ".lock").open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -79,4 +79,13 @@ def _age(number: int) -> tuple[str, ...]:
 def _readable(error: Exception) -> str:
     if "no such table" in str(error):
         return f"it is no store of a relay: {error}"
+    if getattr(error, "sqlite_errorname", "").startswith(_NOT_ALLOWED):
+        return f"{error}: {_WHOSE}"
     return str(error)
+
+
+_NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
+_WHOSE = (
+    "to read a store, SQLite has to read its -wal and read or make its -shm beside it; "
+    "run this as relay's user"
+)

@@ -212,6 +212,12 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, clock: Ma
         await nothing_is_left(place, threads)
 
 
+async def test_links_in_a_circle_are_refused_with_the_path(path: Path, clock: ManualClock) -> None:
+    path.symlink_to(path)
+    with pytest.raises(StoreBroken, match=r"relay\.db cannot be opened: .*symbolic links"):
+        await open_store(settings(path), clock=clock)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 async def test_a_folder_without_permission_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     closed = tmp_path / "closed"

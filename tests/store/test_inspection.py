@@ -1,0 +1,64 @@
+"""A store looked at by someone who may not do all that SQLite needs for it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from relay.store import StoreSettings
+from relay.store.inspection import Inspection, inspect
+from relay.store.sqlite import open_store
+from tests.conftest import ManualClock
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """In a folder that another user can reach, as those that pytest makes cannot be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "relay.db"
+        Path(folder).chmod(0o700)
+
+
+@contextmanager
+def as_another_user() -> Iterator[None]:
+    """What root is never refused is asked as nobody; others are refused as themselves."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(user)
+
+
+async def inspected(path: Path, *, mode: int) -> Inspection:
+    path.chmod(mode)
+    path.parent.chmod(0o555)
+    with as_another_user():
+        return await inspect(path)
+
+
+async def test_a_folder_that_may_not_be_written_is_told_with_what_to_do(
+    path: Path, clock: ManualClock
+) -> None:
+    await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()
+    inspection = await inspected(path, mode=0o444)
+    assert inspection.content is None
+    (fault,) = inspection.faults
+    assert "-shm" in fault
+    assert fault.endswith("run this as relay's user")
+
+
+async def test_a_file_that_may_not_be_read_is_told_with_what_to_do(
+    path: Path, clock: ManualClock
+) -> None:
+    await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()
+    (fault,) = (await inspected(path, mode=0o000)).faults
+    assert fault.startswith("unable to open database file")
+    assert fault.endswith("run this as relay's user")
