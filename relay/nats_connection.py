@@ -7,13 +7,16 @@ import asyncio
 import re
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import count
 from typing import Any, cast
+from urllib.parse import urlsplit
 
-from nats.aio.client import Client, RawCredentials
+import nkeys
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -22,6 +25,18 @@ from relay.errors import Misconfigured, SinkError, Temporary
 from relay.settings import read_text
 
 LOST = "the connection was lost"
+
+REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
+    "authorization": (
+        Misconfigured,
+        "wrong user, password, token or credentials, or credentials that have ended",
+    ),
+    "authentication expired": (Misconfigured, "the credentials have expired"),
+    "authentication revoked": (Misconfigured, "the credentials were revoked"),
+    "connections exceeded": (Temporary, "the server takes no more connections of this account"),
+    "authentication timeout": (Temporary, "the server was too slow to let us in"),
+}
+"""By what the server says (nats-server, errors.go) before it ends a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,8 @@ class Connection(Client):
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg | SinkError]]] = {}
         self._answers = 0
         self._trouble: Exception | None = None
+        self._verdict: SinkError | None = None
+        self._is_secured = False
 
     async def open(self, context: ssl.SSLContext, **options: Any) -> None:
         """Raises SinkError."""
@@ -66,7 +83,11 @@ class Connection(Client):
         except (NatsError, OSError) as error:
             failure = _failure(self._trouble or error)
         else:
-            return
+            if self.is_connected:
+                return
+            failure = self._fate()
+        if self._is_secured and not isinstance(failure, Misconfigured):
+            failure = await self._ask_again(context) or failure
         raise failure
 
     async def ask(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
@@ -100,14 +121,16 @@ class Connection(Client):
         self._trouble = error
         text = str(error)  # in small letters, by the library
         if "permissions violation for subscription" in text:
-            self._end(Misconfigured("the user may not subscribe to _INBOX.>, where answers come"))
+            self._verdict = Misconfigured(
+                "the user may not subscribe to _INBOX.>, where answers come"
+            )
             await self.close()
         elif "permissions violation for publish" in text:
             subject = text.partition('"')[2].rpartition('"')[0]
             self._end(Misconfigured("the user may not publish to this subject"), to=subject)
 
     def _fate(self) -> SinkError:
-        failure = _failure(self.last_error or OSError())
+        failure = self._verdict or _failure(self.last_error or OSError())
         return failure if isinstance(failure, Misconfigured) else Temporary(LOST)
 
     def _end(self, fate: SinkError, *, to: str | None = None) -> None:
@@ -121,7 +144,20 @@ class Connection(Client):
             if not info.get("tls_available"):
                 raise Misconfigured("the server offers no TLS")
             info["tls_required"] = True
+        self._is_secured = bool(info.get("tls_required"))
         await super()._process_info(info, initial_connection)
+
+    async def _ask_again(self, context: ssl.SSLContext) -> SinkError | None:
+        """Connect once more, to hear what the server says of our certificate."""
+        url = urlsplit(self._server.url)
+        try:
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            with closing(writer.transport):
+                await reader.readline()  # it introduces itself before TLS begins
+                await writer.start_tls(context, server_hostname=url.hostname)
+                return await tls.verdict(reader, peer="server")
+        except OSError as error:
+            return tls.failure(error, peer="server")
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002
         """End what waits, which the library forgets, and wait for no peer, as the library would."""
@@ -135,25 +171,24 @@ class Connection(Client):
         await asyncio.sleep(0)  # the tasks that were cancelled end, and the socket is closed
 
 
-def credentials(path: str) -> RawCredentials:
-    """Read a .creds file; checked here, because the library looks for a missing JWT for ever."""
+def credentials(path: str) -> dict[str, Any]:
+    """Read a user's JWT and NKEY seed, as options of `open`; raises ValueError, without them."""
     text = read_text(path)
+    jwt = re.search(r"BEGIN NATS USER JWT-+\s+(\S+)\s", text)
     seed = re.search(r"BEGIN USER NKEY SEED-+\s+(\w+)\s", text)
-    if seed is None or re.search(r"BEGIN NATS USER JWT-+\s+\S+\s", text) is None:
+    if jwt is None or seed is None:
         raise ValueError("holds no user JWT with an NKEY seed")
     try:
-        nkeys = import_module("nkeys")
-    except ModuleNotFoundError:
-        raise ValueError("needs nkeys: pip install 'relay[nats]'") from None
-    try:
-        nkeys.from_seed(bytearray(seed[1], "ascii"))
+        pair = nkeys.from_seed(bytearray(seed[1], "ascii"))
     except Exception:  # noqa: BLE001  it raises what comes, and that may hold the seed
         raise ValueError("holds no usable NKEY seed") from None
-    return RawCredentials(text)
+    return {
+        "user_jwt_cb": jwt[1].encode,
+        "signature_cb": lambda nonce: b64encode(pair.sign(nonce.encode())),
+    }
 
 
 def _failure(error: Exception) -> SinkError:
-    text = str(error).lower()
     of_tls = tls.failure(error, peer="server")
     if of_tls is not None:
         return of_tls
@@ -164,6 +199,9 @@ def _failure(error: Exception) -> SinkError:
             return Temporary("connection refused")
         case TimeoutError():
             return Temporary("could not connect in time")
-        case NatsError() if "authorization" in text or "authentication" in text:
-            return Misconfigured("wrong user, password, token or credentials")
+        case NatsError():
+            said = str(error).lower()
+            meanings = (meaning for text, meaning in REFUSALS.items() if text in said)
+            kind, reason = next(meanings, (Temporary, "could not connect"))
+            return kind(reason)
     return Temporary("could not connect")

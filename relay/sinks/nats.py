@@ -15,9 +15,9 @@ import orjson
 from relay import cloudevents, jetstream, message, tls
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, Refused, SinkError
 from relay.event import Event
-from relay.nats_connection import LOST, Connection, Server, credentials
+from relay.nats_connection import Connection, Server, credentials
 from relay.settings import Secret
 from relay.sink import SinkSettings
 
@@ -112,18 +112,18 @@ class NatsSink:
 
     async def _connect(self) -> Connection:
         failures: list[SinkError] = []
+        options = self._options()
         for server in self._servers:
             connection = Connection(server)
             try:
-                await connection.open(self._context, **self._options())
-                if connection.is_connected:
-                    return connection
-                failures.append(Temporary(LOST))
+                await connection.open(self._context, **options)
             except SinkError as error:
                 failures.append(error)
             except BaseException:
                 await connection.close()
                 raise
+            else:
+                return connection
             await connection.close()
         # One that someone has to mend says more than others that are away.
         raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
@@ -134,9 +134,9 @@ class NatsSink:
         }
         if self._settings.credentials_file is not None:
             try:
-                options["user_credentials"] = credentials(self._settings.credentials_file)
+                options |= credentials(self._settings.credentials_file)
             except ValueError as error:
-                raise Misconfigured(str(error)) from None
+                raise Misconfigured(f"credentials_file: {error}") from None
         return options
 
     def _headers(self, event: Event) -> dict[str, str]:

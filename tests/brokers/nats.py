@@ -12,6 +12,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import nats
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StreamConfig
@@ -47,7 +48,7 @@ class NatsServer(Program):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._monitor = free_port()
+        self.monitor = free_port()
         self.url = f"nats://relay:{quote(PASSWORD, safe='')}@127.0.0.1:{self.port}"
         self.configure()
 
@@ -58,20 +59,28 @@ class NatsServer(Program):
         self, *, password: str = PASSWORD, publish: str = ">", subscribe: str = ">", more: str = ""
     ) -> None:
         """Write the config; a server that runs takes it up with `reload`."""
-        text = CONFIG.format(
-            port=self.port,
-            monitor=self._monitor,
-            folder=self.folder,
-            password=password,
-            publish=publish,
-            subscribe=subscribe,
-            more=more,
+        self.write(
+            CONFIG.format(
+                port=self.port,
+                monitor=self.monitor,
+                folder=self.folder,
+                password=password,
+                publish=publish,
+                subscribe=subscribe,
+                more=more,
+            )
         )
-        (self.folder / "nats.conf").write_text(text)
+
+    def write(self, config: str) -> None:
+        (self.folder / "nats.conf").write_text(config)
 
     async def reload(self, **config: str) -> None:
-        before = self._varz()["config_load_time"]
         self.configure(**config)
+        await self.reread()
+
+    async def reread(self) -> None:
+        """Return once the server has taken up what was written."""
+        before = self._varz()["config_load_time"]
         self.signal(signal.SIGHUP)
         async with asyncio.timeout(5):
             while self._varz()["config_load_time"] == before:
@@ -87,9 +96,13 @@ class NatsServer(Program):
 
     @asynccontextmanager
     async def jetstream(self) -> AsyncIterator[JetStreamContext]:
-        url = f"nats://admin:admin@127.0.0.1:{self.port}"
-        async with await nats.connect(url, name="admin", allow_reconnect=False) as connection:
+        async with await self.admin() as connection:
             yield connection.jetstream()
+
+    async def admin(self) -> Client:
+        """Connect as one who may do everything."""
+        url = f"nats://admin:admin@127.0.0.1:{self.port}"
+        return await nats.connect(url, name="admin", allow_reconnect=False)
 
     def read(self) -> list[Msg]:
         """Consume the stream from its first message to its last."""
@@ -97,12 +110,12 @@ class NatsServer(Program):
 
     def connections(self, state: str = "open") -> int:
         """Count the relay's connections; state `all` counts those that were, too."""
-        with urlopen(f"http://127.0.0.1:{self._monitor}/connz?state={state}") as answer:
+        with urlopen(f"http://127.0.0.1:{self.monitor}/connz?state={state}") as answer:
             found = json.load(answer)["connections"]
         return len([each for each in found if each.get("name") == "relay"])
 
     def _varz(self) -> dict[str, Any]:
-        with urlopen(f"http://127.0.0.1:{self._monitor}/varz") as answer:
+        with urlopen(f"http://127.0.0.1:{self.monitor}/varz") as answer:
             return dict(json.load(answer))
 
     async def _read(self) -> list[Msg]:

@@ -1,9 +1,7 @@
-"""The `nats` sink beyond what every sink does: its message, its limits, TLS, its settings."""
+"""The `nats` sink beyond what every sink does: its message, its limits, its settings."""
 
 import asyncio
 import json
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +17,6 @@ from relay.sinks import nats
 from relay.sinks.nats import NatsSink
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
-
-CERTIFICATE = (
-    "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=relay -days 2"
-    " -addext subjectAltName=IP:127.0.0.1"
-)
 
 Make = Callable[..., NatsSink]
 
@@ -163,35 +156,6 @@ async def test_a_full_stream_takes_it_when_there_is_room(
     assert len(server.read()) == 1
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        ({"password": "another"}, "wrong user, password, token or credentials"),
-        ({"publish": "elsewhere"}, "the user may not publish to this subject"),
-        ({"subscribe": "elsewhere"}, "the user may not subscribe to _INBOX.>, where answers come"),
-    ],
-)
-async def test_a_login_without_rights_says_which(
-    server: NatsServer, make: Make, lead: Event, config: dict[str, str], reason: str
-) -> None:
-    await server.reload(**config)
-    sink = make()
-    for _ in range(2):
-        error = await error_of(sink, lead)
-        assert (type(error), error.reason) == (Misconfigured, reason)
-    await server.reload()
-    await sink.send(lead)
-
-
-async def test_rights_that_are_withdrawn_meanwhile_park(
-    server: NatsServer, make: Make, lead: Event
-) -> None:
-    sink = make()
-    await sink.send(lead)
-    await server.reload(publish="elsewhere")
-    assert type(await error_of(sink, lead)) is Misconfigured
-
-
 async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> None:
     await make().check()
     with pytest.raises(Misconfigured, match="no stream takes the subject elsewhere"):
@@ -259,47 +223,6 @@ async def test_the_next_server_is_tried_where_one_is_away(
 ) -> None:
     await make(servers=f"nats://127.0.0.1:1, {server.url}").send(lead)
     assert len(server.read()) == 1
-
-
-async def test_tls_is_insisted_on(make: Make, server: NatsServer, lead: Event) -> None:
-    error = await error_of(make(servers=server.url.replace("nats:", "tls:")), lead)
-    assert (type(error), error.reason) == (Misconfigured, "the server offers no TLS")
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    path = tmp_path / "pair.pem"
-    subprocess.run(
-        [*CERTIFICATE.split(), "-keyout", path, "-out", tmp_path / "cert.pem"],
-        check=True,
-        capture_output=True,
-    )
-    path.write_bytes(path.read_bytes() + (tmp_path / "cert.pem").read_bytes())
-    return path
-
-
-async def test_tls_is_spoken_and_verified_both_ways(
-    server: NatsServer, make: Make, lead: Event, pair: Path
-) -> None:
-    tls = f'tls {{ cert_file: "{pair}", key_file: "{pair}", ca_file: "{pair}", verify: true }}'
-    server.configure(more=tls)
-    server.kill()
-    server.start()
-    await make(ca_file=str(pair), client_cert_file=str(pair)).send(lead)
-    unknown = await error_of(make(), lead)
-    assert (type(unknown), unknown.reason) == (
-        Misconfigured,
-        "the server's TLS certificate does not verify",
-    )
-    unproved = await error_of(make(ca_file=str(pair)), lead)
-    # The server's reset may overtake its alert, and then nobody knows the reason.
-    assert (type(unproved), unproved.reason) in [
-        (Misconfigured, "the server does not accept our TLS certificate"),
-        (Temporary, "could not connect"),
-        (Temporary, "the connection was lost"),
-    ]
 
 
 @pytest.mark.parametrize(
