@@ -2,14 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from relay import log
 from relay.attempt import attempt
 from relay.clock import Clock
 from relay.condition import Condition, Pace
-from relay.delivery import Attempt, Delivery, Settlement
+from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError
 from relay.feed import Feed
 from relay.gate import Gate
@@ -18,13 +18,17 @@ from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
 from relay.sink import Sink, SinkSettings
-from relay.store import Store
+from relay.store import Store, Tier
 
 LOOK_AGAIN_S = 30.0
 """The longest wait between two looks, so that a clock that was set back heals by itself."""
 
 STORE_AGAIN_S = 1.0
 GIVE_WAY_S = 0.1
+
+UNSETTLED = 4
+UNSETTLED_MAX = 256
+"""Outcomes that wait for the disk while others are sent: so many per slot, and at most in all."""
 
 
 class Dispatcher:
@@ -55,7 +59,10 @@ class Dispatcher:
         self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
         self._hand = Hand(settings.slots())
-        self._sends: set[asyncio.Task[None]] = set()
+        self._attempts: set[asyncio.Task[None]] = set()
+        """Until their outcome is written; `_sending` of them still wait for the far end."""
+        self._sending = 0
+        self._looking = False
         self._look_at_ms = 0.0
         self._draining = False
         self._last_error: tuple[str, int] | None = None
@@ -77,7 +84,7 @@ class Dispatcher:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
                 self._bell.clear()
-                await self._fill()
+                self._fill(group)
                 wait_s = self._start(group)
                 await self._wait(wait_s)
 
@@ -103,7 +110,7 @@ class Dispatcher:
             name=self.name,
             type=self._settings.type,
             state=self._gate.state,
-            in_flight=len(self._sends),
+            in_flight=self._sending,
             delivered_last_minute=self._pace.last_minute(self._clock.monotonic()),
             next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
             last_error=error,
@@ -122,20 +129,25 @@ class Dispatcher:
         """
         self._draining = True
         self._bell.set()
-        if self._sends:
-            _, late = await asyncio.wait(self._sends, timeout=grace.seconds)
+        if self._attempts:
+            _, late = await asyncio.wait(self._attempts, timeout=grace.seconds)
             for task in late:
                 task.cancel()
         self._store.release(self._hand.clear())
 
-    async def _fill(self) -> None:
+    def _fill(self, group: asyncio.TaskGroup) -> None:
+        """Look for what is due, beside the sends, so that a slot finds the next one at hand."""
         now_ms = self._clock.now_ms()
         limits = self._hand.wants()
         is_time = now_ms >= self._look_at_ms or self._hand.is_short()
-        if not limits or not is_time or self._wait_for_gate_s() > 0:
+        if self._looking or not limits or not is_time or self._wait_for_gate_s() > 0:
             return
         # Set before the look: a bell that rings meanwhile resets it, and that must win.
         self._look_at_ms = math.inf
+        self._looking = True
+        group.create_task(self._look(limits, now_ms=now_ms))
+
+    async def _look(self, limits: Mapping[Tier, int], *, now_ms: int) -> None:
         try:
             lease = await self._store.lease(self.name, now_ms=now_ms, limits=limits)
         except StoreBroken:
@@ -143,34 +155,41 @@ class Dispatcher:
         except StoreError as error:
             self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
             self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
-            return
-        self._hand.looked(limits)
-        self._hand.take(lease.deliveries)
-        next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
-        self._look_at_ms = min(self._look_at_ms, next_ms)
+        else:
+            self._hand.looked(limits)
+            self._hand.take(lease.deliveries)
+            next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
+            self._look_at_ms = min(self._look_at_ms, next_ms)
+        self._looking = False
+        self._bell.set()
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
         slots = 1 if self._gives_way() else self._settings.slots()
-        while self._hand and len(self._sends) < slots and not self._draining:
+        while self._hand and self._has_room(slots) and not self._draining:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
                 return wait_s
             self._gate.started(now_s=self._clock.monotonic())
+            self._sending += 1
             task = group.create_task(self._attempt(self._hand.pop()))
-            self._sends.add(task)
+            self._attempts.add(task)
             task.add_done_callback(self._freed)
-        if self._hand or len(self._sends) >= slots:
+        if self._hand or self._looking or not self._has_room(slots):
             # Nobody rings when the door is quiet again.
             return math.inf if slots == self._settings.slots() else GIVE_WAY_S
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
 
+    def _has_room(self, slots: int) -> bool:
+        unsettled = len(self._attempts) - self._sending
+        return self._sending < slots and unsettled < min(UNSETTLED * slots, UNSETTLED_MAX)
+
     def _wait_for_gate_s(self) -> float:
-        return self._gate.wait_s(in_flight=len(self._sends), now_s=self._clock.monotonic())
+        return self._gate.wait_s(in_flight=self._sending, now_s=self._clock.monotonic())
 
     def _freed(self, task: asyncio.Task[None]) -> None:
-        self._sends.discard(task)
+        self._attempts.discard(task)
         self._bell.set()
 
     async def _wait(self, wait_s: float) -> None:
@@ -184,9 +203,7 @@ class Dispatcher:
 
     async def _attempt(self, delivery: Delivery) -> None:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
-        answer, error = await attempt(
-            self._sink, self.name, delivery.event, limit=self._settings.patience()
-        )
+        answer, error = await self._send(delivery)
         now_s = self._clock.monotonic()
         decision = decide(
             delivery,
@@ -207,6 +224,16 @@ class Dispatcher:
         self._learn(error, started_s=started_s, now_s=now_s)
         await self._settle(Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms))
         self._report(delivery, made, seconds=now_s - started_s)
+
+    async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
+        """Make one try; its slot is free again before the outcome is written."""
+        try:
+            return await attempt(
+                self._sink, self.name, delivery.event, limit=self._settings.patience()
+            )
+        finally:
+            self._sending -= 1
+            self._bell.set()
 
     def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
         if error is None:

@@ -7,14 +7,18 @@ from relay.delivery import Delivery
 from relay.store import Tier
 
 HANDFUL = 32
-"""So many of a tier are leased at most, to be at hand when a slot gets free."""
+"""So many of a tier are leased at once, or more where none is left."""
+
+SLOTS_MAX = 64
+"""For so many slots at most the next deliveries are kept at hand while a look is under way."""
 
 
 class Hand:
     """A few deliveries of each tier; one with fewer than there are slots asks for more."""
 
     def __init__(self, slots: int) -> None:
-        self._low = min(slots, HANDFUL)
+        self._low = min(slots, SLOTS_MAX)
+        self._most = self._low + HANDFUL
         self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
         self._passed_over: set[Tier] = set()
 
@@ -26,7 +30,9 @@ class Hand:
         if len(self._tiers["live"]) >= self._low:
             return {}
         return {
-            tier: HANDFUL - len(held) for tier, held in self._tiers.items() if len(held) < self._low
+            tier: self._most - len(held)
+            for tier, held in self._tiers.items()
+            if len(held) < self._low
         }
 
     def looked(self, limits: Iterable[Tier]) -> None:
