@@ -24,7 +24,7 @@ FIELDS = (
     *("source", "id", "kind", "outcome", "code", "reason", "request_id", "client", "skew_s"),
     *("sink", "attempt", "status", "result", "state", "previous"),
     *("duration_ms", "lag_ms", "due_ms"),
-    *("pending", "dead", "count", "seconds", "bytes", "free_bytes", "suppressed"),
+    *("pending", "dead", "count", "seconds", "lost_s", "bytes", "free_bytes", "suppressed"),
     *("path", "file", "key", "faults", "listen", "admin_listen", "sources", "sinks"),
     *("added", "changed", "removed"),
     *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),

@@ -10,6 +10,7 @@ from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
+from relay.downtime import Downtime, between
 from relay.errors import (
     ConfigError,
     Fault,
@@ -51,6 +52,7 @@ class Service:
         self._store = store
         self._metrics = metrics
         self._log = log.get()
+        self._downtime: Downtime | None = None
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
         self._feed = Feed()
         self.fleet = Fleet(
@@ -82,6 +84,8 @@ class Service:
             metrics=metrics,
             reloads=self._reloader,
             draining=lambda: self._receiver.draining,
+            started_ms=clock.now_ms(),
+            downtime=lambda: self._downtime,
             token=lambda: self._reloader.config.admin.token,
         )
         self.admin = Listener(admin_app(admin), config.server.admin_listen, grace=ADMIN_GRACE)
@@ -141,6 +145,7 @@ class Service:
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._report_store()
+        await self._report_downtime()
         await self.fleet.report_orphans()
         await self._upkeep.show_gauges()
         await self.fleet.start(parts)
@@ -209,6 +214,19 @@ class Service:
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
 
+    async def _report_downtime(self) -> None:
+        """Before the first heartbeat, which would hide it."""
+        alive_ms = await self._store.desk.last_alive_ms()
+        self._downtime = downtime = between(alive_ms, self._clock.now_ms())
+        if downtime is None:
+            return
+        self._metrics.was_down(downtime.seconds, downtime.lost_s)
+        if downtime.lacks is None:
+            self._log.info("relay.was_down", seconds=round(downtime.seconds))
+        else:
+            away_s, lost_s = round(downtime.seconds), round(downtime.lost_s)
+            self._log.warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
+
     def _report_store(self) -> None:
         path = str(self._store.path)
         if driver.has_wal_reset_fault():
@@ -230,6 +248,10 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 _ADVICE = (
     "nothing is acknowledged any more; look at the disk and the kernel's log, "
     "then start again: the store is checked at the start"
+)
+_ADVICE_LOST = (
+    "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
+    "time away did not come again: relay status says from when to when"
 )
 _ADVICE_SQLITE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "

@@ -55,6 +55,8 @@ async def serving(
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,
+            started_ms=clock.now_ms(),
+            downtime=lambda: None,
             reloads=None,  # type: ignore[arg-type]
             token=lambda: None if token is None else Secret(token),
         )

@@ -8,6 +8,7 @@ from typing import Protocol
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.config.changes import Changes
+from relay.downtime import Downtime
 from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Secret
@@ -61,6 +62,9 @@ class Admin:
     clock: Clock
     metrics: Metrics
     draining: Callable[[], bool]
+    started_ms: int
+    downtime: Callable[[], Downtime | None]
+    """Before this start, once it is known."""
     reloads: Reloads
     token: Callable[[], Secret | None]
     """Asked with every request."""

@@ -40,6 +40,9 @@ _COMMANDS = {
     ),
     "route": _Command("relay.cli.event:route", "Say which sinks would take an event, and why."),
     "render": _Command("relay.cli.event:render", "Show what one sink would be sent."),
+    "status": _Command(
+        "relay.cli.status:status", "Say which relay runs, and what it may have missed."
+    ),
     "events": _Command("relay.cli.events:events", "Look at stored events and at what happens."),
     "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks, pause, resume and test them."),
     "dead-letters": _Command(

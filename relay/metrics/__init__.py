@@ -79,6 +79,13 @@ class Metrics:
         self._free = self._board.gauge(
             "relay_store_free_bytes", "Free space on the disk that holds the store."
         )
+        self._down = self._board.gauge(
+            "relay_downtime_seconds", "How long no relay had the store before this one started."
+        )
+        self._lost = self._board.gauge(
+            "relay_downtime_lost_seconds",
+            "How much of that the sender's tries did not bridge: events are missing from it.",
+        )
 
     def _define_for_sources(self) -> None:
         self._requests = self._board.counter(
@@ -239,6 +246,11 @@ class Metrics:
         """Both in bytes."""
         self._bytes[()] = size
         self._free[()] = free
+
+    def was_down(self, seconds: float, lost_s: float) -> None:
+        """Both are of the time before this start."""
+        self._down[()] = seconds
+        self._lost[()] = lost_s
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
-from relay.store import orders, search
+from relay.store import orders, queries, search
 from relay.store.desk import (
     Chosen,
     DeadLetter,
@@ -108,6 +108,9 @@ class SqliteDesk:
 
     async def under_way(self, replay: int) -> int:
         return await self._read(lambda db: search.under_way(db, replay))
+
+    async def last_alive_ms(self) -> int | None:
+        return await self._read(lambda db: queries.recall(db, "heartbeat"))
 
     async def pause(self, sink: str, *, now_ms: int) -> None:
         await self._writer.submit(_PAUSE, (sink, now_ms))
