@@ -52,6 +52,9 @@ class KafkaHarness(Harness):
         "retry_after_is_kept_in_both_forms": "Kafka does not ask for a pace",
     }
 
+    def __init__(self) -> None:
+        self._was_frozen = False
+
     async def __aenter__(self) -> Self:
         self.cluster = KafkaCluster()
         self.cluster.start()
@@ -74,11 +77,15 @@ class KafkaHarness(Harness):
 
     async def hang(self) -> None:
         self.cluster.freeze()
+        self._was_frozen = True
 
     async def recover(self) -> None:
         self.cluster.thaw()
         self.cluster.restart()
         self.cluster.tell("clear", PRODUCE)
+        if self._was_frozen:
+            self.cluster.read()  # once it has answered what was asked of it meanwhile
+            self._was_frozen = False
 
     def connections(self) -> int:
         return self.cluster.connections()
