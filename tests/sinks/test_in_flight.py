@@ -13,12 +13,14 @@ import pytest
 
 from relay.delivery import Answer
 from relay.event import Event
+from relay.sinks.amqp import AmqpSink
 from relay.sinks.kafka import KafkaSink
+from relay.sinks.nats import NatsSink
 from relay.sinks.redis import RedisSink
 from relay.sinks.sqs import SqsSink
 from tests.brokers import outage
 from tests.brokers.door import Door
-from tests.brokers.test_outage import Kafka, Redis
+from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
@@ -62,22 +64,54 @@ class SilentKafka(Kafka, Silent):
         self.cluster.tell("delay", 0)
 
 
-class SilentRedis(Redis, Silent):
-    sink_class = RedisSink
+class Muffled(Silent):
+    """A server behind a door that keeps back what it says."""
 
-    async def prepare(self) -> None:
-        self.door = Door(self.server.port)
+    async def put_door(self, port: int) -> None:
+        self.door = Door(port)
         await self.door.listen()
 
-    def table(self) -> dict[str, Any]:
-        url = self.server.url.replace(f":{self.server.port}", f":{self.door.port}")
-        return {"url": url, **LIMITS}
+    def through_door(self, url: str) -> str:
+        return url.replace(f":{self.door.leads_to}", f":{self.door.port}")
 
     async def silence(self) -> None:
         self.door.is_mute = True
 
     async def recover(self) -> None:
         await self.door.shut()
+
+
+class SilentAmqp(Amqp, Muffled):
+    sink_class = AmqpSink
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        await self.put_door(self.server.port)
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), **LIMITS, "url": self.through_door(self.server.url)}
+
+
+class SilentNats(Nats, Muffled):
+    sink_class = NatsSink
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        await self.put_door(self.server.port)
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), **LIMITS, "servers": self.through_door(self.server.url)}
+
+
+class SilentRedis(Redis, Muffled):
+    sink_class = RedisSink
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        await self.put_door(self.server.port)
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), **LIMITS, "url": self.through_door(self.server.url)}
 
 
 class SilentSqs(Silent):
@@ -129,7 +163,7 @@ class Watch:
         monkeypatch.setattr(sink_class, "send", send)
 
 
-@pytest.mark.parametrize("kind", [SilentKafka, SilentRedis, SilentSqs])
+@pytest.mark.parametrize("kind", [SilentAmqp, SilentKafka, SilentNats, SilentRedis, SilentSqs])
 async def test_no_more_than_its_concurrency_is_unconfirmed(
     kind: type[Silent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
