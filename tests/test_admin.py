@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from relay.admin import Admin, admin_app
+from relay.admin import Admin, admin_app, guard
 from relay.admin.readiness import Readiness
 from relay.clock import Clock
 from relay.errors import StoreBroken, StoreError, StoreFull
@@ -204,6 +204,41 @@ async def test_without_the_token_nothing_else_is_answered(
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["title"] == "Unauthorized"
+
+
+async def test_who_guesses_waits_and_the_right_token_does_not(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "PENALTY_S", 3600.0)
+    wrong = {"authorization": "Bearer guess"}
+    async with serving(Probed(), clock) as client, asyncio.timeout(20):
+        for _ in range(guard.PATIENCE):
+            assert (await client.get("/api/v1", headers=wrong)).status_code == 401
+        guesses = [
+            asyncio.create_task(client.get("/api/v1", headers=wrong))
+            for _ in range(guard.WAITING_MAX)
+        ]
+        # All of them together are one more than may wait.
+        guesses.append(asyncio.create_task(client.get("/api/v1", headers=wrong)))
+        done, _ = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+        (refused,) = [guess.result() for guess in done]
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        right = {"authorization": f"Bearer {TOKEN}"}
+        assert (await client.get("/api/v1/nothing", headers=right)).status_code == 404
+        assert [guess for guess in guesses if guess.done()] == list(done)
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+
+
+async def test_a_wrong_token_that_waited_is_told_so(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "PENALTY_S", 0.001)
+    wrong = {"authorization": "Bearer guess"}
+    async with serving(Probed(), clock) as client:
+        answers = [await client.get("/api/v1", headers=wrong) for _ in range(2 * guard.PATIENCE)]
+    assert {answer.status_code for answer in answers} == {401}
 
 
 async def test_two_authorization_headers_are_refused(clock: Clock) -> None:

@@ -1,5 +1,6 @@
 """Who may use the admin listener: anyone for metrics and health, its token's bearer for more."""
 
+import asyncio
 import hmac
 from collections.abc import Callable, Collection, Sequence
 
@@ -9,9 +10,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.admin.problem import problem
 from relay.settings import Secret
 
+PATIENCE = 3
+"""Wrong tokens that are told so at once; the ones after them wait their turn."""
+
+PENALTY_S = 0.5
+"""One wrong token is answered in so much time: two guesses a second, from however many sides."""
+
+WAITING_MAX = 64
+
 
 class Guard:
-    """Lets a request through to the app, or answers it."""
+    """Lets a request through to the app, or answers it; the right token never waits."""
 
     def __init__(
         self, app: ASGIApp, *, token: Callable[[], Secret | None], open_paths: Collection[str]
@@ -20,20 +29,38 @@ class Guard:
         self._app = app
         self._token = token
         self._open_paths = open_paths
+        self._patience = PATIENCE
+        self._waiting = 0
+        self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope)
+        refusal = await self._refusal(scope)
         await (refusal or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _refusal(self, scope: Scope) -> Response | None:
         if scope["type"] != "http" or scope["path"] in self._open_paths:
             return None
         token = self._token()
         if token is None or not token.reveal():
             return problem(404, "The admin API is off because [admin] token is not set.")
-        if not hmac.compare_digest(_presented(scope["headers"]), token.reveal().encode()):
-            return problem(401, "A bearer token is needed.", {"WWW-Authenticate": "Bearer"})
-        return None
+        if hmac.compare_digest(_presented(scope["headers"]), token.reveal().encode()):
+            self._patience = PATIENCE
+            return None
+        if self._waiting >= WAITING_MAX:
+            return problem(429, "Too many wrong tokens.", {"Retry-After": "30"})
+        await self._wait()
+        return problem(401, "A bearer token is needed.", {"WWW-Authenticate": "Bearer"})
+
+    async def _wait(self) -> None:
+        if self._patience > 0:
+            self._patience -= 1
+            return
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await asyncio.sleep(PENALTY_S)
+        finally:
+            self._waiting -= 1
 
 
 def _presented(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
