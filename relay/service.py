@@ -77,6 +77,7 @@ class Service:
         admin = Admin(
             store=store,
             desk=store.desk,
+            people=store.people,
             sinks=self.fleet,
             replays=self.replayer,
             feed=self._feed,

@@ -49,6 +49,7 @@ async def serving(
         Admin(
             store=store,  # type: ignore[arg-type]
             desk=None,  # type: ignore[arg-type]
+            people=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             feed=Feed(),

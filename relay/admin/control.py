@@ -14,6 +14,7 @@ from relay.metrics import Metrics
 from relay.settings import Secret
 from relay.store import Store
 from relay.store.desk import Desk, Replay, Selection
+from relay.store.people import People
 
 
 class Sinks(Protocol):
@@ -56,6 +57,7 @@ class Admin:
 
     store: Store
     desk: Desk
+    people: People
     sinks: Sinks
     replays: Replays
     feed: Feed

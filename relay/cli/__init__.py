@@ -50,6 +50,8 @@ _COMMANDS = {
     ),
     "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
     "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
+    "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
+    "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
     "reload": _Command("relay.cli.reload:reload", "Have the running relay read its config again."),
     "store": _Command("relay.cli.store:store", "Look after the store."),
 }

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.values import Number, Page
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
-from relay.store.desk import AttemptRecord, EventRecord
+from relay.store.desk import AttemptRecord, EventRecord, History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,18 @@ class EventHistory:
     attempts: Sequence[AttemptRecord]
 
 
+def shown(history: History) -> EventHistory:
+    """What is known of an event, in a form that JSON can carry."""
+    body = history.body
+    return EventHistory(
+        event=history.event,
+        headers=None if history.headers is None else history.headers.decode("latin-1"),
+        body=None if body is None else body.decode(errors="replace"),
+        body_base64=None if body is None else base64.b64encode(body).decode(),
+        attempts=history.attempts,
+    )
+
+
 def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be asked of events."""
 
@@ -51,14 +63,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         history = await admin.desk.history(which.seq)
         if history is None:
             raise HTTPException(404, f"There is no event {which.seq}.")
-        body = history.body
-        return EventHistory(
-            event=history.event,
-            headers=None if history.headers is None else history.headers.decode("latin-1"),
-            body=None if body is None else body.decode(errors="replace"),
-            body_base64=None if body is None else base64.b64encode(body).decode(),
-            attempts=history.attempts,
-        )
+        return shown(history)
 
     return (
         Operation(

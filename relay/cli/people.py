@@ -1,0 +1,116 @@
+"""`relay erase` and `relay export`: a person's data, by e-mail address."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.client import Client, connected
+from relay.cli.columns import ago, moment, pairs, show
+from relay.cli.parameters import config_option, json_option, parsed
+
+_PARTS = ("events", "unreadable", "mentions")
+
+_COUNTED = (
+    ("events", "bodies and heads; their ids are kept"),
+    ("pending", "deliveries, discarded before they were made"),
+    ("dead", "dead letters, discarded"),
+    ("unreadable", "requests without an event"),
+    ("excerpts", "answers of far ends about other events"),
+    ("reasons", "failures whose text held the address"),
+    ("searches", "replays chosen by the address"),
+)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"[^@]+@[^@\s]+", text.strip()):
+        raise ValueError("expected an e-mail address such as ann@example.com")
+    return text.strip()
+
+
+email_argument = click.argument("email", callback=parsed(_address))
+
+
+@click.command()
+@email_argument
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
+@config_option
+@json_option
+def erase(*, email: str, dry_run: bool, path: Path | None, as_json: bool) -> None:
+    """Remove a person from the relay, and say which sinks had been told what.
+
+    Ids of events stay, so that a late repetition does not bring the person back.
+    """
+    with connected(path) as client:
+        found = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    click.echo("Would be removed:" if dry_run else "Removed:")
+    pairs(
+        ((name, f"{found[name]:<5}  {what}") for name, what in _COUNTED),
+        indent="  ",
+    )
+    _told("Had been told, and cannot be made to forget from here:", found["told"])
+    _told("Was tried without a confirmation, so it may know:", found["unconfirmed"])
+    if found["under_way"]:
+        click.echo("\nOn its way right now, so it may still arrive:")
+        rows = [(each["sink"], each["source"], each["id"]) for each in found["under_way"]]
+        show(("SINK", "SOURCE", "ID"), rows, empty="")
+    if found["kept_ids"]:
+        click.echo(f"\n{found['kept_ids']} event ids hold the address themselves, and are kept.")
+    if not dry_run:
+        click.echo(f"\n{_WIPED if found['wiped'] else _NOT_WIPED}")
+
+
+_WIPED = "The store's files are overwritten, and its log is empty; backups are out of reach."
+_NOT_WIPED = (
+    "A reader of the store still needs its log; the relay empties it as soon as it can. Backups "
+    "are out of reach."
+)
+
+
+def _told(heading: str, told: list[dict[str, Any]]) -> None:
+    if not told:
+        return
+    click.echo(f"\n{heading}")
+    now_ms = time.time_ns() // 1_000_000
+    show(
+        ("SINK", "EVENT", "COUNT", "LAST", "AGE"),
+        [
+            (
+                each["sink"],
+                each["kind"],
+                str(each["count"]),
+                moment(each["last_ms"]),
+                ago(each["last_ms"], now_ms=now_ms),
+            )
+            for each in told
+        ],
+        empty="",
+    )
+
+
+@click.command()
+@email_argument
+@config_option
+def export(*, email: str, path: Path | None) -> None:
+    """Print all that is stored of a person as one JSON object."""
+    with connected(path) as client:
+        parts = list(_parts(client, email))
+    document = {name: [each for part in parts for each in part[name]] for name in _PARTS}
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def _parts(client: Client, email: str) -> Iterator[Any]:
+    after = None
+    while True:
+        part = client.post("/people/export", {"email": email, "after": after})
+        yield part
+        after = part["next"]
+        if after is None:
+            return
