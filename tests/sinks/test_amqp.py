@@ -89,6 +89,20 @@ async def test_the_reason_is_in_the_operators_words(
     assert (await outcome(sink, lead)).startswith(reason)
 
 
+async def test_a_full_quorum_queue_takes_it_when_there_is_room(
+    far_end: AmqpHarness, sink: Sink, lead: Event
+) -> None:
+    limits = {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"}
+    await far_end.server.put_queue(far_end.queue, **limits)
+    events = [replace(lead, id=f"evt_{number}") for number in range(100)]
+    outcomes = [await outcome(sink, event) for event in events]
+    full = "Temporary: the queue rejects what is new: it is full, or its leader is away"
+    assert set(outcomes) == {"delivered", full}
+    held = [str(message.message_id) for message in far_end.server.read(far_end.queue)]
+    assert held == [e.id for e, found in zip(events, outcomes, strict=True) if found == "delivered"]
+    await sink.send(lead)
+
+
 async def test_a_missing_exchange_is_named(far_end: AmqpHarness, lead: Event) -> None:
     sink = built(far_end, exchange="nowhere")
     assert await outcome(sink, lead) == "Misconfigured: there is no exchange nowhere"

@@ -131,31 +131,6 @@ async def test_a_subject_that_needs_what_is_missing_is_refused(make: Make, lead:
     assert error.reason.startswith("the template of `subject` fails on this event: ")
 
 
-async def test_the_largest_message_is_taken_and_a_larger_one_refused(
-    server: NatsServer, make: Make, lead: Event
-) -> None:
-    sink = make(subject="relay.fixed")
-    room = (1 << 20) - nats._size(sink._headers(lead))
-    error = await error_of(sink, replace(lead, body=b"x" * (room + 1)))
-    assert type(error) is Refused
-    assert error.reason == "1048577 bytes are more than the server's max_payload"
-    await sink.send(replace(lead, body=b"x" * room))
-    assert server.connections("all") == 1
-
-
-async def test_a_full_stream_takes_it_when_there_is_room(
-    server: NatsServer, make: Make, lead: Event
-) -> None:
-    await server.put_stream(max_bytes=1)
-    sink = make()
-    error = await error_of(sink, lead)
-    assert (type(error), error.status) == (Temporary, 503)
-    assert "full" in error.reason
-    await server.put_stream()
-    await sink.send(lead)
-    assert len(server.read()) == 1
-
-
 async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> None:
     await make().check()
     with pytest.raises(Misconfigured, match="no stream takes the subject elsewhere"):
@@ -170,19 +145,6 @@ async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> 
 async def test_a_check_asks_no_more_rights_than_delivery(server: NatsServer, make: Make) -> None:
     await server.reload(publish="relay.>", subscribe="_INBOX.>")
     await make().check()
-
-
-async def test_a_server_without_jetstream_is_named(server: NatsServer, lead: Event) -> None:
-    text = (server.folder / "nats.conf").read_text()
-    lines = [line for line in text.splitlines() if "jetstream" not in line]
-    server.kill()
-    (server.folder / "nats.conf").write_text("\n".join(lines))
-    server.start()
-    sink = build(servers=server.url)
-    with pytest.raises(Misconfigured, match="JetStream is not enabled"):
-        await sink.check()
-    assert type(await error_of(sink, lead)) is Misconfigured
-    await sink.close()
 
 
 async def test_a_frozen_server_gets_nothing_later_that_was_given_up(
