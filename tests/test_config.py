@@ -178,6 +178,13 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
             ),
             "sink[0] (a).when: fails on samples of lead.captured, which would become dead letters",
         ),
+        (
+            '[store.retention]\n"lead.capture" = "14d"\n',
+            (
+                'store.retention."lead.capture": fits nothing that the video service sends; '
+                "did you mean lead.captured?"
+            ),
+        ),
     ],
 )
 def test_what_is_allowed_but_odd_is_a_warning(write: Write, text: str, warning: str) -> None:

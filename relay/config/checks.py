@@ -155,6 +155,19 @@ def _retention(document: Document, findings: Findings) -> None:
         )
 
 
+def _retention_by_kind(document: Document, findings: Findings) -> None:
+    dedupe = document.store.get("dedupe_retention")
+    for glob, keep in (document.store.get("retention") or {}).items():
+        place = document.store.at("retention").key(glob)
+        if not glob.strip():
+            findings.fault(place, 'is empty: expected a kind or a glob such as "video.*"')
+        elif not any(fnmatchcase(kind, glob) for kind in KINDS):
+            findings.warn(place, f"fits nothing that the video service sends{_meant(glob)}")
+        if keep is not FAULTY and dedupe is not None and keep > dedupe:
+            message = "is longer than store.dedupe_retention: expected as long or shorter"
+            findings.fault(place, message)
+
+
 def _tolerances(document: Document, findings: Findings) -> None:
     for source in document.sources:
         if (source.get("tolerance") or 0) > TOLERANCE_ODD:
@@ -177,9 +190,12 @@ def _reach(document: Document, findings: Findings) -> None:
     for sink in document.sinks:
         for place, glob in _items(sink, "events"):
             if not any(_reaches(kind, glob) for kind in KINDS):
-                near = get_close_matches(glob, KINDS, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                findings.warn(place, f"takes nothing that the video service sends{hint}")
+                findings.warn(place, f"takes nothing that the video service sends{_meant(glob)}")
+
+
+def _meant(glob: str) -> str:
+    near = get_close_matches(glob, KINDS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _reaches(kind: str, glob: str) -> bool:
@@ -211,6 +227,7 @@ _CHECKS = (
     _named_sources,
     _listeners,
     _retention,
+    _retention_by_kind,
     _tolerances,
     _waits,
     _reach,
