@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from relay import log
 from relay.clock import Clock
@@ -13,10 +14,15 @@ from relay.store.desk import REOPENED, Chosen, Desk, Replay, Selection
 STEP = 100
 """Events that are looked at in one go; their bodies are what a replay holds in memory."""
 
-AHEAD = 200
-"""Deliveries of one replay that may be pending; a cancelled one takes them back."""
+AHEAD = 500
+"""Deliveries of one replay that may be pending for a sink; a cancelled one takes them back."""
 
-LOOK_AGAIN_S = 0.25
+LOOK_SOON_S = 0.05
+"""Often enough that no sink comes to the end of what is ahead of it, however fast it is."""
+
+LOOK_LATE_S = 0.5
+"""The longest wait between two looks, at a sink that takes nothing."""
+
 STORE_AGAIN_S = 1.0
 
 Count = Counter[tuple[str, str]]
@@ -34,27 +40,23 @@ class Replayer:
         self._desk = desk
         self._clock = clock
         self._wake = wake
+        self._cursors: dict[int, dict[str, int]] = {}
+        """By replay and sink: a slow sink keeps no other one back.
+
+        The store knows the least of them, and leaves out what a replay has opened before.
+        """
         self._bell = asyncio.Event()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
     async def count(self, selection: Selection) -> Count:
         """What a replay of the selection would deliver; raises StoreError."""
-        until = await self._desk.last()
-        found: Count = Counter()
-        cursor = 0
-        while chosen := await self._desk.choose(selection, after=cursor, until=until, limit=STEP):
-            for each in chosen:
-                found.update(
-                    (each.event.kind, sink) for _, sink in self._deliveries(each, selection)
-                )
-            cursor = chosen[-1].seq
-        return found
+        return await self._count(selection, until=await self._desk.last())
 
     async def begin(self, selection: Selection) -> Replay:
         """Start a replay; raises StoreError."""
-        total = (await self.count(selection)).total()
         until = await self._desk.last()
+        total = (await self._count(selection, until=until)).total()
         now_ms = self._clock.now_ms()
         replay = await self._desk.begin(selection, total=total, until=until, now_ms=now_ms)
         self._log.info("replay.begun", count=total)
@@ -69,60 +71,108 @@ class Replayer:
         replay = await self._desk.replay(number)
         if replay is None or replay.state != "running":
             return replay
-        self._log.info("replay.cancelled", count=replay.opened)
-        return await self._desk.end(replay, "cancelled", now_ms=self._clock.now_ms())
+        ended = await self._desk.end(replay, "cancelled", now_ms=self._clock.now_ms())
+        self._log.info(f"replay.{ended.state}", count=ended.opened)
+        return ended
 
     async def run(self) -> None:
         """Walk on with what has been begun until cancelled; raises StoreBroken."""
+        wait_s: float | None = LOOK_SOON_S
         while True:
             self._bell.clear()
             try:
-                idle = await self._walk()
+                wait_s = await self._walk(wait_s or LOOK_SOON_S)
             except StoreBroken:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error))
                 await asyncio.sleep(STORE_AGAIN_S)
                 continue
-            if idle:
-                await self._bell.wait()
-            else:
-                await asyncio.sleep(LOOK_AGAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._bell.wait()
 
-    async def _walk(self) -> bool:
-        """One step of every running replay; True where there is none."""
-        running = [each for each in await self._desk.replays(limit=STEP) if each.state == "running"]
+    async def _walk(self, waited_s: float) -> float | None:
+        """Walk on with every running replay as far as may be now; return how long to wait then.
+
+        None for ever, where there is none.
+        """
+        running = await self._desk.running()
+        self._cursors = {each.id: self._cursors.get(each.id, {}) for each in running}
+        steps = 0
         for replay in running:
             while await self._step(replay):
+                steps += 1
                 # Others shall come in between: what is stored, and what is asked.
                 await asyncio.sleep(0)
-                replay = await self._desk.replay(replay.id) or replay  # noqa: PLW2901
-        return not running
+        if not running:
+            return None
+        return LOOK_SOON_S if steps else min(2 * waited_s, LOOK_LATE_S)
 
     async def _step(self, replay: Replay) -> bool:
-        """Open the next deliveries; True where more may be opened at once."""
-        if replay.state != "running" or await self._desk.under_way(replay.id) >= AHEAD:
+        """Open the next deliveries of the sinks that run low; True if it did."""
+        known = self._cursors[replay.id]
+        sinks = {each.sink for each in self._routes(replay.selection)}
+        cursors = {sink: known.get(sink, replay.cursor) for sink in sinks}
+        ahead = await self._desk.under_way(replay.id)
+        walking = {sink for sink in sinks if cursors[sink] < replay.until}
+        if not walking:
+            if not sinks & ahead.keys():
+                await self._finish(replay)
             return False
+        low = [sink for sink in walking if ahead.get(sink, 0) < AHEAD]
+        if not low:
+            return False
+        # Those that are equally far are given what is read once.
+        start = min(cursors[sink] for sink in low)
+        group = frozenset(sink for sink in low if cursors[sink] == start)
         chosen = await self._desk.choose(
-            replay.selection, after=replay.cursor, until=replay.until, limit=STEP
+            replay.selection, after=start, until=replay.until, limit=STEP
         )
+        end = chosen[-1].seq if chosen else replay.until
+        cursors |= dict.fromkeys(group, end)
+        now = await self._open(replay, chosen, group, cursor=min(cursors.values()))
+        known |= {sink: cursors[sink] for sink in group}
+        return now.state == "running"
+
+    async def _open(
+        self, replay: Replay, chosen: Sequence[Chosen], sinks: frozenset[str], *, cursor: int
+    ) -> Replay:
+        wanted = [
+            delivery
+            for each in chosen
+            for delivery in self._deliveries(each, replay.selection)
+            if delivery[1] in sinks
+        ]
         now_ms = self._clock.now_ms()
-        if not chosen:
-            ended = await self._desk.end(replay, "done", now_ms=now_ms)
-            self._log.info("replay.done", count=ended.opened)
-            return False
-        wanted = [each for one in chosen for each in self._deliveries(one, replay.selection)]
-        await self._desk.open(replay, wanted, cursor=chosen[-1].seq, now_ms=now_ms)
+        now = await self._desk.open(replay, wanted, cursor=cursor, now_ms=now_ms)
         for sink in {sink for _, sink in wanted}:
             self._wake(sink)
-        return True
+        return now
 
-    def _deliveries(self, chosen: Chosen, selection: Selection) -> list[tuple[int, str]]:
+    async def _finish(self, replay: Replay) -> None:
+        ended = await self._desk.end(replay, "done", now_ms=self._clock.now_ms())
+        self._log.info(f"replay.{ended.state}", count=ended.opened)
+
+    async def _count(self, selection: Selection, *, until: int) -> Count:
+        found: Count = Counter()
+        cursor = 0
+        while chosen := await self._desk.choose(selection, after=cursor, until=until, limit=STEP):
+            for each in chosen:
+                found.update(
+                    (each.event.kind, sink) for _, sink in self._deliveries(each, selection)
+                )
+            cursor = chosen[-1].seq
+        return found
+
+    def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[tuple[int, str]]:
         # The routes of today decide, so that a sink is never sent what it is not to have.
-        routes = [each for each in self.routes if selection.sink in (None, each.sink)]
         wanted = REOPENED[selection.outcome]
         return [
             (chosen.seq, verdict.sink)
-            for verdict in match(chosen.event, routes)
+            for verdict in match(chosen.event, self._routes(selection))
             if verdict.outcome == "takes" and chosen.standing.get(verdict.sink) in wanted
         ]
+
+    def _routes(self, selection: Selection) -> list[Route]:
+        return [each for each in self.routes if selection.sink in (None, each.sink)]

@@ -147,7 +147,7 @@ class Replay:
     """Deliveries that it was for when it began."""
     opened: int
     cursor: int
-    """The `seq` of the last event that it has looked at."""
+    """The `seq` of the last event that it has looked at for every sink."""
     until: int
     """The `seq` of the last event there was when it began."""
     ended_ms: int | None
@@ -216,7 +216,9 @@ class Desk(Protocol):
     ) -> Replay:
         """Make deliveries of events (`seq`) to sinks pending, and move the replay on, at once.
 
-        What is pending already stays so, and what the replay's outcome does not name is let be.
+        What is pending already stays so, and what the replay's outcome does not name is let be;
+        so is what this replay or a later one has opened before.
+        Raises StoreFull below the floor of free space.
         """
         ...
 
@@ -228,10 +230,14 @@ class Desk(Protocol):
         """The newest."""
         ...
 
+    async def running(self) -> Sequence[Replay]:
+        """Those that go on, the first begun first."""
+        ...
+
     async def replay(self, number: int) -> Replay | None: ...
 
-    async def under_way(self, replay: int) -> int:
-        """How many deliveries that it opened are pending."""
+    async def under_way(self, replay: int) -> Mapping[str, int]:
+        """How many deliveries that it opened are pending, by sink; a sink without any has none."""
         ...
 
     async def last_alive_ms(self) -> int | None:

@@ -1,15 +1,17 @@
 """What operators do to a store, in SQL: writes that share transactions with all others."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
+import orjson
 
 from relay.delivery import MOVES, Status
 from relay.store.desk import REOPENED, Replay, ReplayState, Selection
 from relay.store.driver import sqlite3
-from relay.store.search import fits, replay
+from relay.store.search import fits
+from relay.store.walk import replay
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,17 +19,21 @@ Result = TypeVar("Result")
 Moved = Counter[tuple[str, Status]]
 """By how much the number of a sink's deliveries of a status has changed."""
 
-_STATUS = """
-SELECT d.status FROM events e LEFT JOIN deliveries d ON d.event = e.seq AND d.sink = ?
-WHERE e.seq = ? AND e.body IS NOT NULL
+_STANDING = """
+SELECT d.status, json_group_array(e.seq), count(*)
+FROM json_each(?) AS w CROSS JOIN events e ON e.seq = w.value
+LEFT JOIN deliveries d ON d.event = e.seq AND d.sink = ?
+WHERE e.body IS NOT NULL AND coalesce(d.replay, 0) < ?
+GROUP BY d.status
 """
 _ADD = """
-INSERT INTO deliveries (event, sink, status, due_at, replay) VALUES (?, ?, 'pending', ?, ?)
+INSERT INTO deliveries (event, sink, status, due_at, replay)
+SELECT value, ?, 'pending', ?, ? FROM json_each(?)
 """
 _REOPEN = """
 UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, due_at = ?,
     first_attempt_at = NULL, replay = ?
-WHERE event = ? AND sink = ?
+WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
 _ADVANCE = "UPDATE replays SET opened = opened + ?, cursor = ? WHERE id = ? AND state = 'running'"
 _BEGIN = """
@@ -86,40 +92,53 @@ def begin(db: sqlite3.Connection, wanted: tuple[Selection, int, int, int]) -> Re
 def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Moved]:
     """Make deliveries pending and move the replay on; nothing for one that has ended."""
     now = _read(db, step.replay.id)
-    if now.state != "running":
-        return now, Counter()
     moved: Moved = Counter()
-    wanted = REOPENED[step.replay.selection.outcome]
-    opened = 0
+    if now.state != "running":
+        return now, moved
+    of_sink: defaultdict[str, list[int]] = defaultdict(list)
     for event, sink in step.deliveries:
-        row = db.execute(_STATUS, (sink, event)).fetchone()
-        if row is None:
-            # Its body went after it had been chosen, so that there is nothing to send.
-            continue
-        status = None if row[0] is None else Status(row[0])
+        of_sink[sink].append(event)
+    for sink, events in of_sink.items():
+        moved.update(_open(db, step, sink, events))
+    opened = sum(count for (_, status), count in moved.items() if status is Status.PENDING)
+    db.execute(_ADVANCE, (opened, step.cursor, now.id))
+    return _read(db, now.id), moved
+
+
+def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int]) -> Moved:
+    """Open a sink's deliveries, some statements for all of them.
+
+    Left out is what this replay, or one that was begun after it, has opened before, and what has
+    lost its body since it was chosen.
+    """
+    moved: Moved = Counter()
+    number = step.replay.id
+    wanted = REOPENED[step.replay.selection.outcome]
+    standing = db.execute(_STANDING, (orjson.dumps(events).decode(), sink, number)).fetchall()
+    for known, seqs, count in standing:
+        status = None if known is None else Status(known)
         if status not in wanted or (status is not None and Status.PENDING not in MOVES[status]):
             continue
         if status is None:
-            db.execute(_ADD, (event, sink, step.now_ms, now.id))
+            db.execute(_ADD, (sink, step.now_ms, number, seqs))
         else:
-            db.execute(_REOPEN, (step.now_ms, now.id, event, sink))
-            moved[sink, status] -= 1
-        moved[sink, Status.PENDING] += 1
-        opened += 1
-    db.execute(_ADVANCE, (opened, step.cursor, now.id))
-    return _read(db, now.id), moved
+            db.execute(_REOPEN, (step.now_ms, number, sink, seqs))
+            moved[sink, status] -= count
+        moved[sink, Status.PENDING] += count
+    return moved
 
 
 def end(db: sqlite3.Connection, ending: Ending) -> tuple[Replay, Moved]:
     """Close a replay; a cancelled one's deliveries become what they were."""
     moved: Moved = Counter()
     number = ending.replay.id
-    db.execute(_END, (ending.state, ending.now_ms, number))
-    opened = db.execute(_OPENED, (number,)).fetchall() if ending.state == "cancelled" else []
-    for event, sink, before in opened:
-        if (event, sink) in ending.leased:
-            continue
-        db.execute(_TAKE_AWAY if before is None else _TAKE_BACK, (event, sink))
+    ended = db.execute(_END, (ending.state, ending.now_ms, number)).rowcount
+    taken_back = ended and ending.state == "cancelled"
+    opened = db.execute(_OPENED, (number,)).fetchall() if taken_back else []
+    waiting = [row for row in opened if row[:2] not in ending.leased]
+    db.executemany(_TAKE_AWAY, [row[:2] for row in waiting if row[2] is None])
+    db.executemany(_TAKE_BACK, [row[:2] for row in waiting if row[2] is not None])
+    for _, sink, before in waiting:
         moved[sink, Status.PENDING] -= 1
         if before is not None:
             moved[sink, Status(before)] += 1

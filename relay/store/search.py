@@ -2,19 +2,14 @@
 
 from typing import Any
 
-import msgspec
-
 from relay.delivery import Status
-from relay.event import Event
 from relay.store.desk import (
     AttemptRecord,
-    Chosen,
     DeadLetter,
     DeliveryRecord,
     EventRecord,
     History,
     Reason,
-    Replay,
     Selection,
     UnreadableRecord,
 )
@@ -40,12 +35,10 @@ SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.e
 WHERE d.status = 'dead' AND {fits}
 GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason
 """
-_STANDING = "SELECT sink, status FROM deliveries WHERE event = ?"
 _UNREADABLE = """
 SELECT source, received_at, reason, length(body) FROM unreadable
 ORDER BY received_at DESC LIMIT ?
 """
-_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, ended_at"
 _BODY = "CAST(e.body AS TEXT)"
 _VIDEO = (
     f"coalesce(json_extract({_BODY}, '$.data.video.id'),"
@@ -64,10 +57,10 @@ Condition = tuple[str, list[Any]]
 
 def fits(selection: Selection, *more: Condition) -> Condition:
     """The condition on `events e` that a selection means."""
-    return _all(*_of_event(selection), *_of_delivery(selection), *more)
+    return all_of(*_of_event(selection), *_of_delivery(selection), *more)
 
 
-def _all(*conditions: Condition) -> Condition:
+def all_of(*conditions: Condition) -> Condition:
     """What holds where all hold that have values."""
     given = [each for each in conditions if None not in each[1]]
     return " AND ".join(sql for sql, _ in given) or "1", [v for _, each in given for v in each]
@@ -86,7 +79,7 @@ def _of_event(selection: Selection) -> list[Condition]:
 
 
 def _of_delivery(selection: Selection) -> list[Condition]:
-    sink, values = _all(("d.sink = ?", [selection.sink]))
+    sink, values = all_of(("d.sink = ?", [selection.sink]))
     known = f"SELECT 1 FROM deliveries d WHERE d.event = e.seq AND {sink}"
     if selection.outcome is None:
         return []
@@ -95,13 +88,13 @@ def _of_delivery(selection: Selection) -> list[Condition]:
         return [(f"EXISTS ({known} AND d.status NOT IN {_DONE})", values)]
     if selection.outcome == "missed":
         return [(f"NOT EXISTS ({known} AND d.status IN {_DONE})", values)]
-    reason, why = _all(("instr(d.reason, ?) > 0", [selection.reason]))
+    reason, why = all_of(("instr(d.reason, ?) > 0", [selection.reason]))
     sql = f"EXISTS ({known} AND d.status = ? AND {reason})"
     return [(sql, [*values, selection.outcome, *why])]
 
 
 def _dead(selection: Selection, *more: Condition) -> Condition:
-    return _all(
+    return all_of(
         ("d.sink = ?", [selection.sink]),
         ("instr(d.reason, ?) > 0", [selection.reason]),
         *_of_event(selection),
@@ -186,68 +179,9 @@ def unreadable(db: sqlite3.Connection, *, limit: int) -> list[UnreadableRecord]:
     ]
 
 
-def choose(
-    db: sqlite3.Connection, selection: Selection, *, after: int, until: int, limit: int
-) -> list[Chosen]:
-    """The oldest that fit and still have their body."""
-    where, values = fits(selection, ("e.seq > ?", [after]))
-    sql = f"""
-SELECT e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
-FROM events e WHERE {where} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq LIMIT ?
-"""
-    return [
-        Chosen(
-            row[0],
-            Event(
-                source=row[1],
-                id=row[2],
-                kind=row[3],
-                created_at=row[4],
-                received_ms=row[5],
-                body=row[6],
-                headers=row[7],
-            ),
-            {sink: Status(status) for sink, status in db.execute(_STANDING, row[:1])},
-        )
-        for row in db.execute(sql, (*values, until, limit)).fetchall()
-    ]
-
-
 def last(db: sqlite3.Connection) -> int:
     """The newest event's number."""
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
-
-
-def replays(db: sqlite3.Connection, *, limit: int) -> list[Replay]:
-    """The newest."""
-    sql = f"SELECT {_REPLAY} FROM replays ORDER BY id DESC LIMIT ?"
-    return [_replay(row) for row in db.execute(sql, (limit,))]
-
-
-def replay(db: sqlite3.Connection, number: int) -> Replay | None:
-    """One of them."""
-    row = db.execute(f"SELECT {_REPLAY} FROM replays WHERE id = ?", (number,)).fetchone()
-    return None if row is None else _replay(row)
-
-
-def _replay(row: Row) -> Replay:
-    return Replay(
-        id=row[0],
-        created_ms=row[1],
-        selection=msgspec.json.decode(row[2], type=Selection),
-        state=row[3],
-        total=row[4],
-        opened=row[5],
-        cursor=row[6],
-        until=row[7],
-        ended_ms=row[8],
-    )
-
-
-def under_way(db: sqlite3.Connection, number: int) -> int:
-    """How many pending deliveries a replay has opened."""
-    sql = "SELECT count(*) FROM deliveries WHERE status = 'pending' AND replay = ?"
-    return int(db.execute(sql, (number,)).fetchone()[0])
 
 
 def paused(db: sqlite3.Connection) -> dict[str, int]:

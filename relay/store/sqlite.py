@@ -55,7 +55,9 @@ class SqliteStore:
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
         self._operators = operators
-        self.desk = SqliteDesk(operators, writer, tallies=self._tallies, leased=self._leased)
+        self.desk = SqliteDesk(
+            operators, writer, room=self._room, tallies=self._tallies, leased=self._leased
+        )
         self._wiper = Wiper(writer, operators)
         self.people = SqlitePeople(
             operators,

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
-from relay.store import orders, queries, search
+from relay.store import disk, orders, queries, search, walk
 from relay.store.desk import (
     Chosen,
     DeadLetter,
@@ -40,11 +40,13 @@ class SqliteDesk:
         reader: Connection,
         writer: Writer,
         *,
+        room: disk.Room,
         tallies: MutableMapping[str, dict[Status, int]],
         leased: Mapping[str, set[int]],
     ) -> None:
         self._reader = reader
         self._writer = writer
+        self._room = room
         self._tallies = tallies
         self._leased = leased
 
@@ -78,7 +80,7 @@ class SqliteDesk:
         self, selection: Selection, *, after: int, until: int, limit: int
     ) -> Sequence[Chosen]:
         return await self._read(
-            lambda db: search.choose(db, selection, after=after, until=until, limit=limit)
+            lambda db: walk.choose(db, selection, after=after, until=until, limit=limit)
         )
 
     async def last(self) -> int:
@@ -90,6 +92,8 @@ class SqliteDesk:
     async def open(
         self, replay: Replay, deliveries: Sequence[tuple[int, str]], *, cursor: int, now_ms: int
     ) -> Replay:
+        # The rest of the disk is for what is under way already.
+        self._room.require()
         step = Opening(replay, deliveries, cursor, now_ms)
         opened, _ = await self._writer.submit(_OPEN, step, self._counted)
         return opened
@@ -101,13 +105,16 @@ class SqliteDesk:
         return ended
 
     async def replays(self, *, limit: int) -> Sequence[Replay]:
-        return await self._read(lambda db: search.replays(db, limit=limit))
+        return await self._read(lambda db: walk.replays(db, limit=limit))
 
     async def replay(self, number: int) -> Replay | None:
-        return await self._read(lambda db: search.replay(db, number))
+        return await self._read(lambda db: walk.replay(db, number))
 
-    async def under_way(self, replay: int) -> int:
-        return await self._read(lambda db: search.under_way(db, replay))
+    async def running(self) -> Sequence[Replay]:
+        return await self._read(walk.running)
+
+    async def under_way(self, replay: int) -> Mapping[str, int]:
+        return await self._read(lambda db: walk.under_way(db, replay))
 
     async def last_alive_ms(self) -> int | None:
         return await self._read(lambda db: queries.recall(db, "heartbeat"))

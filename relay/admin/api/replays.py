@@ -64,7 +64,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
     async def view(replay: Replay | None, number: int = 0) -> ReplayView:
         if replay is None:
             raise HTTPException(404, f"There is no replay {number}.")
-        under_way = await admin.desk.under_way(replay.id)
+        under_way = sum((await admin.desk.under_way(replay.id)).values())
         return ReplayView(
             id=replay.id,
             created_ms=replay.created_ms,
