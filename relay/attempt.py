@@ -3,6 +3,7 @@
 import asyncio
 
 from relay import log
+from relay.deadline import Deadlines
 from relay.delivery import Answer
 from relay.errors import SinkError, Temporary
 from relay.event import Event
@@ -11,11 +12,11 @@ from relay.sink import Sink
 
 
 async def attempt(
-    sink: Sink, name: str, event: Event, *, limit: Duration
+    sink: Sink, name: str, event: Event, *, limit: Duration, deadlines: Deadlines
 ) -> tuple[Answer, SinkError | None]:
     """Send once; what the sink may not raise is a bug in it, and the event is not to blame."""
     try:
-        async with asyncio.timeout(limit.seconds):
+        with deadlines.within(limit.seconds):
             return await sink.send(event), None
     except SinkError as error:
         return Answer(error.status, error.answer), error

@@ -40,6 +40,8 @@ class Pace:
 
     def _forget(self, now_s: float) -> None:
         second = int(now_s)
+        if second == self._second:
+            return
         for gone in range(self._second + 1, min(second, self._second + self.WINDOW_S) + 1):
             self._counts[gone % self.WINDOW_S] = 0
         if second > self._second + self.WINDOW_S:

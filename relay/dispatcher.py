@@ -9,6 +9,7 @@ from relay import log
 from relay.attempt import attempt
 from relay.clock import Clock
 from relay.condition import Condition, Pace
+from relay.deadline import Deadlines
 from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError
 from relay.feed import Feed
@@ -70,6 +71,7 @@ class Dispatcher:
         self._pace = Pace()
         self._log = log.get().bind(sink=self.name)
         self._sampled = log.Sampled(clock)
+        self._deadlines = Deadlines(clock)
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
@@ -229,7 +231,11 @@ class Dispatcher:
         """Make one try; its slot is free again before the outcome is written."""
         try:
             return await attempt(
-                self._sink, self.name, delivery.event, limit=self._settings.patience()
+                self._sink,
+                self.name,
+                delivery.event,
+                limit=self._settings.patience(),
+                deadlines=self._deadlines,
             )
         finally:
             self._sending -= 1
