@@ -17,13 +17,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from relay.errors import InvalidTemplate
-from relay.event import Event
+from relay.event import KINDS, Event
 
 OUTPUT_MAX = 65_536
 """The longest output and the longest repetition, in characters or members."""
 
 NAMES = ("createdAt", "data", "event", "id", "source")
 """What a template can speak of: the envelope's four fields, and the source's name in the config."""
+
+_OF_A_KIND = frozenset({"event", "source"})
+"""What speaks of these only writes the same for every event of a kind and a source."""
 
 Escape = Callable[[str], str]
 
@@ -41,10 +44,20 @@ class Template:
     def __init__(self, source: str, *, escape: Escape | None = None) -> None:
         """Raises InvalidTemplate with the line and what is wrong there."""
         self._source = source
-        self._template = _compile(source, _environment(escape))
+        self._template, names = _compile(source, _environment(escape))
+        self._is_same_for_kind = names is not None and names <= _OF_A_KIND
+        self._known: dict[tuple[str, str], str] = {}
 
     def render(self, event: Event) -> str:
         """Fill in one event; raises InvalidTemplate with a text that holds no value of it."""
+        if not self._is_same_for_kind or event.kind not in KINDS:
+            return self._try(event)
+        place = (event.kind, event.source)
+        if place not in self._known:
+            self._known[place] = self._try(event)
+        return self._known[place]
+
+    def _try(self, event: Event) -> str:
         try:
             return self._write(event)
         except Exception as error:  # noqa: BLE001  a template can raise whatever Python can
@@ -129,12 +142,18 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _compile(source: str, environment: _Sandbox) -> Any:
+def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | None]:
+    """Also the names that it uses; None where dice may fall otherwise the next time."""
     try:
         tree = environment.parse(source)
-        unknown = find_undeclared_variables(tree) - {*NAMES, *environment.globals}
+        names = frozenset(find_undeclared_variables(tree))
+        unknown = names - {*NAMES, *environment.globals}
         if not unknown:
-            return environment.from_string(source)
+            template = environment.from_string(source)
+            # Jinja copies them for every event, which is slow from the mapping that it makes.
+            template.globals = dict(template.globals)
+            is_random = any(each.name == "random" for each in tree.find_all(nodes.Filter))
+            return template, None if is_random else names
         reason = _unknown_name(tree, unknown)
     except TemplateSyntaxError as error:
         reason = _at_line(error.lineno, error.message or "not a template")
@@ -143,7 +162,7 @@ def _compile(source: str, environment: _Sandbox) -> Any:
     raise InvalidTemplate(reason)
 
 
-def _unknown_name(tree: nodes.Template, unknown: set[str]) -> str:
+def _unknown_name(tree: nodes.Template, unknown: frozenset[str]) -> str:
     first = next(node for node in tree.find_all(nodes.Name) if node.name in unknown)
     return _at_line(first.lineno, f"no such name: {first.name}; there are {', '.join(NAMES)}")
 

@@ -155,3 +155,28 @@ def test_ordinary_arithmetic_and_repetition_work() -> None:
 def test_a_template_without_trouble_renders_for_every_sample(source: str) -> None:
     template = Template(source)
     assert template.render(samples.event("lead.captured")) is not None
+
+
+def test_what_is_remembered_of_a_kind_is_right_for_every_kind_and_source() -> None:
+    template = Template("{{ source }}/{{ event }}")
+    events = [
+        samples.event(kind, source=source, event_id=number)
+        for number in ("1", "2")
+        for kind in ("video.ready", "lead.captured")
+        for source in ("main", "other")
+    ]
+    assert [f"{each.source}/{each.kind}" for each in events] == [
+        template.render(each) for each in events
+    ]
+
+
+def test_what_differs_within_a_kind_is_written_anew() -> None:
+    first, second = (samples.event("video.ready", source="main", event_id=id_) for id_ in "ab")
+    for source in ("{{ event }} {{ id }}", "{{ event }} {{ data.id }} {{ id }}"):
+        assert Template(source).render(first) != Template(source).render(second)
+
+
+def test_dice_fall_for_every_event() -> None:
+    template = Template("{{ range(1000) | random }} {{ event }}")
+    sample = samples.event("video.ready", source="main", event_id="a")
+    assert len({template.render(sample) for _ in range(9)}) > 1
