@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import orjson
 
 from relay import signature
 from relay.event import Event, Unreadable
-from relay.settings import Duration, Secret
+from relay.settings import Duration, Moment, Secret
 
 NAME_MAX = 255
 """The longest `id` and `event` that are taken, in characters."""
@@ -22,23 +23,67 @@ Headers = Sequence[tuple[bytes, bytes]]
 """As ASGI hands them over: names in lower case, order and repetition kept."""
 
 
-class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SigningSecret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of a source's secrets; written as a table, or as the secret alone."""
+
+    SHORT: ClassVar[str] = "secret"
+
+    secret: Secret
+    label: str | None = None
+    """What logs and metrics call it; else its place in the list, from 1."""
+    until: Moment | None = None
+    """From then on it does not verify any more."""
+
+
+class Key(NamedTuple):
+    """A secret made ready for use; without an end, `until_ms` lies beyond all times."""
+
+    value: bytes
+    label: str
+    until_ms: float
+
+
+class SourceSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
+):
     """`[[source]]`: a path on the public listener and the secrets that sign what arrives there."""
 
     name: str
     path: str
-    secrets: tuple[Secret, ...]
+    secrets: tuple[SigningSecret, ...]
     """Any of them verifies."""
     tolerance: Duration = Duration.parse("5m")
     """How far a signature's time may be off, both ways (video-service.md, section 6)."""
     signature_header: str = "Service-Signature"
 
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """The secrets, with their labels."""
+        return tuple(
+            Key(
+                each.secret.reveal().encode(),
+                each.label or str(place),
+                float("inf") if each.until is None else each.until,
+            )
+            for place, each in enumerate(self.secrets, 1)
+        )
+
+    @cached_property
+    def header(self) -> bytes:
+        """The signature header as ASGI names it."""
+        return self.signature_header.lower().encode("latin-1")
+
+    def expired(self, now_ms: int) -> tuple[Key, ...]:
+        """The secrets whose time is over."""
+        return tuple(key for key in self.keys if key.until_ms <= now_ms)
+
 
 class Authenticated(NamedTuple):
-    """A verified request: what it holds, and our time less its time in seconds."""
+    """A verified request: what it holds, our time less its in seconds, and the secret's label."""
 
     content: Event | Unreadable
     skew_s: int
+    secret: str
 
 
 def authenticate(
@@ -49,15 +94,17 @@ def authenticate(
     Nothing is parsed before the signature is known to be good.
     Raises Rejected.
     """
-    wanted = source.signature_header.lower().encode("latin-1")
+    wanted = source.header
+    keys = [key for key in source.keys if now_ms < key.until_ms]
     verified = signature.verify(
         [value for name, value in headers if name == wanted],
         body,
-        secrets=[secret.reveal().encode() for secret in source.secrets],
+        secrets=[key.value for key in keys],
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
-    return Authenticated(read(source.name, headers, body, now_ms=now_ms), verified.skew_s)
+    content = read(source.name, headers, body, now_ms=now_ms)
+    return Authenticated(content, verified.skew_s, keys[verified.secret].label)
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:

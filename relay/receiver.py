@@ -128,8 +128,9 @@ class Receiver:
             with self._deadlines.within(limits.body_timeout.seconds) as deadline:
                 body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
-                content, skew_s = authenticate(source, headers, body, now_ms=now_ms)
+                content, skew_s, secret = authenticate(source, headers, body, now_ms=now_ms)
                 self._metrics.skew(source.name, skew_s)
+                self._metrics.verified(source.name, secret)
                 deadline.extend(limits.ack_timeout.seconds)
                 return await self._store_it(content, terms.routes)
         except TimeoutError:

@@ -10,6 +10,7 @@ from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
+from relay.config.checks import expired
 from relay.downtime import Downtime, between
 from relay.errors import (
     ConfigError,
@@ -146,6 +147,7 @@ class Service:
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._report_store()
+        self._show_secrets(self._reloader.config)
         await self._report_downtime()
         await self.fleet.report_orphans()
         await self._upkeep.show_gauges()
@@ -179,6 +181,13 @@ class Service:
         self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:
             self._metrics.drop_source(source)
+        self._show_secrets(config)
+
+    def _show_secrets(self, config: Config) -> None:
+        for source in config.sources:
+            self._metrics.show_secrets(source.name, [key.label for key in source.keys])
+        for warning in expired(config.sources, now_ms=self._clock.now_ms()):
+            self._log.warning("config.warning", key=warning.path, reason=warning.message)
 
     async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
         settings = [each for each in config.sinks if each.name in names]

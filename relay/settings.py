@@ -4,6 +4,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,30 @@ class Duration(int):
     @property
     def seconds(self) -> float:
         return self / 1000
+
+
+class Moment(int):
+    """Milliseconds since the epoch, written as TOML's date or time, or as the same in quotes.
+
+    A date is its first moment; without an offset it is UTC.
+    """
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Raises ValueError for anything but a date, or a date with a time."""
+        try:
+            read = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if isinstance(read, date) and not isinstance(read, datetime):
+                read = datetime.combine(read, time())
+            if isinstance(read, datetime):
+                at = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
+                return cls(int(at.timestamp() * 1000))
+        except (ValueError, OverflowError):
+            pass
+        raise ValueError("expected a date or a time such as 2026-12-01 or 2026-12-01T09:30:00Z")
+
+    def __str__(self) -> str:
+        return datetime.fromtimestamp(self / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class Size(int):
@@ -173,8 +198,10 @@ def decode(
 
     Raises ValueError with what was expected.
     """
-    if kind not in (Duration, Size, Rate, Secret, Address, Network):
+    if kind not in (Duration, Moment, Size, Rate, Secret, Address, Network):
         raise ValueError(f"no such setting type: {kind.__name__}")
+    if kind is Moment:
+        return Moment.parse(value)
     if kind is Secret:
         if not isinstance(value, str):
             raise ValueError("expected text in quotes")

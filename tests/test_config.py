@@ -10,8 +10,9 @@ import pytest
 
 from relay import sinks
 from relay.config import AdminSettings, Config, ServerSettings, default_path, load
+from relay.config.checks import expired
 from relay.errors import ConfigError
-from relay.inbound import SourceSettings
+from relay.inbound import SigningSecret, SourceSettings
 from relay.log import LogSettings
 from relay.settings import Secret
 from relay.store import StoreSettings
@@ -91,7 +92,9 @@ def test_a_minimal_config_gets_the_defaults(write: Write) -> None:
     assert config.admin == AdminSettings()
     assert config.log == LogSettings()
     assert config.sources == (
-        SourceSettings(name="main", path="/webhooks", secrets=(Secret(SECRET),)),
+        SourceSettings(
+            name="main", path="/webhooks", secrets=(SigningSecret(secret=Secret(SECRET)),)
+        ),
     )
     assert warnings(config) == ["sink: there is none: events are kept, but go nowhere"]
 
@@ -239,3 +242,79 @@ def test_a_value_that_cannot_be_read_makes_no_other_look_wrong(write: Write) -> 
     assert ".events[1]: " in fault
     (fault,) = faults(write(f'{MINIMAL}{sink}events = ["lead.captured"]\nwhen = 5\n{text}'))
     assert ".when: " in fault
+
+
+SECRETS = '[[source]]\nname = "b"\npath = "/b"\nsecrets = [{}]\n'
+LABELLED = '{{ secret = "env:OTHER", label = "{}" }}'
+
+
+def test_a_secret_may_have_a_label_and_an_end(write: Write) -> None:
+    ends = ("2026-12-01", "2026-12-01T02:00:00+02:00", '"2026-12-01"', '"2026-12-01T00:00:00Z"')
+    for end in ends:
+        table = f'{{ secret = "env:OTHER", label = "old", until = {end} }}'
+        config = load(write(MINIMAL + SECRETS.format(f'"another-good-secret", {table}')), ENVIRON)
+        first, second = config.sources[1].keys
+        assert (first.label, first.until_ms) == ("1", float("inf"))
+        assert (second.value, second.label) == (ENVIRON["OTHER"].encode(), "old")
+        assert second.until_ms == 1_796_083_200_000
+        assert ENVIRON["OTHER"] not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "expected"),
+    [
+        ('{ label = "old" }', "secrets[0].secret: is missing: expected *"),
+        ('{ secret = "env:OTHER", lable = "a" }', "secrets[0].lable: is not a known key; *label?"),
+        ('{ secret = "short" }', "secrets[0].secret: is too short for a secret: *"),
+        (LABELLED.format("With Blanks"), "secrets[0].label: expected a-z, 0-9, - and _, *"),
+        (
+            '{ secret = "env:OTHER", until = "soon" }',
+            "secrets[0].until: expected a date or a time such as 2026-12-01 *",
+        ),
+        (
+            '{ secret = "env:OTHER", until = 09:30:00 }',
+            "secrets[0].until: expected a date or a time such as 2026-12-01 *",
+        ),
+        (
+            LABELLED.format("2") + ', "another-good-secret"',
+            "secrets[1].label: is that of source[1] (b).secrets[0] already: *",
+        ),
+        (
+            '"another-good-secret", { secret = "another-good-secret", label = "x" }',
+            "secrets[1]: is the same as source[1] (b).secrets[0]: *",
+        ),
+    ],
+)
+def test_a_faulty_secret_is_named_by_its_key(write: Write, secrets: str, expected: str) -> None:
+    (found,) = faults(write(MINIMAL + SECRETS.format(secrets)))
+    assert fnmatchcase(found.removeprefix("source[1] (b)."), expected.replace("[", "[[]")), found
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 8), slice(-8, None)])
+def test_no_label_repeats_a_secret_and_the_fault_does_not_either(write: Write, part: slice) -> None:
+    label = ENVIRON["OTHER"].lower()[part]
+    for text in (
+        LABELLED.format(label),
+        LABELLED.format(label).replace("env:OTHER", "a-third-good-secret"),
+    ):
+        used = '[[source]]\nname = "c"\npath = "/c"\nsecrets = ["env:OTHER"]\n'
+        (found,) = faults(write(MINIMAL + SECRETS.format(text) + used))
+        assert (
+            found == "source[1] (b).secrets[0].label: repeats a part of a secret: expected a name"
+        )
+
+
+def test_a_secret_past_its_end_is_warned_of_from_that_moment_on(write: Write) -> None:
+    ends = '{ secret = "env:OTHER", label = "old", until = 2026-12-01 }'
+    alone = load(write(MINIMAL + SECRETS.format(ends)), ENVIRON).sources
+    beside = load(
+        write(MINIMAL + SECRETS.format(ends + ', "another-good-secret"')), ENVIRON
+    ).sources
+    end_ms = 1_796_083_200_000
+    assert expired(alone, now_ms=end_ms - 1) == ()
+    (warning,) = expired(beside, now_ms=end_ms)
+    assert str(warning) == (
+        "source.b.secrets: old has reached its `until` and verifies nothing any more"
+    )
+    (warning,) = expired(alone, now_ms=end_ms)
+    assert str(warning).endswith(", and no other is left: every request is refused")

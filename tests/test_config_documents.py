@@ -13,7 +13,7 @@ from relay import sinks
 from relay.config import AdminSettings, ServerSettings, load
 from relay.config.rules import RULES
 from relay.config.table import Findings, Place, Reader
-from relay.inbound import SourceSettings
+from relay.inbound import SigningSecret, SourceSettings
 from relay.log import LogSettings
 from relay.retry import RetryPolicy
 from relay.sink import SinkSettings
@@ -41,6 +41,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[log]": LogSettings,
     "[[source]]": SourceSettings,
     "[sink.retry]": RetryPolicy,
+    "[[source.secrets]]": SigningSecret,
 }
 
 

@@ -1,6 +1,7 @@
 """A request becomes an event, or what cannot be read, or is rejected; nothing else comes of it."""
 
 import gzip
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,19 +10,24 @@ from hypothesis import strategies as st
 from relay import inbound, signature
 from relay.errors import Rejected
 from relay.event import Event, Unreadable
-from relay.inbound import Headers, SourceSettings, authenticate
-from relay.settings import Secret
+from relay.inbound import Headers, SigningSecret, SourceSettings, authenticate
+from relay.settings import Moment, Secret
 from tests.conftest import NOW_MS
 from tests.hostile import READABLE, UNREADABLE, Body
 
 NAME = b"service-signature"
 SECRET = b"the-secret-of-the-tests"
-SOURCE = SourceSettings(name="main", path="/webhooks", secrets=(Secret(SECRET.decode()),))
+SOURCE = SourceSettings(
+    name="main", path="/webhooks", secrets=(SigningSecret(secret=Secret(SECRET.decode())),)
+)
 BODY = b'{"id":"evt_1","event":"video.ready","createdAt":"2026-03-02T09:30:00.000Z","data":{}}'
 
 
 def signed(body: bytes) -> bytes:
     return signature.header(SECRET, now_s=NOW_MS // 1000, body=body).encode()
+
+
+HEADERS = [(NAME, signed(BODY))]
 
 
 def content(body: bytes, *headers: tuple[bytes, bytes]) -> Event | Unreadable:
@@ -184,3 +190,34 @@ def test_no_request_of_any_bytes_verifies_or_raises_another_error(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     assert reason(headers, body) is not None
+
+
+def key(secret: bytes, **more: Any) -> SigningSecret:
+    return SigningSecret(secret=Secret(secret.decode()), **more)
+
+
+def test_the_label_of_the_secret_that_verified_is_told() -> None:
+    other = key(b"the-secret-before-that", label="2025")
+    for secrets, label in (
+        ((key(SECRET), other), "1"),
+        ((other, key(SECRET)), "2"),
+        ((other, key(SECRET, label="new")), "new"),
+    ):
+        source = SourceSettings(name="main", path="/webhooks", secrets=secrets)
+        assert authenticate(source, HEADERS, BODY, now_ms=NOW_MS).secret == label
+
+
+def test_a_secret_verifies_until_its_end_and_not_at_it() -> None:
+    other, ends = key(b"the-secret-before-that"), key(SECRET, until=Moment(NOW_MS))
+    source = SourceSettings(name="main", path="/webhooks", secrets=(ends, other))
+    assert authenticate(source, HEADERS, BODY, now_ms=NOW_MS - 1).secret == "1"
+    assert source.expired(NOW_MS - 1) == ()
+    with pytest.raises(Rejected, match="mismatch"):
+        authenticate(source, HEADERS, BODY, now_ms=NOW_MS)
+    assert [each.label for each in source.expired(NOW_MS)] == ["1"]
+
+
+def test_a_source_shows_no_secret_after_it_was_used() -> None:
+    source = SourceSettings(name="main", path="/webhooks", secrets=(key(SECRET, label="new"),))
+    authenticate(source, HEADERS, BODY, now_ms=NOW_MS)
+    assert SECRET.decode() not in repr(source)

@@ -18,6 +18,7 @@ CONTRACT = {
     "relay_ack_seconds": {"source"},
     "relay_rejected_total": {"source", "reason"},
     "relay_signature_skew_seconds": {"source"},
+    "relay_signatures_total": {"source", "secret"},
     "relay_events_total": {"source", "event", "outcome"},
     "relay_leads_captured_total": {"source"},
     "relay_video_watched_total": {"source", "milestone"},
@@ -52,7 +53,9 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics(["main", "backup"], ["sales", "crm"], sqlite="3.51.0", revision="abc123")
+    made = Metrics(["main", "backup"], ["sales", "crm"], sqlite="3.51.0", revision="abc123")
+    made.show_secrets("main", ["1", "old"])
+    return made
 
 
 def text(metrics: Metrics) -> str:
@@ -97,6 +100,7 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_leads_captured_total", {"source": "main"}),
         ("relay_video_watched_total", {"source": "main", "milestone": "75%"}),
         ("relay_last_event_timestamp_seconds", {"source": "main", "event": "webhook.test"}),
+        ("relay_signatures_total", {"source": "main", "secret": "old"}),
         ("relay_ack_seconds_count", {"source": "main"}),
         ("relay_signature_skew_seconds_count", {"source": "main"}),
         ("relay_deliveries_total", {"sink": "crm", "outcome": "dead"}),
@@ -238,3 +242,17 @@ def test_promtool_finds_nothing_to_improve(metrics: Metrics) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_secrets_of_a_source_are_known_by_their_labels_from_the_start(metrics: Metrics) -> None:
+    metrics.show_secrets("main", ["old", "2"])
+    metrics.show_secrets("backup", ["1"])
+    metrics.verified("main", "old")
+    metrics.show_secrets("main", ["new", "old"])
+    name = "relay_signatures_total"
+    assert value(metrics, name, source="main", secret="old") == 1
+    assert value(metrics, name, source="main", secret="new") == 0
+    assert value(metrics, name, source="main", secret="2") is None
+    assert value(metrics, name, source="backup", secret="1") == 0
+    metrics.drop_source("backup")
+    assert value(metrics, name, source="backup", secret="1") is None

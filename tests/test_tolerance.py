@@ -14,7 +14,7 @@ from freezegun import freeze_time
 from relay import signature
 from relay.clock import SystemClock
 from relay.errors import Rejected
-from relay.inbound import SourceSettings, authenticate
+from relay.inbound import SigningSecret, SourceSettings, authenticate
 from relay.settings import Duration, Secret
 from tests import service
 from tests.caller import PATH, SECRET, post
@@ -51,7 +51,7 @@ def reason(*, tolerance: str = "5m") -> str | None:
     source = SourceSettings(
         name="main",
         path=PATH,
-        secrets=(Secret(SECRET),),
+        secrets=(SigningSecret(secret=Secret(SECRET)),),
         tolerance=Duration.parse(tolerance),
     )
     headers = [(b"service-signature", HEADER.encode())]

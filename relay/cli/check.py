@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ from relay.cli.diagnosis import Diagnosis, diagnose
 from relay.cli.parameters import config_option, json_option
 from relay.clock import SystemClock
 from relay.config import Config, default_path, load
+from relay.config.checks import expired
 from relay.errors import ConfigError, Fault, Misconfigured, Refused, SinkError, Temporary
 from relay.settings import Duration, Secret
 from relay.sink import Sink, SinkSettings
@@ -50,6 +51,8 @@ def check_config(
     path = path or default_path(os.environ)
     try:
         config = load(path)
+        ended = expired(config.sources, now_ms=SystemClock().now_ms())
+        config = replace(config, warnings=(*config.warnings, *ended))
     except ConfigError as error:
         click.echo(_faults_json(error) if as_json else str(error))
         context.exit(1)

@@ -6,8 +6,11 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
+from relay.config.rules import SECRET_MIN_BYTES
 from relay.config.table import FAULTY, Findings, Place, Table, quoted
+from relay.errors import Fault
 from relay.event import KINDS, WEBHOOK_TEST
+from relay.inbound import SourceSettings
 from relay.routing import Route
 from relay.samples import series
 from relay.settings import Address, Duration, Secret
@@ -16,6 +19,9 @@ SENDER_GIVES_UP = Duration.parse("11m")
 """An event may come again this long after its first try: 6 tries, 20 to 320 s apart, 10 s each."""
 
 SECRET_GOOD_BYTES = 16
+LABEL_SHARED_CHARS = SECRET_MIN_BYTES
+"""So much of a secret in a label is no chance; no secret that is shorter is taken at all."""
+
 TOLERANCE_ODD = Duration.parse("1h")
 
 
@@ -38,6 +44,23 @@ def check(document: Document, findings: Findings) -> None:
     """Note every fault and every warning that takes more than one value to see."""
     for judge in _CHECKS:
         judge(document, findings)
+
+
+def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
+    """A warning for every secret whose end has come; it depends on the day, so it is apart."""
+    return tuple(
+        Fault(f"source.{source.name}.secrets", f"{key.label} {_ENDED}{_bare_of(source, now_ms)}")
+        for source in sources
+        for key in source.expired(now_ms)
+    )
+
+
+def _bare_of(source: SourceSettings, now_ms: int) -> str:
+    none_left = len(source.expired(now_ms)) == len(source.keys)
+    return ", and no other is left: every request is refused" if none_left else ""
+
+
+_ENDED = "has reached its `until` and verifies nothing any more"
 
 
 def _distinct(document: Document, findings: Findings) -> None:
@@ -71,7 +94,7 @@ def _path(path: str) -> str:
 def _secrets(document: Document, findings: Findings) -> None:
     owners: dict[Secret, tuple[int, Place]] = {}
     for index, source in enumerate(document.sources):
-        for place, secret in _items(source, "secrets"):
+        for place, secret in _signing(source):
             owner, first = owners.setdefault(secret, (index, place))
             if first is place:
                 _secret_form(place, secret, findings)
@@ -84,6 +107,37 @@ def _secrets(document: Document, findings: Findings) -> None:
                 )
     if (token := document.admin.get("token")) is not None:
         _secret_form(document.admin.at("token"), token, findings)
+
+
+def _signing(source: Table) -> Iterator[tuple[Place, Secret]]:
+    """The secrets of a source, where each is written."""
+    for place, table in _items(source, "secrets"):
+        if (secret := table.get("secret")) is not None:
+            yield place, secret
+
+
+def _labels(document: Document, findings: Findings) -> None:
+    known = [secret.reveal() for source in document.sources for _, secret in _signing(source)]
+    for source in document.sources:
+        seen: dict[str, Place] = {}
+        for index, (place, table) in enumerate(_items(source, "secrets"), 1):
+            label = table.get("label")
+            if label is not None and any(_gives_away(label, secret) for secret in known):
+                # Not even the label is shown.
+                findings.fault(table.at("label"), "repeats a part of a secret: expected a name")
+                continue
+            first = seen.setdefault(label or str(index), place)
+            if first is not place:
+                message = f"is that of {first.text} already: expected another label"
+                findings.fault(table.at("label"), message)
+
+
+def _gives_away(label: str, secret: str) -> bool:
+    plain = secret.casefold()
+    return any(
+        label[start : start + LABEL_SHARED_CHARS] in plain
+        for start in range(len(label) - LABEL_SHARED_CHARS + 1)
+    )
 
 
 def _secret_form(place: Place, secret: Secret, findings: Findings) -> None:
@@ -224,6 +278,7 @@ def _fails(route: Route, kind: str, sink: Table) -> bool:
 _CHECKS = (
     _distinct,
     _secrets,
+    _labels,
     _named_sources,
     _listeners,
     _retention,

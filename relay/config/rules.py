@@ -113,6 +113,8 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "source[].path": _source_path,
     "source[].secrets": _filled,
     "source[].secrets[]": weakness,
+    "source[].secrets[].secret": weakness,
+    "source[].secrets[].label": _label,
     "source[].tolerance": _duration("1s", "1d"),
     "source[].signature_header": _matching(_HEADER, 'a header name such as "Service-Signature"'),
     "sink[].name": _label,

@@ -97,9 +97,7 @@ class Table:
         Raises ValueError where the struct itself objects.
         """
         parts = {
-            name: value.build() if isinstance(value, Table) else value
-            for name, value in self.values.items()
-            if name not in stand_ins
+            name: _built(value) for name, value in self.values.items() if name not in stand_ins
         }
         return self.kind(**parts, **stand_ins)
 
@@ -146,6 +144,9 @@ class Reader:
         kind = _bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            short = getattr(kind, "SHORT", None)
+            if short is not None and not isinstance(raw, dict):
+                return self._short(raw, kind, short, place)
             return self.table(raw, kind, place)
         if isinstance(raw, list) and (origin is list or arguments[1:] == (...,)):
             items = [self.value(item, arguments[0], place.item(i)) for i, item in enumerate(raw)]
@@ -154,6 +155,12 @@ class Reader:
             entries = {key: self.value(raw[key], arguments[1], place.key(key)) for key in raw}
             return self._judged(entries, place)
         return self._leaf(raw, kind, place)
+
+    def _short(self, raw: object, kind: type[msgspec.Struct], name: str, place: Place) -> Table:
+        """Read a table that is written as the value of its one field that counts."""
+        values = {field.name: field.default for field in msgspec.structs.fields(kind)}
+        value = self.value(raw, kind.__annotations__[name], place)
+        return Table(place, kind, {**values, name: value}, whole=value is not FAULTY)
 
     def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: Place) -> Any:
         if field.encode_name in raw:
@@ -199,6 +206,15 @@ def quoted(text: str) -> str:
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
+def _built(value: Any) -> Any:
+    match value:
+        case Table():
+            return value.build()
+        case tuple():
+            return tuple(map(_built, value))
+    return value
+
+
 def _is_faulty(value: Any) -> bool:
     match value:
         case Table():
@@ -241,4 +257,6 @@ def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
 
 
 def _holds_secret(kind: Any) -> bool:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return any(_holds_secret(field.type) for field in msgspec.structs.fields(kind))
     return kind is Secret or any(_holds_secret(argument) for argument in get_args(kind))

@@ -110,6 +110,11 @@ class Metrics:
             SKEW,
             "source",
         )
+        self._signatures = self._board.counter(
+            "relay_signatures_total",
+            "Verified requests by the label of the secret that verified them.",
+            *("source", "secret"),
+        )
         self._events = self._board.counter(
             "relay_events_total",
             "Verified requests by what became of them.",
@@ -205,6 +210,15 @@ class Metrics:
 
     def rejected(self, source: str, reason: str) -> None:
         self._rejected[source, reason] += 1
+
+    def show_secrets(self, source: str, labels: Sequence[str]) -> None:
+        """Let the series of these secrets exist, and of no other of the source."""
+        for key in [key for key in self._signatures if key[0] == source and key[1] not in labels]:
+            del self._signatures[key]
+        self._signatures.exist((source,), labels)
+
+    def verified(self, source: str, secret: str) -> None:
+        self._signatures[source, secret] += 1
 
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)
