@@ -117,4 +117,7 @@ class Batches(Generic[Item]):
             await asyncio.wait({sending})
         if sending.cancelled():  # which a client may also do to itself
             raise Temporary("the send was broken off")
-        return sending.result()
+        outcomes = sending.result()
+        if len(outcomes) != len(batch):
+            raise RuntimeError(f"{len(outcomes)} outcomes for {len(batch)} items")
+        return outcomes

@@ -137,6 +137,15 @@ async def test_a_batch_that_all_have_given_up_is_broken_off_and_makes_room() -> 
     assert await next_one == Answer(excerpt="c")
 
 
+async def test_nobody_is_left_waiting_where_outcomes_are_missing() -> None:
+    far_end = FarEnd()
+    far_end.say(lambda batch: taken(batch[1:]))
+    found = await asyncio.gather(*far_end.start("abc"), return_exceptions=True)
+    assert [str(each) for each in found] == ["2 outcomes for 3 items"] * 3
+    far_end.say(taken)
+    assert await far_end.sends.add("d") == Answer(excerpt="d")
+
+
 async def test_a_client_that_cancels_itself_is_a_failure_that_passes() -> None:
     def cancel(_: Sequence[str]) -> list[Answer | Exception]:
         raise asyncio.CancelledError
