@@ -5,9 +5,10 @@ from benchmarks.queues.amqp import Amqp
 from benchmarks.queues.kafka import Kafka
 from benchmarks.queues.mqtt import Mqtt
 from benchmarks.queues.nats import Nats
+from benchmarks.queues.pubsub import Pubsub
 from benchmarks.queues.redis import RedisStreams
 from benchmarks.queues.sqs import Sqs
 
 BROKERS: dict[str, type[Broker]] = {
-    each.name: each for each in (Amqp, Kafka, Mqtt, Nats, RedisStreams, Sqs)
+    each.name: each for each in (Amqp, Kafka, Mqtt, Nats, Pubsub, RedisStreams, Sqs)
 }
