@@ -19,6 +19,7 @@ from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import Backlog, Lease, StoreSettings, Tier, disk, queries, retention, schema
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
+from relay.store.extent import Extent
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.wiping import Wiper
@@ -209,7 +210,7 @@ async def open_store(
             acceptance = await reader.run(queries.Acceptance)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
-        writer = Writer(connection, clock=clock, committed=committed)
+        writer = Writer(connection, clock=clock, committed=committed, require=Extent(path).require)
         store = SqliteStore(
             settings,
             clock=clock,

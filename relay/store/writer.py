@@ -43,14 +43,23 @@ class Writer:
     """
 
     def __init__(
-        self, connection: Connection, *, clock: Clock, committed: Callable[[float], None]
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        committed: Callable[[float], None],
+        require: Callable[[sqlite3.Connection], None] = _nothing,
     ) -> None:
-        """`committed` is told the seconds that each transaction took."""
+        """`committed` is told the seconds that each transaction took.
+
+        `require` is called before each one, on the connection's thread, and may raise StoreBroken.
+        """
         # CPython 3.11 makes a system call whenever it is asked which loop runs.
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._clock = clock
         self._committed = committed
+        self._require = require
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
@@ -108,7 +117,7 @@ class Writer:
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
         try:
-            results = await self._connection.run(lambda db: _transact(db, batch))
+            results = await self._connection.run(lambda db: self._transact(db, batch))
         except Exception as error:  # noqa: BLE001  sorted by what it means
             refusal = meaning(error)
             if refusal is not None or len(batch) == 1:
@@ -129,6 +138,10 @@ class Writer:
             _tell(waiting.done, result)
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
+
+    def _transact(self, db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+        self._require(db)
+        return _transact(db, batch)
 
     def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
         if isinstance(error, StoreBroken):
@@ -170,6 +183,8 @@ def meaning(error: Exception) -> StoreError | None:
     After any other I/O error the kernel may have dropped what it could not write (sqlite.md,
     section 1), so trying again in this process would prove nothing.
     """
+    if isinstance(error, StoreBroken):
+        return error
     name = _name(error)
     if name in _NO_ROOM:
         return StoreFull(f"the disk is full ({name})")

@@ -146,6 +146,20 @@ async def test_a_damaged_page_is_found_after_an_unclean_stop(
         assert "Traceback" not in scene.relay.output(last=1 << 20)
 
 
+async def test_a_file_that_is_cut_short_in_place_is_noticed_before_the_next_acknowledgement(
+    tmp_path: Path, dice: Random
+) -> None:
+    async with _scene(tmp_path, dice) as scene:
+        await _send(scene, 20)
+        os.truncate(scene.relay.store, 0)
+        sent = len(scene.traffic.statuses)
+        await scene.traffic.attempt(LEAD_CAPTURED)
+        assert await scene.relay.exit() == os.EX_IOERR
+        assert set(scene.traffic.statuses[sent:]) <= {503, None}
+        [line] = scene.relay.lines("store.broken")
+        assert "cut short" in str(line["reason"])
+
+
 async def _send(scene: Scene, count: int) -> None:
     for _ in range(count):
         await scene.traffic.attempt(LEAD_CAPTURED)

@@ -1,0 +1,38 @@
+"""The length of the database's own file, which nothing but our checkpoints may take from."""
+
+from pathlib import Path
+
+from relay.errors import StoreBroken
+from relay.store.driver import sqlite3
+
+
+class Extent:
+    """What the file was long when it was last looked at.
+
+    A file that somebody cuts short goes unnoticed by SQLite for as long as what is missing is in
+    its memory or its log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes = 0
+
+    def require(self, db: sqlite3.Connection) -> None:
+        """Raises StoreBroken where the file is shorter than before and than its pages in use.
+
+        To be asked of the connection that writes, between two of its transactions: it alone makes
+        checkpoints, and one that shortens the file leaves the pages that are in use then, exactly.
+        A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
+        """
+        try:
+            now_bytes = self._path.stat().st_size
+        except OSError:
+            return  # `disk.Room` tells of a file that is gone
+        if now_bytes < self._bytes and now_bytes < _bytes_in_use(db):
+            raise StoreBroken(f"the file {self._path} was cut short while it was in use")
+        self._bytes = now_bytes
+
+
+def _bytes_in_use(db: sqlite3.Connection) -> int:
+    (pages,), (size,) = (db.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size"))
+    return int(pages) * int(size)

@@ -1,0 +1,109 @@
+"""A store whose file is cut short in place, and one that grows and shrinks as it should."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from relay.errors import StoreBroken
+from relay.settings import Duration, Size
+from relay.store import StoreSettings, retention
+from relay.store.driver import open_reader, sqlite3
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import accept, event
+
+DAY_MS = 86_400_000
+SHORT = Duration.parse("1d")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "relay.db"
+
+
+@asynccontextmanager
+async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(
+        path=str(path),
+        min_free=Size.parse("1B"),
+        payload_retention=SHORT,
+        dedupe_retention=SHORT,
+    )
+    store = await open_store(settings, clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _write_home(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+async def fill(store: SqliteStore, count: int) -> None:
+    """Events for nobody, which retention may remove."""
+    await accept(store, *(event(f"{count}-{n}", seed=n) for n in range(count)), verdicts=())
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.9])
+async def test_nothing_is_taken_after_the_file_was_cut_short(
+    path: Path, clock: ManualClock, left: float
+) -> None:
+    async with opened(path, clock) as store:
+        await fill(store, 300)
+        await store._writer.apart(_write_home)
+        await accept(store, event("before"))
+        os.truncate(path, int(path.stat().st_size * left))
+        for _ in range(2):
+            with pytest.raises(StoreBroken, match=r"relay\.db was cut short"):
+                await store.accept(event("after"), [], lambda _: None)
+        with pytest.raises(StoreBroken):
+            await store.probe(now_ms=NOW_MS)
+
+
+async def test_a_file_that_has_not_taken_up_its_log_is_sound(
+    path: Path, clock: ManualClock
+) -> None:
+    async with opened(path, clock) as store:
+        for round_ in range(5):
+            await fill(store, 100 + round_)
+            assert path.stat().st_size < await _bytes_in_use(store)
+        assert await accept(store, event("last")) == ["accepted"]
+
+
+async def _bytes_in_use(store: SqliteStore) -> int:
+    return await store._writer.apart(
+        lambda db: int(
+            db.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ).fetchone()[0]
+        )
+    )
+
+
+async def test_a_store_that_shrinks_and_grows_beside_readers_goes_on(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers hold back checkpoints, so that the file is behind in all ways there are."""
+    monkeypatch.setattr(retention, "SPARE_PAGES", 1)
+    sizes = set[int]()
+    async with opened(path, clock) as store:
+        for round_ in range(4):
+            reader = await open_reader(path)
+            await fill(store, 300 + round_)
+            await reader.run(lambda db: db.execute("BEGIN").execute("SELECT 1 FROM events"))
+            await store._writer.apart(_write_home)
+            sizes.add(path.stat().st_size)
+            clock.ms += 3 * DAY_MS
+            while await store.expire(now_ms=clock.ms):
+                await store._writer.apart(_write_home)
+            await fill(store, 20 + round_)
+            await reader.close()
+            await store._writer.apart(_write_home)
+            sizes.add(path.stat().st_size)
+            assert await accept(store, event(f"round-{round_}")) == ["accepted"]
+    assert len(sizes) > 2
+    assert max(sizes) > 2 * min(sizes)
