@@ -164,8 +164,9 @@ class Sqs(outage.Case):
             "region": "eu-west-1",
             "aws_access_key_id": "key",
             "aws_secret_access_key": "secret",
-            # With more, moto spends its time on counting.
-            "concurrency": 20,
+            # More would keep moto counting, and on a busy machine each answer would be late.
+            "concurrency": 10,
+            "timeout": "2500ms",
         }
 
     def ids(self) -> list[str]:
