@@ -30,6 +30,7 @@ from relay.replayer import Replayer
 from relay.settings import Duration
 from relay.sink import Sink
 from relay.store import disk, driver
+from relay.store.backup import Backups
 from relay.store.sqlite import SqliteStore, open_store
 from relay.upkeep import Upkeep
 
@@ -75,10 +76,12 @@ class Service:
             wake=self.fleet.wake,
             feed=self._feed,
         )
+        self._backups = Backups(store.path, min_free=config.store.min_free)
         admin = Admin(
             store=store,
             desk=store.desk,
             people=store.people,
+            backups=self._backups,
             sinks=self.fleet,
             replays=self.replayer,
             feed=self._feed,
@@ -146,6 +149,7 @@ class Service:
             await self._close()
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
+        self._backups.clear()
         self._report_store()
         self._show_secrets(self._reloader.config)
         await self._report_downtime()

@@ -50,6 +50,7 @@ async def serving(
             store=store,  # type: ignore[arg-type]
             desk=None,  # type: ignore[arg-type]
             people=None,  # type: ignore[arg-type]
+            backups=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             feed=Feed(),

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from relay.admin import openapi
-from relay.admin.api import operations, stream
+from relay.admin.api import backup, operations, stream
 from relay.admin.control import Admin
 from relay.admin.guard import Guard
 from relay.admin.operation import FRESH, routes
@@ -51,8 +51,8 @@ def admin_app(admin: Admin) -> Starlette:
     ]
     open_paths = frozenset(route.path for route in open_routes)
     served = operations(admin)
-    described = openapi.document(served, version=version("relay"))
-    described["paths"][stream.PATH] = stream.DESCRIPTION
+    streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
+    described = openapi.document(served, streams, version=version("relay"))
 
     async def document(_: Request) -> Response:
         return JSONResponse(described)
@@ -60,7 +60,14 @@ def admin_app(admin: Admin) -> Starlette:
     async def watch(_: Request) -> Response:
         return await stream.watch(admin.feed)
 
-    api = [Route(DOCUMENT, document), Route(stream.PATH, watch)]
+    async def back_up(_: Request) -> Response:
+        return await backup.backup(admin.backups)
+
+    api = [
+        Route(DOCUMENT, document),
+        Route(stream.PATH, watch),
+        Route(backup.PATH, back_up),
+    ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(served)],
         middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],

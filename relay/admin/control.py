@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from relay.clock import Clock
@@ -51,6 +53,14 @@ class Reloads(Protocol):
         ...
 
 
+class Backups(Protocol):
+    """Copies of the store."""
+
+    def copied(self) -> AbstractAsyncContextManager[Path]:
+        """One that is there until the block ends; raises StoreError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """What the admin app is given; without a token only metrics and health are answered."""
@@ -58,6 +68,7 @@ class Admin:
     store: Store
     desk: Desk
     people: People
+    backups: Backups
     sinks: Sinks
     replays: Replays
     feed: Feed

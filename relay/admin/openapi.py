@@ -1,7 +1,7 @@
 """The API's own description (OpenAPI 3.1), made of the operations that it serves."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -20,8 +20,13 @@ _ASKED = {400: "A parameter or the body is not as described."}
 _TEMPLATE = "#/components/schemas/{name}"
 
 
-def document(operations: Sequence[Operation], *, version: str) -> dict[str, Any]:
-    """Describe what is served; every schema is that of the type that is really encoded."""
+def document(
+    operations: Sequence[Operation], streams: Mapping[str, dict[str, Any]], *, version: str
+) -> dict[str, Any]:
+    """Describe what is served; every schema is that of the type that is really encoded.
+
+    `streams` are descriptions by path of what answers with more than one value.
+    """
     types = [Problem, *_types(operations)]
     found, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     schemas = dict(zip(map(_key, types), found, strict=True))
@@ -30,6 +35,10 @@ def document(operations: Sequence[Operation], *, version: str) -> dict[str, Any]
         described = _operation(operation, schemas, components)
         path = re.sub(r"{(\w+):\w+}", r"{\1}", operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = described
+    content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
+    for path, described in streams.items():
+        paths[path] = {"get": {**described, "responses": _told(_ALWAYS, content)}}
+        paths[path]["get"]["responses"]["200"] = described["responses"]["200"]
     return {
         "openapi": "3.1.0",
         "info": {"title": "relay", "version": version, "description": _DESCRIPTION},
@@ -106,9 +115,13 @@ def _problems(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     if operation.body is not None:
         asked = asked | {413: "The body is too large."}
     content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
+    return _told({**_ALWAYS, **asked, **operation.problems}, content)
+
+
+def _told(texts: Mapping[int, str], content: dict[str, Any]) -> dict[str, Any]:
     return {
         str(status): {"description": text, "content": content}
-        for status, text in sorted({**_ALWAYS, **asked, **operation.problems}.items())
+        for status, text in sorted(texts.items())
     }
 
 

@@ -1,5 +1,6 @@
 """How a command reaches the running relay: its admin API, found by the same config."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,17 @@ class Client:
     def reload(self) -> Any:
         """Have the config read again; what it changes."""
         return self._ask("POST", str(self._http.base_url.join("/-/reload")))
+
+    def save(self, path: str, file: Path) -> None:
+        """Write an answer into a new file that nobody else may read; raises FileExistsError."""
+        with self._told(), self._http.stream("GET", path, timeout=None) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise _refusal(answer)
+            with open(file, "xb", opener=_private) as opened:
+                opened.writelines(answer.iter_bytes())
+                opened.flush()
+                os.fsync(opened.fileno())
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[str]:
         """The lines of an endless answer, as they come."""
@@ -78,6 +90,10 @@ class _Problem(msgspec.Struct):
     title: str = ""
     detail: str = ""
     faults: tuple[Fault, ...] = ()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _refusal(answer: httpx.Response) -> ApiError:

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from relay.cli.client import connected
 from relay.cli.parameters import config_option, json_option
 from relay.config import default_path, load
 from relay.delivery import Status
+from relay.errors import ApiError
 from relay.store.inspection import Content, Inspection, inspect
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -38,6 +40,26 @@ def check(context: click.Context, *, path: Path | None, as_json: bool) -> None:
     show = _as_json if as_json else _as_text
     click.echo(show(file, inspection))
     context.exit(1 if inspection.faults else 0)
+
+
+@store.command()
+@click.argument("target", metavar="PATH", type=click.Path(path_type=Path, dir_okay=False))
+@config_option
+@json_option
+def backup(*, target: Path, path: Path | None, as_json: bool) -> None:
+    """Write a copy of the running relay's store to PATH, which must not exist, and check it.
+
+    The copy holds all that the relay knows, personal data too, and `relay erase` cannot reach it.
+    """
+    with connected(path) as client:
+        client.save("/store/backup", target)
+    inspection = asyncio.run(inspect(target))
+    # SQLite leaves these beside whatever it has looked at.
+    for companion in ("-wal", "-shm"):
+        target.with_name(target.name + companion).unlink(missing_ok=True)
+    click.echo((_as_json if as_json else _as_text)(target, inspection))
+    if inspection.faults:
+        raise ApiError("the copy is damaged: look at the disk, and keep the relay's own store")
 
 
 def _as_text(file: Path, inspection: Inspection) -> str:

@@ -33,6 +33,8 @@ _VARYING = (
     (re.compile(r"\b\d+ (s|min|h|d) ago\b"), "<age>"),
     (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
     (re.compile(r"\b\d+ ms\b"), "<ms>"),
+    (re.compile(r"\bschema +\d+"), "<schema>"),
+    (re.compile(r"[\d.]+ [KM]iB"), "<size>"),
 )
 
 

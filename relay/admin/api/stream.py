@@ -12,16 +12,14 @@ from relay.feed import Feed
 PATH = "/api/v1/stream"
 
 DESCRIPTION = {
-    "get": {
-        "operationId": "watch",
-        "summary": "What happens from now on, one server-sent event each.",
-        "responses": {
-            "200": {
-                "description": "A JSON object a `data:` line; its `what` says what happened.",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            },
+    "operationId": "watch",
+    "summary": "What happens from now on, one server-sent event each.",
+    "responses": {
+        "200": {
+            "description": "A JSON object a `data:` line; its `what` says what happened.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
-    }
+    },
 }
 
 
