@@ -22,6 +22,9 @@ class Watcher:
         return self
 
     async def __anext__(self) -> Happening:
+        if self._missed and self._queue.empty():
+            # Told at the place of what was missed, also where nothing more happens for a while.
+            return self._what_was_missed()
         happening = await self._queue.get()
         if happening is None:
             raise StopAsyncIteration
@@ -32,9 +35,12 @@ class Watcher:
             self._missed += 1
             return
         if self._missed:
-            self._queue.put_nowait({"what": "missed", "count": self._missed})
-            self._missed = 0
+            self._queue.put_nowait(self._what_was_missed())
         self._queue.put_nowait(happening)
+
+    def _what_was_missed(self) -> Happening:
+        count, self._missed = self._missed, 0
+        return {"what": "missed", "count": count}
 
     def close(self) -> None:
         self._watchers.discard(self)

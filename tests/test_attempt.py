@@ -1,0 +1,143 @@
+"""One try to send: whatever a sink does, the dispatcher gets an answer and an error of ours."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from relay.attempt import attempt
+from relay.deadline import Deadlines
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.event import Event
+from relay.settings import Duration
+from relay.sink import Sink
+from tests.virtual_time import LoopClock, VirtualLoop
+
+LIMIT = Duration.parse("10s")
+SECRET = "jane.doe@example.com"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+class Acting(Sink):
+    """A sink that does what it is told."""
+
+    def __init__(self, act: Callable[[], Awaitable[Answer]]) -> None:
+        self._act = act
+
+    async def send(self, event: Event) -> Answer:
+        del event
+        return await self._act()
+
+    async def check(self) -> None:
+        raise NotImplementedError
+
+    def render(self, event: Event) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+def raising(error: BaseException) -> Callable[[], Awaitable[Answer]]:
+    async def act() -> Answer:
+        raise error
+
+    return act
+
+
+async def tried(
+    act: Callable[[], Awaitable[Answer]], lead: Event
+) -> tuple[Answer, SinkError | None]:
+    return await attempt(Acting(act), "crm", lead, limit=LIMIT, deadlines=Deadlines(LoopClock()))
+
+
+async def test_an_answer_is_handed_on_without_an_error(lead: Event) -> None:
+    async def act() -> Answer:
+        return Answer(202, "queued")
+
+    assert await tried(act, lead) == (Answer(202, "queued"), None)
+
+
+@pytest.mark.parametrize("kind", [Temporary, Refused, Misconfigured])
+async def test_what_a_sink_may_raise_is_handed_on_with_the_answer_in_it(
+    lead: Event, lines: list[Any], kind: type[SinkError]
+) -> None:
+    error = kind("the far end said no", status=503, answer="try later")
+    assert await tried(raising(error), lead) == (Answer(503, "try later"), error)
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(SECRET),
+        KeyError(SECRET),
+        OSError(SECRET),
+        RecursionError(SECRET),
+        MemoryError(SECRET),
+        ExceptionGroup(SECRET, [Temporary("one of several")]),
+        asyncio.CancelledError(SECRET),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_a_sink_may_not_raise_is_a_bug_that_is_told_without_its_text(
+    lead: Event, lines: list[Any], error: BaseException
+) -> None:
+    answer, made = await tried(raising(error), lead)
+    assert answer == Answer()
+    assert isinstance(made, Temporary)
+    assert made.reason == f"a bug in the sink: {type(error).__name__}"
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("sink.bug", "error")
+    assert (line["sink"], line["id"]) == ("crm", lead.id)
+    assert SECRET not in repr(line)
+
+
+async def test_a_sink_that_does_not_answer_is_left_after_its_limit(lead: Event) -> None:
+    async def act() -> Answer:
+        await asyncio.sleep(3600)
+        return Answer(200)
+
+    began_s = asyncio.get_running_loop().time()
+    answer, error = await tried(act, lead)
+    assert (answer, type(error)) == (Answer(), Temporary)
+    assert str(error) == "no answer within 10 s"
+    assert 10 <= asyncio.get_running_loop().time() - began_s < 10.3
+
+
+async def test_a_sink_that_cleans_up_when_it_is_left_says_its_own_word(lead: Event) -> None:
+    async def act() -> Answer:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise Temporary("hung up") from None
+        return Answer(200)
+
+    _, error = await tried(act, lead)
+    assert str(error) == "hung up"
+
+
+async def test_whoever_cancels_the_try_ends_it(lead: Event, lines: list[Any]) -> None:
+    async def act() -> Answer:
+        await asyncio.sleep(5)
+        return Answer(200)
+
+    task = asyncio.ensure_future(tried(act, lead))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert lines == []

@@ -1,0 +1,64 @@
+"""The pace of a sink: how many there were in the last minute."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.condition import Pace
+
+moments = st.lists(st.floats(0, 400), max_size=60).map(sorted)
+
+
+def test_a_new_pace_is_zero() -> None:
+    assert Pace().last_minute(12_345.6) == 0
+
+
+def test_what_happened_counts_for_a_minute_to_the_second() -> None:
+    pace = Pace()
+    pace.add(1000.0)
+    pace.add(1000.9)
+    pace.add(1030.0)
+    assert pace.last_minute(1030.0) == 3
+    assert pace.last_minute(1059.9) == 3
+    assert pace.last_minute(1060.0) == 1
+    assert pace.last_minute(1089.9) == 1
+    assert pace.last_minute(1090.0) == 0
+
+
+def test_asking_changes_nothing() -> None:
+    pace = Pace()
+    pace.add(5.0)
+    assert [pace.last_minute(6.0) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_long_silence_forgets_everything() -> None:
+    pace = Pace()
+    for second in range(60):
+        pace.add(float(second))
+    assert pace.last_minute(59.0) == 60
+    assert pace.last_minute(1_000_000.0) == 0
+    pace.add(1_000_000.0)
+    assert pace.last_minute(1_000_000.0) == 1
+
+
+@given(moments=moments, later=st.floats(0, 200))
+def test_the_last_minute_is_what_a_list_of_all_would_say(
+    moments: list[float], later: float
+) -> None:
+    pace = Pace()
+    for moment in moments:
+        pace.add(moment)
+    now_s = (moments[-1] if moments else 0.0) + later
+    young = [moment for moment in moments if int(moment) > int(now_s) - Pace.WINDOW_S]
+    assert pace.last_minute(now_s) == len(young)
+
+
+def test_many_are_counted_in_constant_memory() -> None:
+    pace, dice = Pace(), Random(1)
+    now_s = 0.0
+    for _ in range(5000):
+        now_s += dice.uniform(0, 0.01)
+        pace.add(now_s)
+    assert pace.last_minute(now_s) == 5000
+    assert len(pace._counts) == Pace.WINDOW_S

@@ -1,0 +1,111 @@
+"""What a dispatcher has at hand: live before replayed, and no more of either than it needs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay import samples
+from relay.delivery import Delivery
+from relay.event import LEAD_CAPTURED
+from relay.hand import HANDFUL, SLOTS_MAX, Hand
+
+EVENT = samples.event(LEAD_CAPTURED, source="main", event_id="evt")
+
+
+def live(count: int, *, start: int = 1) -> list[Delivery]:
+    return [
+        Delivery(seq=seq, sink="sales", event=EVENT, attempts=0, first_attempt_ms=None)
+        for seq in range(start, start + count)
+    ]
+
+
+def replayed(count: int, *, start: int = 1001) -> list[Delivery]:
+    return [replace(each, replay=1) for each in live(count, start=start)]
+
+
+def popped(hand: Hand) -> list[int]:
+    seqs = []
+    while hand:
+        seqs.append(hand.pop().seq)
+    return seqs
+
+
+def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
+    hand = Hand(4)
+    hand.take([*replayed(2), *live(1)])
+    hand.take([*live(1, start=2), *replayed(1, start=1003)])
+    assert popped(hand) == [1, 2, 1001, 1002, 1003]
+
+
+def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
+    hand = Hand(4)
+    hand.take(replayed(3))
+    assert hand.pop().seq == 1001
+    hand.take(live(1))
+    assert popped(hand) == [1, 1002, 1003]
+
+
+def test_an_empty_hand_wants_of_both_and_has_nothing_to_give() -> None:
+    hand = Hand(4)
+    assert not hand
+    assert hand.wants() == {"live": 4 + HANDFUL, "replay": 4 + HANDFUL}
+    with pytest.raises(IndexError):
+        hand.pop()
+
+
+def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
+    hand = Hand(4)
+    hand.take(live(4))
+    assert hand.wants() == {}
+    hand.pop()
+    assert set(hand.wants()) == {"live", "replay"}
+
+
+def test_a_tier_with_enough_at_hand_is_not_asked_for() -> None:
+    hand = Hand(4)
+    hand.take(replayed(4))
+    assert set(hand.wants()) == {"live"}
+
+
+@given(
+    slots=st.integers(1, 500),
+    looks=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))),
+)
+def test_no_more_of_a_tier_are_held_than_for_the_slots_and_a_handful(
+    slots: int, looks: list[tuple[int, int, int]]
+) -> None:
+    hand, held = Hand(slots), {"live": 0, "replay": 0}
+    most = min(slots, SLOTS_MAX) + HANDFUL
+    for lives, replays, pops in looks:
+        limits = hand.wants()
+        taken = {"live": min(lives, limits.get("live", 0))}
+        taken["replay"] = min(replays, limits.get("replay", 0))
+        hand.take([*replayed(taken["replay"]), *live(taken["live"])])
+        held = {tier: count + taken[tier] for tier, count in held.items()}
+        assert max(held.values()) <= most
+        for _ in range(min(pops, sum(held.values()))):
+            tier = "replay" if hand.pop().replay else "live"
+            assert tier == ("live" if held["live"] else "replay")
+            held[tier] -= 1
+    assert len(popped(hand)) == sum(held.values())
+
+
+def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
+    hand = Hand(2)
+    hand.take(replayed(2))
+    hand.looked(hand.wants())
+    assert not hand.is_short()
+    hand.pop()
+    assert hand.is_short()
+    hand.looked(hand.wants())
+    assert not hand.is_short()
+
+
+def test_what_is_given_up_is_returned_and_gone() -> None:
+    hand = Hand(4)
+    hand.take([*replayed(1), *live(2)])
+    assert [each.seq for each in hand.clear()] == [1, 2, 1001]
+    assert not hand
+    assert hand.clear() == ()
