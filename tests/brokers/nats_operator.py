@@ -64,6 +64,8 @@ class OperatorServer(NatsServer):
         self._operator = Party(nkeys.PREFIX_BYTE_OPERATOR)
         self._system = Party(nkeys.PREFIX_BYTE_ACCOUNT)
         self._account = Party(nkeys.PREFIX_BYTE_ACCOUNT)
+        # Signed once: a server takes up no other operator while it runs.
+        self._operator_jwt = self._operator.vouch(self._operator, "operator")
         self._revoked: dict[str, int] = {}
         super().__init__(folder)
         self.url = f"nats://127.0.0.1:{self.port}"
@@ -96,7 +98,7 @@ class OperatorServer(NatsServer):
                 port=self.port,
                 monitor=self.monitor,
                 folder=self.folder,
-                operator=vouch(self._operator, "operator"),
+                operator=self._operator_jwt,
                 system=self._system.id,
                 system_jwt=vouch(self._system, "account", limits=limits),
                 account=self._account.id,

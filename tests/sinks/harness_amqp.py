@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from relay.errors import Misconfigured, Refused, Temporary
+from tests.brokers.door import Door
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
 from tests.sinks.conformance import Harness, Message
 
@@ -20,72 +21,10 @@ def shared_server() -> RabbitMq:
     """Start it for the first test; it takes too long to start for each."""
     folder = TemporaryDirectory()
     server = RabbitMq(Path(folder.name))
-    server.start()
     atexit.register(folder.cleanup)
     atexit.register(server.stop)
+    server.start()
     return server
-
-
-class Door:
-    """Lets connections through to the server, counts them, and can be shut."""
-
-    def __init__(self, port: int) -> None:
-        self._server_port = port
-        self._listening: asyncio.Server | None = None
-        self._pipes: set[asyncio.Task[None]] = set()
-        self.port = 0
-        self.open = 0
-        self.accepted = 0
-
-    async def listen(self) -> None:
-        if self._listening is None:
-            self._listening = await asyncio.start_server(self._enter, "127.0.0.1", self.port)
-            self.port = self._listening.sockets[0].getsockname()[1]
-
-    async def shut(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
-        await self.drop()
-
-    async def drop(self) -> None:
-        """Cut what goes through."""
-        for pipe in self._pipes:
-            pipe.cancel()
-        if self._pipes:
-            await asyncio.wait(self._pipes)
-            await asyncio.sleep(0.05)  # for the sink to notice
-
-    async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        self.open += 1
-        task = asyncio.create_task(self._pass(reader, writer))
-        self._pipes.add(task)
-        task.add_done_callback(self._pipes.discard)
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        ways = [
-            asyncio.create_task(_copy(reader, far_writer)),
-            asyncio.create_task(_copy(far_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            for end in (writer, far_writer):
-                end.transport.abort()
-            self.open -= 1
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        return
 
 
 class AmqpHarness(Harness):
@@ -146,20 +85,21 @@ class AmqpHarness(Harness):
         match how:
             case self.down:
                 await self.door.shut()
+                await asyncio.sleep(0.05)  # for the sink to notice
             case "the queue is full":
                 overflow = {"x-max-length": 0, "x-overflow": "reject-publish"}
                 await self.server.put_queue(self.queue, **overflow)
             case "larger than the broker takes":
                 await asyncio.to_thread(self.server.limit, 10)
-                await self.door.drop()
+                await self._cut()
             case "no queue takes the routing key":
                 await self.server.drop_queue(self.queue)
             case "the password is wrong":
                 self.server.put_user(password="another")
-                await self.door.drop()
+                await self._cut()
             case "the user may not write":
                 self.server.put_user(write="elsewhere")
-                await self.door.drop()
+                await self._cut()
 
     async def hang(self) -> None:
         self.server.freeze()
@@ -169,10 +109,14 @@ class AmqpHarness(Harness):
         self.server.put_user()
         if self.server.limited:
             await asyncio.to_thread(self.server.limit, None)
-            await self.door.drop()
+            await self._cut()
         await self.door.listen()
         if not await self.server.takes(self.queue):
             await self.server.put_queue(self.queue)
+
+    async def _cut(self) -> None:
+        await self.door.cut()
+        await asyncio.sleep(0.05)  # for the sink to notice
 
     def connections(self) -> int:
         return self.door.open
