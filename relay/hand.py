@@ -23,7 +23,7 @@ class Hand:
         self._passed_over: set[Tier] = set()
 
     def __bool__(self) -> bool:
-        return any(self._tiers.values())
+        return bool(self._tiers["live"] or self._tiers["replay"])
 
     def wants(self) -> dict[Tier, int]:
         """How many more of each tier that runs low; of replays only where live ones do as well."""
