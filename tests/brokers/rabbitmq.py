@@ -96,7 +96,7 @@ class RabbitMq(Program):
         if _UNWRAPPED.exists():
             command[0] = str(_UNWRAPPED.with_name("rabbitmqctl"))
         environment = os.environ | self._environment()
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=30)
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
 
     def limit(self, size: int | None) -> None:
         """Bound the size of messages on new channels; None is the server's own bound."""
