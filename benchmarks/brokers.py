@@ -3,6 +3,7 @@
 `python -m benchmarks.brokers [BACKLOG] [NAME ...]`
 """
 
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -28,6 +29,8 @@ _SINK = "queue"
 
 
 def main() -> None:
+    # So that the servers end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     words = sys.argv[1:]
     events = int(words.pop(0)) if words and words[0].isdecimal() else 20_000
     unknown = set(words) - BROKERS.keys()
