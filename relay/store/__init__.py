@@ -114,5 +114,8 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Write everything home and mark the store as closed cleanly."""
+        """Write everything home and mark the store as closed cleanly.
+
+        Raises StoreBroken, once all is closed, where that is found only now.
+        """
         ...

@@ -1,5 +1,6 @@
 """The length of the database's own file, which nothing but our checkpoints may take from."""
 
+from os.path import samestat
 from pathlib import Path
 
 from relay.errors import StoreBroken
@@ -7,7 +8,7 @@ from relay.store.driver import sqlite3
 
 
 class Extent:
-    """What the file was long when it was last looked at.
+    """How long the file was when it was last looked at; it has to be there.
 
     A file that somebody cuts short goes unnoticed by SQLite for as long as what is missing is in
     its memory or its log.
@@ -15,7 +16,7 @@ class Extent:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._bytes = 0
+        self._file = path.stat()
 
     def require(self, db: sqlite3.Connection) -> None:
         """Raises StoreBroken where the file is shorter than before and than its pages in use.
@@ -25,12 +26,14 @@ class Extent:
         A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
         """
         try:
-            now_bytes = self._path.stat().st_size
+            now = self._path.stat()
         except OSError:
-            return  # `disk.Room` tells of a file that is gone
-        if now_bytes < self._bytes and now_bytes < _bytes_in_use(db):
+            return  # `disk.Room` tells of a file that is gone or another
+        if not samestat(now, self._file):
+            return
+        if now.st_size < self._file.st_size and now.st_size < _bytes_in_use(db):
             raise StoreBroken(f"the file {self._path} was cut short while it was in use")
-        self._bytes = now_bytes
+        self._file = now
 
 
 def _bytes_in_use(db: sqlite3.Connection) -> int:

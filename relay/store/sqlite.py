@@ -177,10 +177,17 @@ class SqliteStore:
             closing.push_async_callback(self._reader.close)
             closing.push_async_callback(self._operators.close)
             closing.push_async_callback(self._wiper.close)
-            # Without the mark the next start reads the file, and that is all.
             if self._writer.broken is None and not self.unclean:
-                with suppress(StoreError):
-                    await self._writer.submit(queries.remember, ("clean", 1))
+                await self._mark_clean()
+
+    async def _mark_clean(self) -> None:
+        """Raises StoreBroken where the last look finds it so."""
+        try:
+            await self._writer.submit(queries.remember, ("clean", 1))
+        except StoreBroken:
+            raise
+        except StoreError:
+            pass  # without the mark the next start reads the file, and that is all
 
 
 async def open_store(
@@ -208,9 +215,10 @@ async def open_store(
             opened.push_async_callback(operators.close)
             tallies = await reader.run(queries.tallies)
             acceptance = await reader.run(queries.Acceptance)
+            extent = Extent(path)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
-        writer = Writer(connection, clock=clock, committed=committed, require=Extent(path).require)
+        writer = Writer(connection, clock=clock, committed=committed, require=extent.require)
         store = SqliteStore(
             settings,
             clock=clock,

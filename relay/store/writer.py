@@ -52,7 +52,8 @@ class Writer:
     ) -> None:
         """`committed` is told the seconds that each transaction took.
 
-        `require` is called before each one, on the connection's thread, and may raise StoreBroken.
+        `require` is called before and after whatever is done, on the connection's thread, and may
+        raise StoreBroken.
         """
         # CPython 3.11 makes a system call whenever it is asked which loop runs.
         self._loop = asyncio.get_running_loop()
@@ -90,8 +91,8 @@ class Writer:
         if self.broken is not None:
             raise self.broken
         try:
-            return await self._connection.run(work)
-        except sqlite3.Error as error:
+            return await self._connection.run(lambda db: self._guarded(db, work))
+        except (sqlite3.Error, StoreBroken) as error:
             refusal = meaning(error) or StoreError(f"not done: {_name(error)}")
             if isinstance(refusal, StoreBroken):
                 self.condemn(refusal)
@@ -117,7 +118,9 @@ class Writer:
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
         try:
-            results = await self._connection.run(lambda db: self._transact(db, batch))
+            results = await self._connection.run(
+                lambda db: self._guarded(db, lambda db: _transact(db, batch))
+            )
         except Exception as error:  # noqa: BLE001  sorted by what it means
             refusal = meaning(error)
             if refusal is not None or len(batch) == 1:
@@ -139,9 +142,13 @@ class Writer:
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
 
-    def _transact(self, db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+    def _guarded(
+        self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
+    ) -> Result:
         self._require(db)
-        return _transact(db, batch)
+        result = work(db)
+        self._require(db)
+        return result
 
     def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
         if isinstance(error, StoreBroken):

@@ -160,6 +160,17 @@ async def test_a_file_that_is_cut_short_in_place_is_noticed_before_the_next_ackn
         assert "cut short" in str(line["reason"])
 
 
+async def test_a_drain_that_finds_the_file_cut_short_does_not_end_well(
+    tmp_path: Path, dice: Random
+) -> None:
+    async with _scene(tmp_path, dice) as scene:
+        await _send(scene, 20)
+        os.truncate(scene.relay.store, 0)
+        assert await scene.relay.stop() == os.EX_IOERR
+        assert "cut short" in scene.relay.output()
+        assert "Traceback" not in scene.relay.output(last=1 << 20)
+
+
 async def _send(scene: Scene, count: int) -> None:
     for _ in range(count):
         await scene.traffic.attempt(LEAD_CAPTURED)

@@ -9,7 +9,7 @@ import pytest
 
 from relay.errors import StoreBroken
 from relay.settings import Duration, Size
-from relay.store import StoreSettings, retention
+from relay.store import StoreSettings, disk, retention
 from relay.store.driver import open_reader, sqlite3
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
@@ -62,6 +62,18 @@ async def test_nothing_is_taken_after_the_file_was_cut_short(
                 await store.accept(event("after"), [], lambda _: None)
         with pytest.raises(StoreBroken):
             await store.probe(now_ms=NOW_MS)
+
+
+async def test_a_file_that_was_cut_short_before_the_end_is_not_closed_in_silence(
+    path: Path, clock: ManualClock
+) -> None:
+    store = await open_store(StoreSettings(path=str(path)), clock=clock)
+    await fill(store, 300)
+    await store._writer.apart(_write_home)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(StoreBroken, match="cut short"):
+        await store.close()
+    disk.lock(path).close()
 
 
 async def test_a_file_that_has_not_taken_up_its_log_is_sound(
