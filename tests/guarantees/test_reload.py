@@ -87,7 +87,8 @@ async def test_fifty_reloads_under_load_lose_nothing_and_hold_up_nobody(
     assert books.refused == RELOADS // BROKEN_EVERY
     assert len(relay.lines("config.refused")) == books.refused
     _prove_nothing_is_lost(pressure.asked, ledger.read(relay.store), steady, changing, visiting)
-    assert steady.accepted <= STEADY
+    # Some are let go because they were idle; a sink that is replaced makes new ones each time.
+    assert steady.accepted < 2 * STEADY < RELOADS - BROKEN_EVERY < changing.accepted
     say(_prove_nobody_is_held_up(pressure.asked, books))
 
 
