@@ -18,7 +18,7 @@ class Hand:
 
     def __init__(self, slots: int) -> None:
         self._low = min(slots, SLOTS_MAX)
-        self._most = self._low + HANDFUL
+        self._most = self._low + max(self._low, HANDFUL)
         self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
         self._passed_over: set[Tier] = set()
 
