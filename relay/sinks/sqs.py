@@ -127,7 +127,9 @@ class SqsSink:
             return {"MessageGroupId": _fit(group)} if group else {}
         # Without a video there is nothing to keep in order.
         chosen = group or event.video_id() or event.id
-        return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(event.id)}
+        # Two sources may use one id for two events, and SQS drops the second without a word.
+        identity = f"{event.source}/{event.id}"
+        return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
     async def _send_batch(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
         try:

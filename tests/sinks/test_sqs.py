@@ -68,7 +68,7 @@ async def test_a_fifo_queue_keeps_one_of_two_with_the_same_event_id(
     await sink.send(lead)
     (found,) = server.read(url)
     assert found["Body"].encode() == lead.body
-    assert found["Attributes"]["MessageDeduplicationId"] == lead.id
+    assert found["Attributes"]["MessageDeduplicationId"] == f"main/{lead.id}"
     assert found["Attributes"]["MessageGroupId"] == lead.video_id()
     assert ids([found]) == [lead.id]
 
@@ -207,6 +207,16 @@ async def test_what_sqs_never_takes_is_refused_unsent(
     sink = build()
     with pytest.raises(Refused, match=reason):
         await sink.send(replace(lead, body=body))
+
+
+async def test_a_fifo_queue_keeps_the_events_of_two_sources_with_one_id(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    url = server.put_queue("sources.fifo", FifoQueue="true")
+    sink = make(url)
+    await sink.send(lead)
+    await sink.send(replace(lead, source="second"))
+    assert len([*server.read(url), *server.read(url)]) == 2
 
 
 def test_an_event_id_that_does_not_fit_is_hashed(lead: Event) -> None:
