@@ -110,16 +110,21 @@ class Fleet:
         What is replaced or left out starts nothing more, and what it has on its way gets the grace.
         A successor begins after that; without one, the backlog stays in the store.
         """
+        fresh = {
+            each.name: self._member(each, made[each.name]) for each in settings if each.name in made
+        }
         before, self._members = self._members, {}
         for each in settings:
             old = before.pop(each.name, None)
-            if old is not None and each.name not in made:
+            if old is not None and each.name not in fresh:
                 old.settings = each
                 self._members[each.name] = old
                 continue
-            member = self._members[each.name] = self._member(each, made[each.name])
+            member = self._members[each.name] = fresh[each.name]
             self._metrics.add_sink(each.name)
-            if each.name in paused or (old is not None and old.is_paused):
+            # The old one knows best: it may have been resumed since `paused` was read.
+            stays_paused = each.name in paused if old is None else old.is_paused
+            if stays_paused:
                 member.dispatcher.pause()
             if old is not None:
                 self._retire(old, grace)

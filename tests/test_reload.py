@@ -191,6 +191,25 @@ async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(tmp_path
         await until(lambda: ids(far_end) == ["a"], what="the event")
 
 
+async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = SqliteDesk.paused
+
+    async def resumed_meanwhile(desk: SqliteDesk) -> Any:
+        found = await paused(desk)
+        await there.operator.post("/sinks/crm/resume")
+        return found
+
+    async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
+        await there.operator.post("/sinks/crm/pause")
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteDesk, "paused", resumed_meanwhile)
+            await there.reload(sink("crm", far_end.url("/other")))
+        await there.send("a")
+        await until(lambda: ids(far_end) == ["a"], what="the event")
+
+
 async def test_sources_come_and_go_with_their_series(tmp_path: Path) -> None:
     other = '[[source]]\nname = "other"\npath = "/other"\nsecrets = ["env:OTHER_SECRET"]\n'
     async with party(tmp_path) as there:
