@@ -69,8 +69,8 @@ def erase(*, email: str, dry_run: bool, path: Path | None, as_json: bool) -> Non
 
 _WIPED = "The store's files are overwritten, and its log is empty; backups are out of reach."
 _NOT_WIPED = (
-    "A reader of the store still needs its log; the relay empties it as soon as it can. Backups "
-    "are out of reach."
+    "The store's files are still being overwritten, or its log is in use by a reader; the relay "
+    "goes on by itself. Backups are out of reach."
 )
 
 

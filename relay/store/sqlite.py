@@ -59,7 +59,7 @@ class SqliteStore:
         self.desk = SqliteDesk(
             operators, writer, room=self._room, tallies=self._tallies, leased=self._leased
         )
-        self._wiper = Wiper(writer, operators)
+        self._wiper = Wiper(self.path, writer, operators)
         self.people = SqlitePeople(
             operators,
             writer,
@@ -173,6 +173,7 @@ class SqliteStore:
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
             closing.callback(self._held.close)
+            closing.callback(self._wiper.release)
             closing.push_async_callback(self._writer.close)
             closing.push_async_callback(self._reader.close)
             closing.push_async_callback(self._operators.close)
