@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from relay import log
+from relay.account import Account
 from relay.attempt import attempt
 from relay.clock import Clock
-from relay.condition import Condition, Pace
+from relay.condition import Condition
 from relay.deadline import Deadlines
 from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError
@@ -52,11 +53,10 @@ class Dispatcher:
         self._settings = settings
         self._sink = sink
         self._store = store
-        self._metrics = metrics
         self._clock = clock
         self._dice = dice
         self._gives_way = gives_way
-        self._feed = feed
+        self._account = Account(settings, metrics=metrics, clock=clock, feed=feed)
         self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
         self._hand = Hand(settings.slots())
@@ -66,10 +66,6 @@ class Dispatcher:
         self._looking = False
         self._look_at_ms = 0.0
         self._draining = False
-        self._last_error: tuple[str, int] | None = None
-        self._last_delivered_ms: int | None = None
-        self._pace = Pace()
-        self._log = log.get().bind(sink=self.name)
         self._sampled = log.Sampled(clock)
         self._deadlines = Deadlines(clock)
 
@@ -81,7 +77,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
-        self._show_state()
+        self._account.state(self._gate.state)
         async with asyncio.TaskGroup() as group:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
@@ -94,35 +90,18 @@ class Dispatcher:
         """Start nothing more until `resume`; what is on its way ends as it does."""
         self._gate.pause()
         self._store.release(self._hand.clear())
-        self._show_state()
+        self._account.state(self._gate.state)
 
     def resume(self) -> None:
         """Go on where `pause` stopped, in the state that the sink was in."""
         self._gate.resume()
         self._look_at_ms = 0.0
         self._bell.set()
-        self._show_state()
+        self._account.state(self._gate.state)
 
     def condition(self) -> Condition:
         """How the sink is doing right now."""
-        probe_at_s = self._gate.probe_at_s
-        in_s = None if probe_at_s is None else max(0.0, probe_at_s - self._clock.monotonic())
-        error, error_ms = self._last_error or (None, None)
-        return Condition(
-            name=self.name,
-            type=self._settings.type,
-            state=self._gate.state,
-            in_flight=self._sending,
-            delivered_last_minute=self._pace.last_minute(self._clock.monotonic()),
-            next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
-            last_error=error,
-            last_error_ms=error_ms,
-            last_delivered_ms=self._last_delivered_ms,
-        )
-
-    def _show_state(self) -> None:
-        self._metrics.sink_state(self.name, self._gate.state)
-        self._feed.publish("state", sink=self.name, state=self._gate.state)
+        return self._account.condition(self._gate, in_flight=self._sending)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, let running sends end for as long as the grace, then leave them.
@@ -225,7 +204,7 @@ class Dispatcher:
         )
         self._learn(error, started_s=started_s, now_s=now_s)
         await self._settle(Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms))
-        self._report(delivery, made, seconds=now_s - started_s)
+        self._account.attempted(delivery, made, seconds=now_s - started_s)
 
     async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
         """Make one try; its slot is free again before the outcome is written."""
@@ -242,26 +221,19 @@ class Dispatcher:
             self._bell.set()
 
     def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
-        if error is None:
-            self._last_delivered_ms = self._clock.now_ms()
-            self._pace.add(now_s)
-        else:
-            self._last_error = error.reason, self._clock.now_ms()
+        self._account.sent(error, now_s=now_s)
         before = self._gate.state
         self._gate.ended(error, started_s=started_s, now_s=now_s)
         state = self._gate.state
         if state == before:
             return
-        self._show_state()
-        reason = "" if error is None else error.reason
+        self._account.changed(state, before, reason="" if error is None else error.reason)
         if state == "active":
             # Its free slots need not wait for this one's outcome to be written.
             self._bell.set()
-            self._log.info("sink.active", state=state, previous=before)
         else:
             self._store.release(self._hand.clear())
             self._look_at_ms = 0.0
-            self._log.warning(f"sink.{state}", state=state, previous=before, reason=reason)
 
     async def _settle(self, settlement: Settlement) -> None:
         """Write an end down however long that takes, for without it the event is sent again.
@@ -285,35 +257,3 @@ class Dispatcher:
             if goes_on:
                 self._look_at_ms = min(self._look_at_ms, due_ms)
             return
-
-    def _report(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
-        lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
-        self._metrics.attempted(self.name, attempt.result, seconds)
-        if attempt.result in ("delivered", "dead"):
-            # A replayed event is late because someone wanted it again.
-            late_s = None if delivery.replay is not None else lag_ms / 1000
-            self._metrics.settled(self.name, attempt.result, late_s)
-        if self._feed.watched:
-            self._feed.publish(
-                attempt.result,
-                sink=self.name,
-                source=delivery.event.source,
-                id=delivery.event.id,
-                kind=delivery.event.kind,
-                reason=attempt.reason,
-                duration_ms=attempt.duration_ms,
-                lag_ms=lag_ms,
-                replay=delivery.replay,
-            )
-        level = "info" if attempt.result == "delivered" else "warning"
-        getattr(self._log, level)(
-            f"delivery.{attempt.result}",
-            source=delivery.event.source,
-            id=delivery.event.id,
-            kind=delivery.event.kind,
-            attempt=delivery.attempts + 1,
-            status=attempt.status,
-            reason=attempt.reason or None,
-            duration_ms=attempt.duration_ms,
-            lag_ms=lag_ms,
-        )

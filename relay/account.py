@@ -1,0 +1,99 @@
+"""What a sink's dispatcher tells the world: metrics, log lines, the feed, and how it is doing."""
+
+from relay import log
+from relay.clock import Clock
+from relay.condition import Condition, Pace
+from relay.delivery import Attempt, Delivery
+from relay.errors import SinkError
+from relay.feed import Feed
+from relay.gate import Gate, State
+from relay.metrics import Metrics
+from relay.sink import SinkSettings
+
+
+class Account:
+    """Kept for one sink; nothing in it can fail a delivery."""
+
+    def __init__(
+        self, settings: SinkSettings, *, metrics: Metrics, clock: Clock, feed: Feed
+    ) -> None:
+        self._name = settings.name
+        self._type = settings.type
+        self._metrics = metrics
+        self._clock = clock
+        self._feed = feed
+        self._log = log.get().bind(sink=settings.name)
+        self._last_error: tuple[str, int] | None = None
+        self._last_delivered_ms: int | None = None
+        self._pace = Pace()
+
+    def state(self, state: State) -> None:
+        """Show the state that the sink is in."""
+        self._metrics.sink_state(self._name, state)
+        self._feed.publish("state", sink=self._name, state=state)
+
+    def changed(self, state: State, previous: State, *, reason: str) -> None:
+        """Say that a send has brought the sink into another state."""
+        self.state(state)
+        if state == "active":
+            self._log.info("sink.active", state=state, previous=previous)
+        else:
+            self._log.warning(f"sink.{state}", state=state, previous=previous, reason=reason)
+
+    def sent(self, error: SinkError | None, *, now_s: float) -> None:
+        """Remember how the last send ended."""
+        if error is None:
+            self._last_delivered_ms = self._clock.now_ms()
+            self._pace.add(now_s)
+        else:
+            self._last_error = error.reason, self._clock.now_ms()
+
+    def attempted(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
+        """Count and tell an attempt whose outcome is on disk."""
+        lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
+        self._metrics.attempted(self._name, attempt.result, seconds)
+        if attempt.result in ("delivered", "dead"):
+            # A replayed event is late because someone wanted it again.
+            late_s = None if delivery.replay is not None else lag_ms / 1000
+            self._metrics.settled(self._name, attempt.result, late_s)
+        if self._feed.watched:
+            self._feed.publish(
+                attempt.result,
+                sink=self._name,
+                source=delivery.event.source,
+                id=delivery.event.id,
+                kind=delivery.event.kind,
+                reason=attempt.reason,
+                duration_ms=attempt.duration_ms,
+                lag_ms=lag_ms,
+                replay=delivery.replay,
+            )
+        level = "info" if attempt.result == "delivered" else "warning"
+        getattr(self._log, level)(
+            f"delivery.{attempt.result}",
+            source=delivery.event.source,
+            id=delivery.event.id,
+            kind=delivery.event.kind,
+            attempt=delivery.attempts + 1,
+            status=attempt.status,
+            reason=attempt.reason or None,
+            duration_ms=attempt.duration_ms,
+            lag_ms=lag_ms,
+        )
+
+    def condition(self, gate: Gate, *, in_flight: int) -> Condition:
+        """How the sink is doing right now."""
+        probe_at_s, now_s = gate.probe_at_s, self._clock.monotonic()
+        in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
+        error, error_ms = self._last_error or (None, None)
+        return Condition(
+            name=self._name,
+            type=self._type,
+            state=gate.state,
+            in_flight=in_flight,
+            delivered_last_minute=self._pace.last_minute(now_s),
+            next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
+            last_error=error,
+            last_error_ms=error_ms,
+            last_delivered_ms=self._last_delivered_ms,
+        )
