@@ -64,6 +64,7 @@ class Dispatcher:
         """Until their outcome is written; `_sending` of them still wait for the far end."""
         self._sending = 0
         self._looking = False
+        self._ringing: asyncio.TimerHandle | None = None
         self._look_at_ms = 0.0
         self._draining = False
         self._sampled = log.Sampled(clock)
@@ -151,9 +152,15 @@ class Dispatcher:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
                 return wait_s
-            self._gate.started(now_s=self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            apart_s = self._hand.wait_s(now_s)
+            if apart_s > 0:
+                # By a bell of its own: that a replay waits its turn is no reason to look again.
+                self._ring_in(apart_s)
+                return math.inf
+            self._gate.started(now_s=now_s)
             self._sending += 1
-            task = group.create_task(self._attempt(self._hand.pop()))
+            task = group.create_task(self._attempt(self._hand.pop(now_s)))
             self._attempts.add(task)
             task.add_done_callback(self._freed)
         if self._hand or self._looking or not self._has_room(slots):
@@ -161,6 +168,15 @@ class Dispatcher:
             return math.inf if slots == self._settings.slots() else GIVE_WAY_S
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
+
+    def _ring_in(self, wait_s: float) -> None:
+        if self._ringing is None:
+            loop = asyncio.get_running_loop()
+            self._ringing = loop.call_later(wait_s, self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = None
+        self._bell.set()
 
     def _has_room(self, slots: int) -> bool:
         unsettled = len(self._attempts) - self._sending

@@ -1,5 +1,6 @@
 """What a dispatcher has leased and not yet begun: live deliveries before replayed ones (pure)."""
 
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -8,6 +9,12 @@ from relay.store import Tier
 
 HANDFUL = 32
 """So many of a tier are leased at once, or more where none is left."""
+
+QUIET_S = 2.0
+"""So long after the last live delivery a replay has its sink for itself."""
+
+APART_S = 0.005
+"""Between two replayed deliveries until then, so that live ones find the relay at leisure."""
 
 SLOTS_MAX = 64
 """For so many slots at most the next deliveries are kept at hand while a look is under way."""
@@ -21,6 +28,7 @@ class Hand:
         self._most = self._low + max(self._low, HANDFUL)
         self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
         self._passed_over: set[Tier] = set()
+        self._popped_s: dict[Tier, float] = {"live": -math.inf, "replay": -math.inf}
 
     def __bool__(self) -> bool:
         return bool(self._tiers["live"] or self._tiers["replay"])
@@ -47,9 +55,18 @@ class Hand:
         for delivery in deliveries:
             self._tiers["live" if delivery.replay is None else "replay"].append(delivery)
 
-    def pop(self) -> Delivery:
+    def wait_s(self, now_s: float) -> float:
+        """How long the next has to wait for the others' sake, in seconds; a live one never does."""
+        if self._tiers["live"] or now_s - self._popped_s["live"] >= QUIET_S:
+            return 0.0
+        return max(0.0, self._popped_s["replay"] + APART_S - now_s)
+
+    def pop(self, now_s: float) -> Delivery:
         """The next to send; raises IndexError where there is none."""
-        return (self._tiers["live"] or self._tiers["replay"]).popleft()
+        tier: Tier = "live" if self._tiers["live"] else "replay"
+        delivery = self._tiers[tier].popleft()
+        self._popped_s[tier] = now_s
+        return delivery
 
     def clear(self) -> tuple[Delivery, ...]:
         """Give up all of them, to be released."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from relay import samples
 from relay.delivery import Delivery
 from relay.event import LEAD_CAPTURED
-from relay.hand import HANDFUL, SLOTS_MAX, Hand
+from relay.hand import APART_S, HANDFUL, QUIET_S, SLOTS_MAX, Hand
 
 EVENT = samples.event(LEAD_CAPTURED, source="main", event_id="evt")
 
@@ -28,7 +28,7 @@ def replayed(count: int, *, start: int = 1001) -> list[Delivery]:
 def popped(hand: Hand) -> list[int]:
     seqs = []
     while hand:
-        seqs.append(hand.pop().seq)
+        seqs.append(hand.pop(0.0).seq)
     return seqs
 
 
@@ -42,7 +42,7 @@ def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
 def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
     hand = Hand(4)
     hand.take(replayed(3))
-    assert hand.pop().seq == 1001
+    assert hand.pop(0.0).seq == 1001
     hand.take(live(1))
     assert popped(hand) == [1, 1002, 1003]
 
@@ -52,14 +52,14 @@ def test_an_empty_hand_wants_of_both_and_has_nothing_to_give() -> None:
     assert not hand
     assert hand.wants() == {"live": 4 + HANDFUL, "replay": 4 + HANDFUL}
     with pytest.raises(IndexError):
-        hand.pop()
+        hand.pop(0.0)
 
 
 def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
     hand = Hand(4)
     hand.take(live(4))
     assert hand.wants() == {}
-    hand.pop()
+    hand.pop(0.0)
     assert set(hand.wants()) == {"live", "replay"}
 
 
@@ -73,11 +73,12 @@ def test_a_tier_with_enough_at_hand_is_not_asked_for() -> None:
     slots=st.integers(1, 500),
     looks=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))),
 )
-def test_no_more_of_a_tier_are_held_than_for_the_slots_and_a_handful(
+def test_no_more_of_a_tier_are_held_than_for_the_slots_twice_or_a_handful_more(
     slots: int, looks: list[tuple[int, int, int]]
 ) -> None:
     hand, held = Hand(slots), {"live": 0, "replay": 0}
-    most = min(slots, SLOTS_MAX) + HANDFUL
+    low = min(slots, SLOTS_MAX)
+    most = low + max(low, HANDFUL)
     for lives, replays, pops in looks:
         limits = hand.wants()
         taken = {"live": min(lives, limits.get("live", 0))}
@@ -86,7 +87,7 @@ def test_no_more_of_a_tier_are_held_than_for_the_slots_and_a_handful(
         held = {tier: count + taken[tier] for tier, count in held.items()}
         assert max(held.values()) <= most
         for _ in range(min(pops, sum(held.values()))):
-            tier = "replay" if hand.pop().replay else "live"
+            tier = "replay" if hand.pop(0.0).replay else "live"
             assert tier == ("live" if held["live"] else "replay")
             held[tier] -= 1
     assert len(popped(hand)) == sum(held.values())
@@ -97,7 +98,7 @@ def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
     hand.take(replayed(2))
     hand.looked(hand.wants())
     assert not hand.is_short()
-    hand.pop()
+    hand.pop(0.0)
     assert hand.is_short()
     hand.looked(hand.wants())
     assert not hand.is_short()
@@ -109,3 +110,33 @@ def test_what_is_given_up_is_returned_and_gone() -> None:
     assert [each.seq for each in hand.clear()] == [1, 2, 1001]
     assert not hand
     assert hand.clear() == ()
+
+
+def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing_is_live() -> None:
+    hand = Hand(4)
+    hand.take(replayed(2))
+    assert hand.wait_s(10.0) == 0
+    hand.pop(10.0)
+    assert hand.wait_s(10.0) == 0
+
+
+def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
+    hand = Hand(4)
+    hand.take([*live(1), *replayed(3)])
+    hand.pop(10.0)
+    assert hand.wait_s(10.0) == 0
+    hand.pop(10.0)
+    assert hand.wait_s(10.0) == pytest.approx(APART_S)
+    assert hand.wait_s(10.0 + APART_S) == 0
+    hand.pop(10.0 + QUIET_S)
+    assert hand.wait_s(10.0 + QUIET_S) == 0
+
+
+def test_a_live_delivery_never_waits_for_a_replayed_one() -> None:
+    hand = Hand(4)
+    hand.take([*live(1), *replayed(2)])
+    hand.pop(10.0)
+    hand.pop(10.0)
+    hand.take(live(1, start=2))
+    assert hand.wait_s(10.0) == 0
+    assert hand.pop(10.0).seq == 2
