@@ -12,11 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 SECRET = "benchmark-secret-of-no-value"
+TOKEN = "benchmark-token-of-no-value-either"
 START_S = 30.0
+ANSWER_S = 120.0
 
 _CONFIG = """
 [server]
@@ -24,6 +27,8 @@ listen = "127.0.0.1:{listen}"
 admin_listen = "127.0.0.1:{admin}"
 [store]
 path = "{folder}/relay.db"
+[admin]
+token = "{token}"
 [log]
 level = "error"
 [[source]]
@@ -57,7 +62,7 @@ class Relay:
         self.database = folder / "relay.db"
         self._config = folder / "config.toml"
         text = _CONFIG.format(
-            listen=self.listen, admin=self._admin, folder=folder, secret=SECRET
+            listen=self.listen, admin=self._admin, folder=folder, secret=SECRET, token=TOKEN
         ) + "".join(sinks)
         self._config.write_text(text, encoding="utf-8")
 
@@ -85,6 +90,23 @@ class Running:
         return sum(
             float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line)
         )
+
+    def get(self, path: str) -> Any:
+        """Ask the admin API."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: object) -> Any:
+        """Have the admin API do something."""
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: object) -> Any:
+        url = f"http://127.0.0.1:{self._admin}/api/v1{path}"
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        answer = httpx.request(
+            method, url, json=body, headers=headers, trust_env=False, timeout=ANSWER_S
+        )
+        answer.raise_for_status()
+        return answer.json()
 
     def resident_mib(self) -> float:
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
