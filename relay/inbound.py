@@ -11,6 +11,7 @@ import orjson
 from relay import signature
 from relay.event import Event, Unreadable
 from relay.settings import Duration, Moment, Secret
+from relay.signature import Verified
 
 NAME_MAX = 255
 """The longest `id` and `event` that are taken, in characters."""
@@ -86,6 +87,24 @@ class Authenticated(NamedTuple):
     secret: str
 
 
+class Doubtful(NamedTuple):
+    """A well-formed request that fits no secret: signed with one that is not here yet, or forged.
+
+    `signature` is the header's value; `headers` are as an event's.
+    """
+
+    source: str
+    received_ms: int
+    signature: bytes
+    headers: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.signature) + len(self.headers) + len(self.body)
+
+
 def authenticate(
     source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
 ) -> Authenticated:
@@ -94,22 +113,55 @@ def authenticate(
     Nothing is parsed before the signature is known to be good.
     Raises Rejected.
     """
+    verified, label = _verify(source, _signatures(source, headers), body, now_ms=now_ms)
+    content = read(source.name, headers, body, now_ms=now_ms)
+    return Authenticated(content, verified.skew_s, label)
+
+
+def doubtful(
+    source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
+) -> Doubtful | None:
+    """Make of a mismatch what can be judged again; None where its time would be wrong as well."""
+    value = _signatures(source, headers)[0]
+    off_s = now_ms // 1000 - int(signature.parse(value).timestamp)
+    if abs(off_s) * 1000 > source.tolerance:
+        return None
+    return Doubtful(source.name, now_ms, value, _kept(headers), body)
+
+
+def reconsider(source: SourceSettings, kept: Doubtful) -> Authenticated:
+    """Judge by the secrets that the source has by now, at the time of receipt; raises Rejected."""
+    now_ms = kept.received_ms
+    verified, label = _verify(source, [kept.signature], kept.body, now_ms=now_ms)
+    content = _read(source.name, kept.headers, kept.body, now_ms=now_ms)
+    return Authenticated(content, verified.skew_s, label)
+
+
+def _signatures(source: SourceSettings, headers: Headers) -> list[bytes]:
     wanted = source.header
+    return [value for name, value in headers if name == wanted]
+
+
+def _verify(
+    source: SourceSettings, values: Sequence[bytes], body: bytes, *, now_ms: int
+) -> tuple[Verified, str]:
     keys = [key for key in source.keys if now_ms < key.until_ms]
     verified = signature.verify(
-        [value for name, value in headers if name == wanted],
+        values,
         body,
         secrets=[key.value for key in keys],
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
-    content = read(source.name, headers, body, now_ms=now_ms)
-    return Authenticated(content, verified.skew_s, keys[verified.secret].label)
+    return verified, keys[verified.secret].label
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:
     """Read the envelope of a body whose signature has been verified, or is not asked for."""
-    kept = _kept(headers)
+    return _read(source, _kept(headers), body, now_ms=now_ms)
+
+
+def _read(source: str, kept: bytes, body: bytes, *, now_ms: int) -> Event | Unreadable:
     try:
         envelope = _parse(body)
         return Event(

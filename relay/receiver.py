@@ -4,7 +4,7 @@ One fsync and nothing else stands between the sender and its answer; no sink is 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from starlette.types import Receive, Scope, Send
@@ -18,13 +18,16 @@ from relay.deadline import Deadlines
 from relay.errors import BodyRejected, Rejected, StoreError
 from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
 from relay.feed import Feed
-from relay.inbound import Headers, SourceSettings, authenticate
+from relay.inbound import Authenticated, Headers, SourceSettings, authenticate
 from relay.metrics import UNKNOWN, Metrics
 from relay.routing import Route, Verdict, match
 from relay.store import Store
 
 BUSY = 8
 """Verified requests in hand at once; a sender with a handful of connections never gets there."""
+
+Suspect = Callable[[SourceSettings, Headers, bytes, int], Awaitable[None]]
+"""Takes the milliseconds of the receipt last; raises nothing."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
@@ -53,13 +56,18 @@ class Receiver:
         clock: Clock,
         wake: Callable[[str], None],
         feed: Feed,
+        suspect: Suspect,
     ) -> None:
-        """`wake` is told the name of every sink that has a new delivery."""
+        """`wake` is told the name of every sink that has a new delivery.
+
+        `suspect` is handed what matches no secret, before that is refused.
+        """
         self._store = store
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
         self._feed = feed
+        self._suspect = suspect
         self._storing = 0
         self._log = log.get()
         self._deadlines = Deadlines(clock)
@@ -138,6 +146,19 @@ class Receiver:
                 raise BodyRejected("timeout") from None
             limit_s = limits.ack_timeout.seconds
             raise StoreError(f"not durable within {limit_s:g} s") from None
+        except Rejected as error:
+            if error.reason == "mismatch" and body is not None:
+                await self._suspect(source, headers, body, now_ms)
+            raise
+
+    async def admit(self, authenticated: Authenticated) -> Outcome:
+        """Take in what could be verified only some time after its receipt; raises StoreError."""
+        content, skew_s, secret = authenticated
+        self._metrics.skew(content.source, skew_s)
+        self._metrics.verified(content.source, secret)
+        if isinstance(content, Event):
+            return await self._accept(content, self._terms.routes)
+        return await self._keep(content)
 
     async def _store_it(self, content: Event | Unreadable, routes: Sequence[Route]) -> Answer:
         self._storing += 1

@@ -27,6 +27,7 @@ from relay.metrics import Metrics
 from relay.receiver import Receiver
 from relay.reload import Reloader
 from relay.replayer import Replayer
+from relay.rotation import Rotations
 from relay.settings import Duration
 from relay.sink import Sink
 from relay.store import disk, driver
@@ -75,6 +76,14 @@ class Service:
             clock=clock,
             wake=self.fleet.wake,
             feed=self._feed,
+            suspect=lambda *request: self._rotations.suspect(*request),  # noqa: PLW0108  as above
+        )
+        self._rotations = Rotations(
+            store.quarantine,
+            config.sources,
+            admit=self._receiver.admit,
+            metrics=metrics,
+            clock=clock,
         )
         self._backups = Backups(store.path, min_free=config.store.min_free)
         admin = Admin(
@@ -88,6 +97,7 @@ class Service:
             clock=clock,
             metrics=metrics,
             reloads=self._reloader,
+            rotations=self._rotations,
             draining=lambda: self._receiver.draining,
             started_ms=clock.now_ms(),
             downtime=lambda: self._downtime,
@@ -156,7 +166,13 @@ class Service:
         await self.fleet.report_orphans()
         await self._upkeep.show_gauges()
         await self.fleet.start(parts)
-        chores = (*self._upkeep.chores(), self.replayer.run(), self._reloader.run(again))
+        await self._rotations.load()
+        chores = (
+            *self._upkeep.chores(),
+            self.replayer.run(),
+            self._rotations.run(),
+            self._reloader.run(again),
+        )
         self._chores = [parts.create_task(chore) for chore in chores]
         await self.admin.start()
         await self.public.start()
@@ -181,6 +197,7 @@ class Service:
             self._metrics.add_source(source)
         self._receiver.adopt(config.sources, config.routes, limits=config.server)
         self.replayer.routes = config.routes
+        self._rotations.adopt(config.sources)
         self.public.grace = config.server.drain_timeout
         self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:

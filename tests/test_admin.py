@@ -60,6 +60,7 @@ async def serving(
             started_ms=clock.now_ms(),
             downtime=lambda: None,
             reloads=None,  # type: ignore[arg-type]
+            rotations=None,  # type: ignore[arg-type]
             token=lambda: None if token is None else Secret(token),
         )
     )

@@ -19,6 +19,8 @@ CONTRACT = {
     "relay_rejected_total": {"source", "reason"},
     "relay_signature_skew_seconds": {"source"},
     "relay_signatures_total": {"source", "secret"},
+    "relay_quarantined_requests": {"source"},
+    "relay_quarantine_dropped_total": {"source", "reason"},
     "relay_events_total": {"source", "event", "outcome"},
     "relay_leads_captured_total": {"source"},
     "relay_video_watched_total": {"source", "milestone"},
@@ -101,6 +103,8 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_video_watched_total", {"source": "main", "milestone": "75%"}),
         ("relay_last_event_timestamp_seconds", {"source": "main", "event": "webhook.test"}),
         ("relay_signatures_total", {"source": "main", "secret": "old"}),
+        ("relay_quarantined_requests", {"source": "main"}),
+        ("relay_quarantine_dropped_total", {"source": "main", "reason": "rate"}),
         ("relay_ack_seconds_count", {"source": "main"}),
         ("relay_signature_skew_seconds_count", {"source": "main"}),
         ("relay_deliveries_total", {"sink": "crm", "outcome": "dead"}),
@@ -256,3 +260,10 @@ def test_the_secrets_of_a_source_are_known_by_their_labels_from_the_start(metric
     assert value(metrics, name, source="backup", secret="1") == 0
     metrics.drop_source("backup")
     assert value(metrics, name, source="backup", secret="1") is None
+
+
+def test_a_kept_event_does_not_make_the_last_one_look_older(metrics: Metrics) -> None:
+    metrics.received("main", "video.ready", "accepted", 1_700_000_900_000)
+    metrics.received("main", "video.ready", "accepted", 1_700_000_000_000)
+    name = "relay_last_event_timestamp_seconds"
+    assert value(metrics, name, source="main", event="video.ready") == 1_700_000_900

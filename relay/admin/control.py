@@ -1,7 +1,7 @@
 """What the API is handed of the rest of the relay."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,11 @@ from relay.config.changes import Changes
 from relay.downtime import Downtime
 from relay.feed import Feed
 from relay.metrics import Metrics
-from relay.settings import Secret
+from relay.settings import Duration, Secret
 from relay.store import Store
 from relay.store.desk import Desk, Replay, Selection
 from relay.store.people import People
+from relay.store.quarantine import Rotation
 
 
 class Sinks(Protocol):
@@ -61,6 +62,27 @@ class Backups(Protocol):
         ...
 
 
+class Rotations(Protocol):
+    """Changes of a source's secret during which nothing is to be lost; methods raise StoreError."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The names of all sources, rotated or not."""
+        ...
+
+    async def state(self, name: str) -> Rotation | None: ...
+
+    async def begin(self, name: str, duration: Duration) -> Rotation: ...
+
+    async def finish(self, name: str) -> Rotation | None:
+        """None where there was none to finish."""
+        ...
+
+    def dropped(self, name: str) -> int:
+        """How many requests were not kept since the relay's start, because of a limit."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """What the admin app is given; without a token only metrics and health are answered."""
@@ -79,5 +101,6 @@ class Admin:
     downtime: Callable[[], Downtime | None]
     """Before this start, once it is known."""
     reloads: Reloads
+    rotations: Rotations
     token: Callable[[], Secret | None]
     """Asked with every request."""

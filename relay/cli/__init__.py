@@ -53,6 +53,9 @@ _COMMANDS = {
     "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
     "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
     "reload": _Command("relay.cli.reload:reload", "Have the running relay read its config again."),
+    "rotate": _Command(
+        "relay.cli.rotate:rotate", "Change a source's secret without losing an event."
+    ),
     "store": _Command("relay.cli.store:store", "Look after the store."),
 }
 

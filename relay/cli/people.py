@@ -20,6 +20,7 @@ _COUNTED = (
     ("pending", "deliveries, discarded before they were made"),
     ("dead", "dead letters, discarded"),
     ("unreadable", "requests without an event"),
+    ("quarantine", "requests that wait for a new secret"),
     ("excerpts", "answers of far ends about other events"),
     ("reasons", "failures whose text held the address"),
     ("searches", "replays chosen by the address"),

@@ -23,6 +23,7 @@ REASONS = (
     *("unavailable", "method", "path"),
 )
 SETTLED = ("delivered", "dead")
+DROPPED = ("count", "bytes", "rate", "store")
 STATES = ("active", "throttled", "parked", "paused")
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -136,6 +137,17 @@ class Metrics:
             *("source", "event"),
         )
 
+        self._quarantined = self._board.gauge(
+            "relay_quarantined_requests",
+            "Requests that fit no secret and are kept until the new one is there.",
+            "source",
+        )
+        self._not_kept = self._board.counter(
+            "relay_quarantine_dropped_total",
+            "Requests that fit no secret and were not kept during a rotation, by the limit.",
+            *("source", "reason"),
+        )
+
     def _define_for_sinks(self) -> None:
         self._deliveries = self._board.counter(
             "relay_deliveries_total", "Deliveries that came to an end.", "sink", "outcome"
@@ -182,6 +194,8 @@ class Metrics:
         self._leads.exist(own)
         self._watched.exist(own, MILESTONES)
         self._last.exist(own, kinds)
+        self._quarantined.exist(own)
+        self._not_kept.exist(own, DROPPED)
 
     def add_sink(self, sink: str) -> None:
         """Let every series of the sink exist; harmless for one that is there."""
@@ -220,13 +234,20 @@ class Metrics:
     def verified(self, source: str, secret: str) -> None:
         self._signatures[source, secret] += 1
 
+    def quarantined(self, source: str, count: int) -> None:
+        self._quarantined[source] = count
+
+    def not_kept(self, source: str, reason: str) -> None:
+        self._not_kept[source, reason] += 1
+
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)
 
     def received(self, source: str, kind: str, outcome: Outcome, at_ms: int) -> None:
         """Count a verified request; the kind is a known one or `other`."""
         self._events[source, kind, outcome] += 1
-        self._last[source, kind] = at_ms / 1000
+        # What was kept until its secret came is older than what has come meanwhile.
+        self._last[source, kind] = max(at_ms / 1000, self._last[source, kind])
 
     def lead(self, source: str) -> None:
         self._leads[source] += 1

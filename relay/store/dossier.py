@@ -20,6 +20,10 @@ _UNREADABLE = """
 SELECT source, received_at, reason, coalesce(headers, x''), coalesce(body, x'')
 FROM unreadable WHERE rowid = ?
 """
+_QUARANTINED = """
+SELECT source, received_at, 'it fits no secret of the source so far', headers, body
+FROM quarantine WHERE number = ?
+"""
 _MENTION = """
 SELECT e.source, e.id, e.body, a.sink, a.started_at, a.duration_ms, a.result, a.status, a.reason,
     a.answer, a.replay
@@ -76,8 +80,16 @@ def _event(db: sqlite3.Connection, key: int, _: Address) -> History | None:
     return history(db, key)
 
 
-def _request(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
-    row = db.execute(_UNREADABLE, (key,)).fetchone()
+def _unreadable(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
+    return _request(db, _UNREADABLE, key)
+
+
+def _quarantined(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
+    return _request(db, _QUARANTINED, key)
+
+
+def _request(db: sqlite3.Connection, sql: str, key: int) -> KeptRequest | None:
+    row = db.execute(sql, (key,)).fetchone()
     if row is None:
         return None
     source, received_ms, reason, headers, body = row
@@ -100,7 +112,8 @@ _Read = Callable[[sqlite3.Connection, int, Address], History | KeptRequest | Men
 
 _SHELVES: tuple[tuple[str, _Read], ...] = (
     ("events", _event),
-    ("unreadable", _request),
+    ("unreadable", _unreadable),
+    ("quarantine", _quarantined),
     ("excerpts", _mention),
 )
 """By the names of the places."""

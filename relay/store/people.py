@@ -37,6 +37,8 @@ class Erasure:
     dead: int
     """Dead letters that were discarded."""
     unreadable: int
+    quarantine: int
+    """Requests that wait for a new secret, and that nobody has verified."""
     excerpts: int
     """Of far ends' answers about other events."""
     reasons: int
@@ -70,7 +72,7 @@ class ErasureRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRequest:
-    """A verified request without a usable event in it."""
+    """A request without a usable event in it, or one that waits for its secret: see `reason`."""
 
     source: str
     received_ms: int

@@ -22,6 +22,7 @@ from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
+from relay.store.sqlite_quarantine import SqliteQuarantine
 from relay.store.wiping import Wiper
 from relay.store.writer import Writer, meaning
 
@@ -67,6 +68,9 @@ class SqliteStore:
             leased=self._leased,
             leases_made=lambda: reader.run(_read_nothing),
             count=self.desk.count,
+        )
+        self.quarantine = SqliteQuarantine(
+            operators, writer, room=self._room, wipe=self._wiper.start
         )
         self._sweep = retention.Sweep(settings)
         self._swept = False

@@ -129,6 +129,13 @@ PLACES = (
         removal=("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = :key",),
     ),
     Place(
+        name="quarantine",
+        table="quarantine",
+        key="number",
+        columns=("body", "headers"),
+        removal=("DELETE FROM quarantine WHERE number = :key",),
+    ),
+    Place(
         name="excerpts",
         table="attempts",
         key="rowid",

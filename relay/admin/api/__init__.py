@@ -1,6 +1,6 @@
 """The JSON API: one file per group of operations."""
 
-from relay.admin.api import dead_letters, events, people, reload, replays, sinks, status
+from relay.admin.api import dead_letters, events, people, reload, replays, rotation, sinks, status
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 
@@ -15,6 +15,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *replays.operations(admin),
         *sinks.operations(admin),
         *reload.operations(admin),
+        *rotation.operations(admin),
         *people.operations(admin),
         *status.operations(admin),
     )

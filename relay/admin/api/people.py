@@ -19,7 +19,7 @@ from relay.store.people import Erasure, ErasureRecord, KeptRequest, Mention
 SHOWN = 100
 
 Email = Annotated[str, Meta(min_length=3, max_length=320, pattern=r"^[^@]+@[^@\s]+$")]
-After = Annotated[str, Meta(pattern=r"^[0-2]\.[0-9]{1,15}$")]
+After = Annotated[str, Meta(pattern=r"^[0-3]\.[0-9]{1,15}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Erasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableRequest:
-    """A verified request without a usable event, which holds the address."""
+    """A request that holds the address and no usable event, or that waits for its secret."""
 
     source: str
     received_ms: int

@@ -1,0 +1,115 @@
+"""`relay rotate`: another secret for a source, without losing what is signed with it too early."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from relay.cli.client import connected
+from relay.cli.columns import ago, moment, pairs
+from relay.cli.parameters import config_option, json_option, parsed
+from relay.settings import Duration
+
+source_option = click.option(
+    "--source", "name", required=True, metavar="NAME", help="The source whose secret changes."
+)
+
+
+@click.group()
+def rotate() -> None:
+    """Change a source's secret without losing an event."""
+
+
+@rotate.command()
+@source_option
+@click.option(
+    "--for",
+    "duration",
+    default="15m",
+    show_default=True,
+    callback=parsed(Duration.parse),
+    help="How long; 1h at most.",
+)
+@config_option
+@json_option
+def begin(*, name: str, duration: Duration, path: Path | None, as_json: bool) -> None:
+    """Keep what fits no secret of a source for a while; it is refused all the same.
+
+    Begin before the sender's secret is changed. A second call makes it longer.
+    """
+    with connected(path) as client:
+        view = client.post(_url(name), {"duration_ms": int(duration)})
+    if as_json:
+        click.echo(json.dumps(view))
+        return
+    click.echo(f"{name}: armed until {moment(view['until_ms'])}.")
+    click.echo(
+        "Now rotate the secret at the sender, put the new one where the config has it, then:"
+    )
+    click.echo(f"  relay rotate finish --source {name}")
+
+
+@rotate.command()
+@source_option
+@config_option
+@json_option
+def finish(*, name: str, path: Path | None, as_json: bool) -> None:
+    """Have the config read again, take in what its secrets verify, and keep nothing more."""
+    with connected(path) as client:
+        view = client.post(f"{_url(name)}/finish")
+    if as_json:
+        click.echo(json.dumps(view))
+        return
+    click.echo(f"{name}: finished")
+    pairs(_counts(view), indent="  ")
+    if view["waiting"]:
+        click.echo(
+            f"What is unverified fits no secret of {name}: forged, or signed with one that is not "
+            f"in the config. It is kept until {moment(view['expires_ms'])}; if a secret is wrong, "
+            "put the right one there, and finish again."
+        )
+
+
+@rotate.command()
+@source_option
+@config_option
+@json_option
+def status(*, name: str, path: Path | None, as_json: bool) -> None:
+    """Say how the rotation of a source's secret goes."""
+    with connected(path) as client:
+        view = client.get(_url(name))
+    if as_json:
+        click.echo(json.dumps(view))
+        return
+    if view["state"] == "none":
+        click.echo(f"{name}: no rotation has been begun, or it has expired.")
+        return
+    now_ms = time.time_ns() // 1_000_000
+    click.echo(f"{name}: {'armed' if view['state'] == 'armed' else 'over, and keeps nothing more'}")
+    pairs(
+        [
+            ("begun", _when(view["begun_ms"], now_ms)),
+            ("until", _when(view["until_ms"], now_ms)),
+            ("expires", _when(view["expires_ms"], now_ms)),
+            *_counts(view),
+        ],
+        indent="  ",
+    )
+
+
+def _url(name: str) -> str:
+    return f"/sources/{quote(name, safe='')}/rotation"
+
+
+def _when(ms: int, now_ms: int) -> str:
+    return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"
+
+
+def _counts(view: dict[str, Any]) -> list[tuple[str, str]]:
+    named = ("kept", "verified", "duplicates")
+    counts = [(name, str(view[name])) for name in named]
+    dropped = [("dropped", f"{view['dropped']}, over a limit")] if view["dropped"] else []
+    return [*counts, ("unverified", str(view["waiting"])), *dropped]

@@ -1,0 +1,67 @@
+"""`relay rotate` against a running relay: what docs/rotation.md shows is what it prints."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scene import Scene, plain, staged
+from tests.guarantees.process import SECRET, Relay
+from tests.guarantees.traffic import lead, post
+from tests.operator import ADMIN
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rotation.md"
+
+
+async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    async with staged(tmp_path) as scene:
+        for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
+            command, *lines = part.rstrip("\n").split("\n")
+            printed = await scene.run(command)
+            assert [plain(line) for line in printed] == [plain(line) for line in lines], command
+
+
+async def test_what_was_kept_is_counted_by_what_became_of_it(tmp_path: Path) -> None:
+    scene, secret = Scene(tmp_path), tmp_path / "secret"
+    secret.write_text("the-secret-that-was-before", encoding="utf-8")
+    async with Relay(tmp_path, sinks="", rest=ADMIN, secret=f"file:{secret}") as relay:
+        await relay.start()
+        await scene.run("rotate begin --source main")
+        for event_id in ("a", "b", "a"):
+            assert (await post(relay.url, lead(event_id))).status_code == 401
+        secret.write_text("a-secret-that-was-mistyped", encoding="utf-8")
+        printed = await scene.run("rotate finish --source main")
+        assert [plain(line) for line in printed[:5]] == [
+            "main: finished",
+            "kept 3",
+            "verified 0",
+            "duplicates 0",
+            "unverified 3",
+        ]
+        assert "fits no secret of main" in printed[5]
+        assert (await scene.run("rotate status --source main"))[0] == (
+            "main: over, and keeps nothing more"
+        )
+        secret.write_text(SECRET, encoding="utf-8")
+        (line,) = await scene.run("rotate finish --source main --json")
+        finished = json.loads(line)
+        counts = {name: finished[name] for name in ("kept", "verified", "duplicates", "waiting")}
+        assert counts == {"kept": 3, "verified": 3, "duplicates": 1, "waiting": 0}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("rotate finish --source main", "relay: No rotation of main has been begun"),
+        ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
+        ("rotate begin --source main --for 2h", "relay: duration_ms: "),
+        ("rotate begin --source main --for soon", "Error: Invalid value for '--for'"),
+        ("rotate status --source main", "main: no rotation has been begun, or it has expired."),
+    ],
+)
+async def test_what_cannot_be_done_is_said(tmp_path: Path, command: str, said: str) -> None:
+    async with staged(tmp_path) as scene:
+        printed = await scene.run(command)
+    assert any(line.startswith(said) for line in printed), printed
