@@ -16,8 +16,9 @@ from relay.delivery import Answer
 from relay.dispatcher import LOOK_AGAIN_S, STORE_AGAIN_S, UNSETTLED
 from relay.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
 from relay.gate import PATIENCE, PROBE_MAX_S
-from relay.hand import HANDFUL
+from relay.hand import APART_S, HANDFUL, QUIET_S
 from relay.settings import Duration
+from relay.store.desk import Selection
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
@@ -540,3 +541,46 @@ async def test_the_gate_names_the_states_that_the_metrics_know(tmp_path: Path) -
         await asyncio.sleep(1)
         for state in gate.State.__args__:  # type: ignore[attr-defined]
             assert bench.sample(f'relay_sink_state{{sink="sales",state="{state}"}}') >= 0
+
+
+async def replayed(bench: Bench, count: int) -> None:
+    """Have so many events delivered once, and opened again by a replay."""
+    names = [f"old{number:03}" for number in range(count)]
+    await bench.accept(*names)
+    await bench.settled()
+    await asyncio.sleep(QUIET_S)
+    bench.sink.sent.clear()
+    begun = await bench.store.desk.begin(Selection(), total=count, until=count, now_ms=NOW_MS)
+    wanted = [(seq, SINK) for seq in range(1, count + 1)]
+    await bench.store.desk.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
+
+
+async def test_a_replay_alone_is_sent_as_fast_as_the_sink_takes_it(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=4) as bench:
+        await replayed(bench, 60)
+        bench.sink.always = 0.01
+        began_s = now_s()
+        bench.dispatcher.wake()
+        await bench.settled()
+        assert len(bench.sink.sent) == 60
+        assert max(bench.sink.times) - began_s < 60 / 4 * 0.01 + 0.01
+
+
+async def test_beside_live_events_a_replay_keeps_apart_and_they_do_not_wait(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path, concurrency=4) as bench:
+        await replayed(bench, 60)
+        await bench.accept("live0")
+        leases, accepted_s = bench.store.leases, [now_s()]
+        for number in range(1, 4):
+            await asyncio.sleep(0.05)
+            accepted_s.append(now_s())
+            await bench.accept(f"live{number}")
+        await bench.settled()
+        lived = [at_s for at_s, name in bench.sink.sent if name.startswith("live")]
+        old = [at_s for at_s, name in bench.sink.sent if name.startswith("old")]
+        assert lived == accepted_s
+        assert len(old) == 60
+        assert min(after - before for before, after in pairwise(old)) >= APART_S - 1e-6
+        assert bench.store.leases - leases < 20
