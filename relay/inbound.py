@@ -1,7 +1,7 @@
 """The only door to an `Event`: headers and a raw body become one here, or are rejected (pure)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -44,6 +44,13 @@ class Key(NamedTuple):
     until_ms: float
 
 
+class Ring(NamedTuple):
+    """Secrets that verify at one time, and their labels beside them."""
+
+    values: tuple[bytes, ...]
+    labels: tuple[str, ...]
+
+
 class SourceSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
 ):
@@ -68,6 +75,15 @@ class SourceSettings(
             )
             for place, each in enumerate(self.secrets, 1)
         )
+
+    @cached_property
+    def ring(self) -> "Ring":
+        """What verifies before `first_end_ms`."""
+        return _ring(self.keys)
+
+    @cached_property
+    def first_end_ms(self) -> float:
+        return min((key.until_ms for key in self.keys), default=float("inf"))
 
     @cached_property
     def header(self) -> bytes:
@@ -113,8 +129,10 @@ def authenticate(
     Nothing is parsed before the signature is known to be good.
     Raises Rejected.
     """
-    verified, label = _verify(source, _signatures(source, headers), body, now_ms=now_ms)
-    content = read(source.name, headers, body, now_ms=now_ms)
+    wanted = source.header
+    values = [value for name, value in headers if name == wanted]
+    verified, label = _verify(source, values, body, now_ms=now_ms)
+    content = _read(source.name, _kept(headers), body, now_ms=now_ms)
     return Authenticated(content, verified.skew_s, label)
 
 
@@ -122,7 +140,7 @@ def doubtful(
     source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
 ) -> Doubtful | None:
     """Make of a mismatch what can be judged again; None where its time would be wrong as well."""
-    value = _signatures(source, headers)[0]
+    value = next(value for name, value in headers if name == source.header)
     off_s = now_ms // 1000 - int(signature.parse(value).timestamp)
     if abs(off_s) * 1000 > source.tolerance:
         return None
@@ -137,23 +155,25 @@ def reconsider(source: SourceSettings, kept: Doubtful) -> Authenticated:
     return Authenticated(content, verified.skew_s, label)
 
 
-def _signatures(source: SourceSettings, headers: Headers) -> list[bytes]:
-    wanted = source.header
-    return [value for name, value in headers if name == wanted]
-
-
 def _verify(
     source: SourceSettings, values: Sequence[bytes], body: bytes, *, now_ms: int
 ) -> tuple[Verified, str]:
-    keys = [key for key in source.keys if now_ms < key.until_ms]
+    ring = source.ring
+    if now_ms >= source.first_end_ms:
+        ring = _ring(key for key in source.keys if now_ms < key.until_ms)
     verified = signature.verify(
         values,
         body,
-        secrets=[key.value for key in keys],
+        secrets=ring.values,
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
-    return verified, keys[verified.secret].label
+    return verified, ring.labels[verified.secret]
+
+
+def _ring(keys: Iterable[Key]) -> Ring:
+    kept = tuple(keys)
+    return Ring(tuple(key.value for key in kept), tuple(key.label for key in kept))
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:

@@ -14,7 +14,14 @@ from relay.clock import Clock
 from relay.downtime import WINDOW_MS
 from relay.errors import Rejected, StoreBroken, StoreError
 from relay.event import Outcome
-from relay.inbound import Authenticated, Headers, SourceSettings, doubtful, reconsider
+from relay.inbound import (
+    Authenticated,
+    Doubtful,
+    Headers,
+    SourceSettings,
+    doubtful,
+    reconsider,
+)
 from relay.metrics import Metrics
 from relay.settings import Duration
 from relay.store.quarantine import Kept, Quarantine, Rotation
@@ -57,6 +64,10 @@ class _Held:
     allowance: float = RATE_MAX
     at_s: float = 0.0
     dropped: int = 0
+    under_way: int = 0
+    """Writes that the store's own figures may not know yet."""
+    begun: int = 0
+    """Writes ever."""
 
     def excess(self, size: int, now_s: float) -> str | None:
         """The limit that another request would exceed; else it is counted."""
@@ -71,6 +82,7 @@ class _Held:
         self.allowance -= 1
         self.count += 1
         self.bytes += size
+        self.begun += 1
         return None
 
 
@@ -125,12 +137,8 @@ class Rotations:
         if request is None:
             return
         excess = held.excess(request.size, self._clock.monotonic())
-        if excess is None:
-            try:
-                async with asyncio.timeout(KEEP_WITHIN_S):
-                    await self._quarantine.keep(request)
-            except (StoreError, TimeoutError):
-                excess = "store"
+        if excess is None and not await self._is_kept(request, held):
+            excess = "store"
         if excess is not None:
             held.dropped += 1
             self._metrics.not_kept(source.name, excess)
@@ -140,6 +148,17 @@ class Rotations:
         if source is not self._sources.get(source.name):
             # It began before the secrets changed, and its kind has been judged already.
             self._bell.set()
+
+    async def _is_kept(self, request: Doubtful, held: _Held) -> bool:
+        held.under_way += 1
+        try:
+            async with asyncio.timeout(KEEP_WITHIN_S):
+                await self._quarantine.keep(request)
+        except (StoreError, TimeoutError):
+            return False
+        finally:
+            held.under_way -= 1
+        return True
 
     def dropped(self, name: str) -> int:
         """How many were not kept since the relay's start, because of a limit."""
@@ -242,8 +261,10 @@ class Rotations:
         self._log.info("rotation.expired", source=name, count=count)
 
     async def _refresh(self, name: str) -> Rotation | None:
+        held = self._held[name]
+        under_way, begun = held.under_way, held.begun
         rotation = await self._quarantine.rotation(name)
-        if rotation is not None:
+        if rotation is not None and not under_way and begun == held.begun:
             self._hold(rotation)
         return rotation
 
