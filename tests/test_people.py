@@ -140,7 +140,9 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
         await relay.start()
         assert (await sender.send(lead("evt_0", ANN)))["status"] == "duplicate"
         assert await asked(relay, "erase/count", {"email": ANN}) == {
-            **dict.fromkeys(("events", "pending", "dead", "unreadable", "excerpts", "reasons"), 0),
+            **dict.fromkeys(
+                ("events", "pending", "dead", "unreadable", "quarantine", "excerpts", "reasons"), 0
+            ),
             "searches": 0,
             "kept_ids": 0,
             "told": [],

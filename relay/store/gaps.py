@@ -156,6 +156,9 @@ def _column(types: list[int]) -> _Column | None:
             return _Column("attempts", "answer", 7) if _is_text(answer) else None
         case [source, digest, _, _, headers, _] if _is_text(source) and digest == 76:
             return _Column("unreadable", "headers", 4) if headers == 0 or headers >= 12 else None
+        case [0, source, _, _, signature, headers, _] if _is_text(source):
+            is_quarantined = signature % 2 == 0 and headers % 2 == 0 and signature >= _BLOB
+            return _Column("quarantine", "headers", 5) if is_quarantined else None
     return None
 
 
