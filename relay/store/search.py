@@ -39,7 +39,8 @@ _UNREADABLE = """
 SELECT source, received_at, reason, length(body) FROM unreadable
 ORDER BY received_at DESC LIMIT ?
 """
-_BODY = "CAST(e.body AS TEXT)"
+# SQLite reads less deeply than orjson, and one such body must not fail a search.
+_BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
 _VIDEO = (
     f"coalesce(json_extract({_BODY}, '$.data.video.id'),"
     f" iif(e.kind LIKE 'video.%', json_extract({_BODY}, '$.data.id'), NULL))"

@@ -1,6 +1,7 @@
 """What operators look up in a store and do to it."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,15 @@ async def test_a_selection_means_the_events_that_fit_all_of_it(
     await accept(store, event("c", viewer, kind="video.watched", source="second", at_ms=later))
     await accept(store, event("d", {"id": "vid_1"}, kind="video.ready", at_ms=later))
     assert await found(store, selection) == list(ids)
+
+
+@pytest.mark.parametrize("selection", [Selection(video="v"), Selection(email="a@b.example")])
+async def test_a_body_that_sqlite_cannot_read_fails_no_search(
+    store: SqliteStore, selection: Selection
+) -> None:
+    await accept(store, replace(event("deep"), body=b"[" * 3000 + b"]" * 3000))
+    await accept(store, event("b", {"video": {"id": "v"}, "email": "a@b.example"}))
+    assert await found(store, selection) == ["b"]
 
 
 @pytest.mark.parametrize(
