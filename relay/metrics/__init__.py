@@ -246,8 +246,10 @@ class Metrics:
     def received(self, source: str, kind: str, outcome: Outcome, at_ms: int) -> None:
         """Count a verified request; the kind is a known one or `other`."""
         self._events[source, kind, outcome] += 1
+        key, at_s = (source, kind), at_ms / 1000
         # What was kept until its secret came is older than what has come meanwhile.
-        self._last[source, kind] = max(at_ms / 1000, self._last[source, kind])
+        if at_s > self._last[key]:
+            self._last[key] = at_s
 
     def lead(self, source: str) -> None:
         self._leads[source] += 1
