@@ -248,7 +248,7 @@ class Metrics:
         self._events[source, kind, outcome] += 1
         key, at_s = (source, kind), at_ms / 1000
         # What was kept until its secret came is older than what has come meanwhile.
-        if at_s > self._last[key]:
+        if at_s > self._last[key]:  # noqa: PLR1730  a call costs more
             self._last[key] = at_s
 
     def lead(self, source: str) -> None:
