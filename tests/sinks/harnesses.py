@@ -119,7 +119,7 @@ class SlackHarness(OverHttp):
     path = "/services/T00000000/B00000000/markedhookurltoken"
     secrets = ("T00000000", "B00000000", "markedhookurltoken")
     success = Reply(body=b"ok")
-    wrong: ClassVar = {"url": 1, "text": 1, "blocks": "none"}
+    wrong: ClassVar = {"url": 1, "text": 1, "blocks": "none", "digest": 5}
 
     def messages(self) -> list[Message]:
         # A check posts an empty object, which is no message to Slack.
