@@ -243,3 +243,15 @@ def test_a_gate_that_is_not_open_lets_through_one_at_a_time_and_never_waits_belo
             longest = max(PROBE_MAX_S, 5) * (1 + JITTER) + (3600 if rate else 0)
             assert walk.wait_s <= longest
         assert (walk.gate.probe_at_s is None) == (walk.state == "active")
+
+
+def test_a_paused_gate_lets_nothing_through_and_still_learns() -> None:
+    walk = Walk()
+    walk.start()
+    walk.gate.pause()
+    assert (walk.state, walk.wait_s, walk.gate.probe_at_s) == ("paused", math.inf, None)
+    walk.end(Misconfigured("gone"))
+    assert walk.state == "paused"
+    walk.gate.resume()
+    assert walk.state == "parked"
+    assert 0 < walk.wait_s < math.inf

@@ -221,3 +221,33 @@ def test_a_source_shows_no_secret_after_it_was_used() -> None:
     source = SourceSettings(name="main", path="/webhooks", secrets=(key(SECRET, label="new"),))
     authenticate(source, HEADERS, BODY, now_ms=NOW_MS)
     assert SECRET.decode() not in repr(source)
+
+
+def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt() -> None:
+    body = BODY
+    header = signature.header(b"the-secret-that-comes", now_s=NOW_MS // 1000, body=body).encode()
+    headers = [(NAME, header), (b"cookie", b"session"), (b"host", b"relay")]
+    assert reason(headers) == "mismatch"
+    kept = inbound.doubtful(SOURCE, headers, body, now_ms=NOW_MS)
+    assert kept is not None
+    assert kept.size == len(header) + len(kept.headers) + len(body)
+    assert b"cookie" not in kept.headers
+    with pytest.raises(Rejected):
+        inbound.reconsider(SOURCE, kept)
+    secret = SigningSecret(secret=Secret("the-secret-that-comes"))
+    later = SourceSettings(name="main", path="/webhooks", secrets=(secret,))
+    found = inbound.reconsider(later, kept)
+    assert isinstance(found.content, Event)
+    assert (found.content.received_ms, found.skew_s) == (NOW_MS, 0)
+
+
+def test_a_mismatch_of_another_time_is_not_worth_keeping() -> None:
+    header = signature.header(b"another-secret-of-ours", now_s=NOW_MS // 1000, body=BODY).encode()
+    an_hour = 3_600_000
+    assert inbound.doubtful(SOURCE, [(NAME, header)], BODY, now_ms=NOW_MS + an_hour) is None
+
+
+def test_an_envelope_can_be_read_where_no_signature_is_asked_for() -> None:
+    event = inbound.read("main", [], BODY, now_ms=NOW_MS)
+    assert isinstance(event, Event)
+    assert event.id == "evt_1"
