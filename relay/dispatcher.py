@@ -147,8 +147,8 @@ class Dispatcher:
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
-        slots = 1 if self._gives_way() else self._settings.slots()
-        while self._hand and self._has_room(slots) and not self._draining:
+        busy = self._gives_way()
+        while self._hand and self._has_room(busy=busy) and not self._draining:
             wait_s = self._wait_for_gate_s()
             if wait_s > 0:
                 return wait_s
@@ -163,9 +163,9 @@ class Dispatcher:
             task = group.create_task(self._attempt(self._hand.pop(now_s)))
             self._attempts.add(task)
             task.add_done_callback(self._freed)
-        if self._hand or self._looking or not self._has_room(slots):
+        if self._hand or self._looking or not self._has_room(busy=busy):
             # Nobody rings when the door is quiet again.
-            return math.inf if slots == self._settings.slots() else GIVE_WAY_S
+            return GIVE_WAY_S if busy else math.inf
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
 
@@ -178,7 +178,10 @@ class Dispatcher:
         self._ringing = None
         self._bell.set()
 
-    def _has_room(self, slots: int) -> bool:
+    def _has_room(self, *, busy: bool) -> bool:
+        if busy:
+            return not self._attempts
+        slots = self._settings.slots()
         unsettled = len(self._attempts) - self._sending
         return self._sending < slots and unsettled < min(UNSETTLED * slots, UNSETTLED_MAX)
 
