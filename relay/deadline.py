@@ -81,8 +81,8 @@ class Deadline:
         trace: TracebackType | None,
     ) -> None:
         self._deadlines.remove(self)
-        if not self._struck or kind is not asyncio.CancelledError or self._task is None:
+        if not self._struck or self._task is None:
             return
         # A cancellation that came from elsewhere as well is not ours to swallow.
-        if self._task.uncancel() == 0:
+        if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error

@@ -92,7 +92,13 @@ class Receiver:
         terms = self._terms
         source = terms.sources.get(scope["raw_path"])
         name = UNKNOWN if source is None else source.name
-        given = await self._answer(source, terms, scope, receive)
+        try:
+            given = await self._answer(source, terms, scope, receive)
+        except Exception as error:  # noqa: BLE001
+            # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
+            given = answer.refusal("unavailable")
+            self._metrics.rejected(name, "unavailable")
+            self._fail("receiver.bug", name, error, **log.describe(error))
         self._metrics.request(name, given.code)
         if given.code < 300:
             self._metrics.acknowledged(name, self._clock.monotonic() - started_s)
@@ -117,10 +123,6 @@ class Receiver:
             return await self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
         except StoreError as error:
             self._fail("store.unavailable", source.name, error, message=str(error))
-            return await self._refuse(source.name, "unavailable", scope)
-        except Exception as error:  # noqa: BLE001
-            # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
-            self._fail("receiver.bug", source.name, error, **log.describe(error))
             return await self._refuse(source.name, "unavailable", scope)
 
     async def _take(

@@ -45,6 +45,28 @@ async def test_a_wait_that_is_too_long_ends_in_a_timeout(
     assert await asyncio.wait_for(waiting, 5) == "late"
 
 
+async def test_a_strike_that_is_answered_with_another_error_leaves_no_cancellation_behind(
+    deadlines: Deadlines, clock: ManualClock
+) -> None:
+    async def turned() -> int:
+        try:
+            with deadlines.within(5):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    raise LookupError from None
+        except LookupError:
+            pass
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    waiting = asyncio.create_task(turned())
+    await ticks()
+    clock.ms += 5_000
+    assert await asyncio.wait_for(waiting, 5) == 0
+
+
 async def test_only_those_that_are_late_are_struck(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:

@@ -1,6 +1,7 @@
 """Group commit: all who wait share the next transaction; nobody is answered before its fsync."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +15,9 @@ BATCH_MAX = 256
 
 WAITING_MAX = 4096
 """A disk that hangs must not fill the memory with what the sender sends again."""
+
+FRESH_S = 0.1
+"""Whatever was found sound so short a time ago need not be looked at again."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -52,8 +56,8 @@ class Writer:
     ) -> None:
         """`committed` is told the seconds that each transaction took.
 
-        `require` is called before and after whatever is done, on the connection's thread, and may
-        raise StoreBroken.
+        `require` is called on the connection's thread after whatever is done, and before it too
+        where the last call is no longer fresh; it may raise StoreBroken.
         """
         # CPython 3.11 makes a system call whenever it is asked which loop runs.
         self._loop = asyncio.get_running_loop()
@@ -61,6 +65,7 @@ class Writer:
         self._clock = clock
         self._committed = committed
         self._require = require
+        self._required_s = -math.inf
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
@@ -145,9 +150,12 @@ class Writer:
     def _guarded(
         self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
     ) -> Result:
-        self._require(db)
+        # Every look gives Python's lock away, which is dear while requests are waiting for it.
+        if self._clock.monotonic() - self._required_s >= FRESH_S:
+            self._require(db)
         result = work(db)
         self._require(db)
+        self._required_s = self._clock.monotonic()
         return result
 
     def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
