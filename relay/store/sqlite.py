@@ -17,16 +17,29 @@ from relay.delivery import Delivery, Settlement, Status
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
-from relay.store import Backlog, Lease, StoreSettings, Tier, disk, queries, retention, schema
+from relay.store import (
+    Backlog,
+    Lease,
+    StoreSettings,
+    Tier,
+    acceptance,
+    disk,
+    queries,
+    retention,
+    schema,
+    settling,
+)
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
 from relay.store.wiping import Wiper
-from relay.store.writer import Writer, meaning
+from relay.store.writer import Statement, Writer, meaning
 
 T = TypeVar("T")
+
+_SETTLE = Statement(settling.settle)
 
 
 class SqliteStore:
@@ -41,7 +54,7 @@ class SqliteStore:
         writer: Writer,
         reader: Connection,
         operators: Connection,
-        acceptance: queries.Acceptance,
+        accept: acceptance.Acceptance,
         tallies: dict[str, dict[Status, int]],
         unclean: bool,
     ) -> None:
@@ -52,7 +65,7 @@ class SqliteStore:
         self._held = held
         self._writer = writer
         self._reader = reader
-        self._acceptance = acceptance
+        self._accept = Statement(accept)
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
@@ -87,11 +100,11 @@ class SqliteStore:
                     self._tallies[verdict.sink][status] += 1
             stored(outcome)
 
-        return await self._writer.submit(self._acceptance, (event, verdicts), done)
+        return await self._writer.submit(self._accept, (event, verdicts), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         self._room.require()
-        return await self._writer.submit(queries.keep, unreadable, stored)
+        return await self._writer.submit(acceptance.keep, unreadable, stored)
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         # The reader may still see as pending what is settled while it reads, so what is left out is
@@ -118,7 +131,7 @@ class SqliteStore:
                 self._tallies[delivery.sink][Status.PENDING] -= 1
                 self._tallies[delivery.sink][status] += 1
 
-        await self._writer.submit(queries.settle, settlement, done)
+        await self._writer.submit(_SETTLE, settlement, done)
 
     async def reclaim(self, sink: str) -> None:
         # Writes are made in the order of their coming, also where nobody waits for them any more.
@@ -219,7 +232,7 @@ async def open_store(
             operators = await open_reader(path)
             opened.push_async_callback(operators.close)
             tallies = await reader.run(queries.tallies)
-            acceptance = await reader.run(queries.Acceptance)
+            accept = await reader.run(acceptance.Acceptance)
             extent = Extent(path)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
@@ -231,7 +244,7 @@ async def open_store(
             writer=writer,
             reader=reader,
             operators=operators,
-            acceptance=acceptance,
+            accept=accept,
             tallies=tallies,
             unclean=unclean,
         )
@@ -258,6 +271,7 @@ def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     """Bring the schema up to date; True if the store was not closed by whoever had it last."""
     schema.migrate(db, now_ms=now_ms)
+    db.executescript(acceptance.TRIGGER + settling.TRIGGER)
     unclean = queries.recall(db, "clean") == 0
     queries.remember(db, [("clean", 0)])
     return unclean

@@ -4,11 +4,12 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.clock import Clock
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.store.driver import Connection, sqlite3
+from relay.store.rows import ROWS_MAX
 
 BATCH_MAX = 256
 """Transactions stay short, so that the last one who waits is not forgotten."""
@@ -26,6 +27,19 @@ Write = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Result]]
 
 Statements cost more than rows do, because Python's lock changes hands at each.
 """
+
+
+class Statement(Generic[Item, Result]):
+    """A write that is one statement for up to `ROWS_MAX` items.
+
+    Where nothing else waits it is a transaction by itself, which leaves Python's lock alone.
+    """
+
+    def __init__(self, write: Write[Item, Result]) -> None:
+        self._write = write
+
+    def __call__(self, db: sqlite3.Connection, items: Sequence[Item]) -> Sequence[Result]:
+        return self._write(db, items)
 
 
 class _Waiting(NamedTuple):
@@ -177,6 +191,9 @@ def _tell(done: Callable[[Any], None], result: object) -> None:
 
 
 def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+    alone = batch[0].write
+    if isinstance(alone, Statement) and len(batch) <= ROWS_MAX and _is_all_for(alone, batch):
+        return list(alone(db, [waiting.item for waiting in batch]))
     results: list[Any] = []
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -189,6 +206,10 @@ def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
             db.execute("ROLLBACK")
         raise
     return results
+
+
+def _is_all_for(write: object, batch: list[_Waiting]) -> bool:
+    return all(waiting.write is write for waiting in batch)
 
 
 def meaning(error: Exception) -> StoreError | None:
