@@ -38,7 +38,15 @@ _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
 """
-_TALLY = "SELECT sink, count(*) FROM deliveries WHERE status = '{status}' GROUP BY sink"
+# One question for each partial index: anything else reads and sorts the whole table.
+TALLIES = (
+    *(
+        f"SELECT sink, 'pending', count(*) FROM deliveries WHERE status = 'pending' AND {belongs} "
+        "GROUP BY sink"
+        for belongs in _OF_TIER.values()
+    ),
+    "SELECT sink, 'dead', count(*) FROM deliveries WHERE status = 'dead' GROUP BY sink",
+)
 _REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _RECALL = "SELECT value FROM state WHERE name = ?"
 
@@ -94,9 +102,9 @@ def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:
 def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:
     """How many deliveries of each sink are pending and dead."""
     counts: dict[str, dict[Status, int]] = {}
-    for status in (Status.PENDING, Status.DEAD):
-        for sink, count in db.execute(_TALLY.format(status=status.value)):
-            counts.setdefault(sink, dict.fromkeys(Status, 0))[status] = count
+    for question in TALLIES:
+        for sink, status, count in db.execute(question):
+            counts.setdefault(sink, dict.fromkeys(Status, 0))[Status(status)] += count
     return counts
 
 

@@ -110,6 +110,16 @@ def test_the_hot_question_is_answered_by_an_index(
     assert f"INDEX {index} (sink=? AND due_at<?)" in step
 
 
+@pytest.mark.parametrize("question", [queries.TALLIES[0], queries.TALLIES[-1]])
+def test_a_start_counts_backlogs_without_reading_the_deliveries(
+    db: sqlite3.Connection, question: str
+) -> None:
+    schema.migrate(db, now_ms=NOW_MS)
+    (step,) = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {question}")]
+    # No step "USE TEMP B-TREE FOR GROUP BY" either, which takes memory for every delivery.
+    assert "COVERING INDEX" in step
+
+
 def test_a_store_of_the_first_schema_keeps_its_deliveries(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
