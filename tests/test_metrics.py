@@ -40,6 +40,7 @@ CONTRACT = {
 OURS: dict[str, set[str]] = {
     "relay_downtime_seconds": set(),
     "relay_downtime_lost_seconds": set(),
+    "relay_store_min_free_bytes": set(),
 }
 """Beyond the contract, which lets us add."""
 
@@ -151,11 +152,13 @@ def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> Non
     metrics.rejected("main", "stale")
     metrics.committed(0.002)
     metrics.store_size(4096, 1 << 30)
+    metrics.store_floor(256 << 20)
     assert value(metrics, "relay_video_watched_total", source="main", milestone="completed") == 1
     assert value(metrics, "relay_rejected_total", source="main", reason="stale") == 1
     assert value(metrics, "relay_store_commit_seconds_sum") == 0.002
     assert value(metrics, "relay_store_bytes") == 4096
     assert value(metrics, "relay_store_free_bytes") == 1 << 30
+    assert value(metrics, "relay_store_min_free_bytes") == 256 << 20
 
 
 def test_a_settled_delivery_and_its_attempts_are_counted_apart(metrics: Metrics) -> None:

@@ -127,6 +127,7 @@ async def test_the_gauges_are_shown_from_the_start(tmp_path: Path, nobody: str) 
     assert 'relay_pending_deliveries{sink="crm"} 1.0' in metrics
     assert "relay_store_bytes 0.0" not in metrics
     assert "relay_store_free_bytes 0.0" not in metrics
+    assert "relay_store_min_free_bytes 1.0" in metrics
 
 
 async def test_the_gauges_follow_by_themselves(tmp_path: Path, nobody: str) -> None:

@@ -80,6 +80,10 @@ class Metrics:
         self._free = self._board.gauge(
             "relay_store_free_bytes", "Free space on the disk that holds the store."
         )
+        self._floor = self._board.gauge(
+            "relay_store_min_free_bytes",
+            "With less free space than this, new events are answered with 503.",
+        )
         self._down = self._board.gauge(
             "relay_downtime_seconds", "How long no relay had the store before this one started."
         )
@@ -283,6 +287,10 @@ class Metrics:
         """Both in bytes."""
         self._bytes[()] = size
         self._free[()] = free
+
+    def store_floor(self, min_free: int) -> None:
+        """In bytes; rules compare the free space with it, so that none has to repeat the config."""
+        self._floor[()] = min_free
 
     def was_down(self, seconds: float, lost_s: float) -> None:
         """Both are of the time before this start."""
