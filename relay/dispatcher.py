@@ -19,14 +19,17 @@ from relay.hand import Hand
 from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
+from relay.settler import STORE_AGAIN_S, Ended, Settler
 from relay.sink import Sink, SinkSettings
 from relay.store import Store, Tier
 
 LOOK_AGAIN_S = 30.0
 """The longest wait between two looks, so that a clock that was set back heals by itself."""
 
-STORE_AGAIN_S = 1.0
 GIVE_WAY_S = 0.1
+
+WRITTEN_S = 1.0
+"""What has ended is written after a drain even if its sends took the whole grace."""
 
 UNSETTLED = 4
 UNSETTLED_MAX = 256
@@ -61,8 +64,14 @@ class Dispatcher:
         self._bell = asyncio.Event()
         self._hand = Hand(settings.slots())
         self._attempts: set[asyncio.Task[None]] = set()
-        """Until their outcome is written; `_sending` of them still wait for the far end."""
         self._sending = 0
+        self._settler = Settler(
+            self.name,
+            store=store,
+            clock=clock,
+            account=self._account,
+            settled=self._settled,
+        )
         self._looking = False
         self._ringing: asyncio.TimerHandle | None = None
         self._look_at_ms = 0.0
@@ -111,10 +120,13 @@ class Dispatcher:
         """
         self._draining = True
         self._bell.set()
+        until_s = self._clock.monotonic() + grace.seconds
         if self._attempts:
             _, late = await asyncio.wait(self._attempts, timeout=grace.seconds)
             for task in late:
                 task.cancel()
+        await self._settler.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
+        self._settler.stop()
         self._store.release(self._hand.clear())
 
     def _fill(self, group: asyncio.TaskGroup) -> None:
@@ -160,9 +172,9 @@ class Dispatcher:
                 return math.inf
             self._gate.started(now_s=now_s)
             self._sending += 1
-            task = group.create_task(self._attempt(self._hand.pop(now_s)))
+            task = group.create_task(self._attempt(self._hand.pop(now_s), group))
             self._attempts.add(task)
-            task.add_done_callback(self._freed)
+            task.add_done_callback(self._attempts.discard)
         if self._hand or self._looking or not self._has_room(busy=busy):
             # Nobody rings when the door is quiet again.
             return GIVE_WAY_S if busy else math.inf
@@ -179,18 +191,14 @@ class Dispatcher:
         self._bell.set()
 
     def _has_room(self, *, busy: bool) -> bool:
+        unsettled = self._settler.count
         if busy:
-            return not self._attempts
+            return not self._sending and not unsettled
         slots = self._settings.slots()
-        unsettled = len(self._attempts) - self._sending
         return self._sending < slots and unsettled < min(UNSETTLED * slots, UNSETTLED_MAX)
 
     def _wait_for_gate_s(self) -> float:
         return self._gate.wait_s(in_flight=self._sending, now_s=self._clock.monotonic())
-
-    def _freed(self, task: asyncio.Task[None]) -> None:
-        self._attempts.discard(task)
-        self._bell.set()
 
     async def _wait(self, wait_s: float) -> None:
         """Until the bell rings or the time is over; neither opens a gate that is closed."""
@@ -201,7 +209,7 @@ class Dispatcher:
             # Whatever the reason for the wait was, it is time to look.
             self._look_at_ms = min(self._look_at_ms, self._clock.now_ms())
 
-    async def _attempt(self, delivery: Delivery) -> None:
+    async def _attempt(self, delivery: Delivery, group: asyncio.TaskGroup) -> None:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
         answer, error = await self._send(delivery)
         now_s = self._clock.monotonic()
@@ -222,8 +230,8 @@ class Dispatcher:
             answer=answer.excerpt,
         )
         self._learn(error, started_s=started_s, now_s=now_s)
-        await self._settle(Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms))
-        self._account.attempted(delivery, made, seconds=now_s - started_s)
+        settlement = Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms)
+        self._settler.add(group, Ended(settlement, now_s - started_s))
 
     async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
         """Make one try; its slot is free again before the outcome is written."""
@@ -254,25 +262,7 @@ class Dispatcher:
             self._store.release(self._hand.clear())
             self._look_at_ms = 0.0
 
-    async def _settle(self, settlement: Settlement) -> None:
-        """Write an end down however long that takes, for without it the event is sent again.
-
-        A failure that finds no room is forgotten: it would keep its slot from what may succeed.
-        """
-        goes_on = settlement.attempt.result in ("retry", "parked")
-        due_ms: float = settlement.due_ms
-        while True:
-            try:
-                await self._store.settle(settlement)
-            except StoreBroken:
-                raise
-            except StoreError as error:
-                self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
-                if not goes_on:
-                    await asyncio.sleep(STORE_AGAIN_S)
-                    continue
-                self._store.release((settlement.delivery,))
-                due_ms = self._clock.now_ms() + STORE_AGAIN_S * 1000
-            if goes_on:
-                self._look_at_ms = min(self._look_at_ms, due_ms)
-            return
+    def _settled(self, due_ms: float | None) -> None:
+        if due_ms is not None:
+            self._look_at_ms = min(self._look_at_ms, due_ms)
+        self._bell.set()

@@ -131,11 +131,11 @@ class Watched:
         self._store.release(deliveries)
         self.held -= {delivery.seq for delivery in deliveries}
 
-    async def settle(self, settlement: Settlement) -> None:
+    async def settle(self, *settlements: Settlement) -> None:
         if self.settle_errors:
             raise self.settle_errors.popleft()
-        await self._store.settle(settlement)
-        self.held.discard(settlement.delivery.seq)
+        await self._store.settle(*settlements)
+        self.held -= {settlement.delivery.seq for settlement in settlements}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

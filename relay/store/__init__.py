@@ -87,8 +87,8 @@ class Store(Protocol):
         """Give leased deliveries back unchanged; they are due at once."""
         ...
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Record an attempt and move its delivery; ends the lease.
+    async def settle(self, *settlements: Settlement) -> None:
+        """Record attempts and move their deliveries; ends their leases.
 
         A delivery that has moved since it was leased stays as it is.
         """

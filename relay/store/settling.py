@@ -42,17 +42,33 @@ WHERE d.event = ?1 AND d.sink = ?2
 """
 
 
-def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:
+def settle(
+    db: sqlite3.Connection, batches: Sequence[Sequence[Settlement]]
+) -> list[list[Status | None]]:
     """Record attempts and move their deliveries; return the statuses that these have now.
 
     None for a delivery that has moved meanwhile: it stays, though the attempt did happen.
-    Raises IntegrityError for several of which one has moved: written one by one, it shows which.
     """
+    settlements = [settlement for batch in batches for settlement in batch]
+    statuses: list[Status | None] = []
+    for start in range(0, len(settlements), rows.ROWS_MAX):
+        statuses += _settle(db, settlements[start : start + rows.ROWS_MAX])
+    found = iter(statuses)
+    return [[next(found) for _ in batch] for batch in batches]
+
+
+def rows_of(batches: Sequence[Sequence[Settlement]]) -> int:
+    """How many rows `settle` makes of them."""
+    return sum(map(len, batches))
+
+
+def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:
     try:
         rows.write(db, _SETTLE, [_row(settlement) for settlement in settlements])
     except sqlite3.IntegrityError:
         if len(settlements) > 1:
-            raise
+            # One of them has moved, and nothing was written: by itself each shows whether it did.
+            return [status for each in settlements for status in _settle(db, [each])]
         db.execute(_OVERTAKEN, _attempt(settlements[0]))
         return [None]
     return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]

@@ -39,7 +39,7 @@ from relay.store.writer import Statement, Writer, meaning
 
 T = TypeVar("T")
 
-_SETTLE = Statement(settling.settle)
+_SETTLE = Statement(settling.settle, rows=settling.rows_of)
 
 
 class SqliteStore:
@@ -122,16 +122,16 @@ class SqliteStore:
         for delivery in deliveries:
             self._leased[delivery.sink].discard(delivery.seq)
 
-    async def settle(self, settlement: Settlement) -> None:
-        delivery = settlement.delivery
+    async def settle(self, *settlements: Settlement) -> None:
+        def done(statuses: Sequence[Status | None]) -> None:
+            for settlement, status in zip(settlements, statuses, strict=True):
+                delivery = settlement.delivery
+                self._leased[delivery.sink].discard(delivery.seq)
+                if status is not None:
+                    self._tallies[delivery.sink][Status.PENDING] -= 1
+                    self._tallies[delivery.sink][status] += 1
 
-        def done(status: Status | None) -> None:
-            self._leased[delivery.sink].discard(delivery.seq)
-            if status is not None:
-                self._tallies[delivery.sink][Status.PENDING] -= 1
-                self._tallies[delivery.sink][status] += 1
-
-        await self._writer.submit(_SETTLE, settlement, done)
+        await self._writer.submit(_SETTLE, settlements, done)
 
     async def reclaim(self, sink: str) -> None:
         # Writes are made in the order of their coming, also where nobody waits for them any more.

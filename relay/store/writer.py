@@ -30,13 +30,21 @@ Statements cost more than rows do, because Python's lock changes hands at each.
 
 
 class Statement(Generic[Item, Result]):
-    """A write that is one statement for up to `ROWS_MAX` items.
+    """A write that is one statement for up to `ROWS_MAX` rows.
 
     Where nothing else waits it is a transaction by itself, which leaves Python's lock alone.
     """
 
-    def __init__(self, write: Write[Item, Result]) -> None:
+    def __init__(
+        self, write: Write[Item, Result], *, rows: Callable[[Sequence[Item]], int] = len
+    ) -> None:
+        """`rows` says how many rows some items make."""
         self._write = write
+        self._rows = rows
+
+    def is_one(self, items: Sequence[Item]) -> bool:
+        """Whether so many are still one statement."""
+        return self._rows(items) <= ROWS_MAX
 
     def __call__(self, db: sqlite3.Connection, items: Sequence[Item]) -> Sequence[Result]:
         return self._write(db, items)
@@ -192,8 +200,10 @@ def _tell(done: Callable[[Any], None], result: object) -> None:
 
 def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
     alone = batch[0].write
-    if isinstance(alone, Statement) and len(batch) <= ROWS_MAX and _is_all_for(alone, batch):
-        return list(alone(db, [waiting.item for waiting in batch]))
+    if isinstance(alone, Statement) and _is_all_for(alone, batch):
+        items = [waiting.item for waiting in batch]
+        if alone.is_one(items):
+            return list(alone(db, items))
     results: list[Any] = []
     db.execute("BEGIN IMMEDIATE")
     try:
