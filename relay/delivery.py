@@ -1,8 +1,9 @@
 """One event on its way to one sink: its states, the moves between them, and its attempts."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+import msgspec
 
 from relay.event import Event
 
@@ -39,16 +40,14 @@ STATUS_AFTER: dict[Result, Status] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a sink's far end said when it took an event."""
 
     status: int | None = None
     excerpt: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """A leased delivery: one event that one sink is to be sent."""
 
     seq: int
@@ -62,8 +61,7 @@ class Delivery:
     """The replay that made it pending again; None for a live one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One finished try, as it is recorded."""
 
     started_ms: int
@@ -75,8 +73,7 @@ class Attempt:
     """A bounded excerpt of the far end's answer; can hold personal data, so it is never logged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What the store writes after an attempt; `due_ms` counts only while it stays pending."""
 
     delivery: Delivery

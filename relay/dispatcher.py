@@ -262,7 +262,7 @@ class Dispatcher:
             self._store.release(self._hand.clear())
             self._look_at_ms = 0.0
 
-    def _settled(self, due_ms: float | None) -> None:
+    def _settled(self, _: Delivery, due_ms: float | None) -> None:
         if due_ms is not None:
             self._look_at_ms = min(self._look_at_ms, due_ms)
         self._bell.set()

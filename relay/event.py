@@ -1,8 +1,8 @@
 """What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import msgspec
 import orjson
 
 VIDEO_WATCHED = "video.watched"
@@ -26,8 +26,7 @@ Outcome = Literal["accepted", "duplicate", "conflict", "unreadable"]
 """What became of a verified request; conflict: a known id with another body, the first stays."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A verified event; its identity is `(source, id)`."""
 
     source: str
@@ -62,8 +61,7 @@ class Event:
         return self.kind if self.kind in KINDS else "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """A verified request without a usable event in it: kept raw, because a retry cannot help."""
 
     source: str

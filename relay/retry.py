@@ -1,6 +1,5 @@
 """What becomes of a delivery after an attempt: delivered, again at T, parked or dead (pure)."""
 
-from dataclasses import dataclass
 from random import Random
 
 import msgspec
@@ -26,8 +25,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Counted from the first attempt, so that an event that had to wait its turn gets its tries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """`due_ms` is when a delivery that stays pending comes due again."""
 
     result: Result

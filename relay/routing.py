@@ -2,19 +2,18 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Literal
 
 import jmespath
 import jmespath.exceptions
+import msgspec
 
 from relay.errors import InvalidRule
 from relay.event import WEBHOOK_TEST, Event
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """One route's word on one event; `why` is a sentence for the operator.
 
     A rule that fails on an event is neither a yes nor a no: the delivery becomes a dead letter.

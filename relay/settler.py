@@ -7,7 +7,7 @@ from typing import NamedTuple
 from relay import log
 from relay.account import Account
 from relay.clock import Clock
-from relay.delivery import Settlement
+from relay.delivery import Delivery, Settlement
 from relay.errors import StoreBroken, StoreError
 from relay.store import Store
 
@@ -35,7 +35,7 @@ class Settler:
         store: Store,
         clock: Clock,
         account: Account,
-        settled: Callable[[float | None], None],
+        settled: Callable[[Delivery, float | None], None],
     ) -> None:
         """`settled` is told after each end when its delivery comes due again, if it does."""
         self._name = name
@@ -99,9 +99,9 @@ class Settler:
         return []
 
     def _end(self, ended: Ended, *, due_ms: float) -> None:
-        self.count -= 1
-        self._settled(due_ms if _goes_on(ended) else None)
         delivery, attempt = ended.settlement.delivery, ended.settlement.attempt
+        self.count -= 1
+        self._settled(delivery, due_ms if _goes_on(ended) else None)
         self._account.attempted(delivery, attempt, seconds=ended.seconds)
 
 

@@ -1,10 +1,9 @@
 """What a dispatcher has at hand: live before replayed, and no more of either than it needs."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relay import samples
 from relay.delivery import Delivery

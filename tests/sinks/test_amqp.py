@@ -3,11 +3,11 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from relay import samples
 from relay.errors import Misconfigured, Refused, SinkError, Temporary

@@ -1,12 +1,12 @@
 """An event's CloudEvents attributes as headers."""
 
 import re
-from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relay import cloudevents, samples
 from relay.event import KINDS, WEBHOOK_TEST, Event

@@ -4,11 +4,11 @@ import asyncio
 import json
 import traceback
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from email.utils import formatdate
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from relay import samples, sinks
 from relay.errors import Misconfigured, Refused, SinkError, Temporary

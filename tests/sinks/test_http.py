@@ -8,13 +8,14 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
 import pytest
 from freezegun import freeze_time
+from msgspec.structs import replace
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from relay import settings

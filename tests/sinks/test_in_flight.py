@@ -5,11 +5,11 @@ import gc
 import tracemalloc
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relay.delivery import Answer
 from relay.event import Event

@@ -1,8 +1,7 @@
 """What a real JetStream refuses, and what becomes of the event: full, too large, sealed, absent."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event

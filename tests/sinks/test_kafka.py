@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from msgspec.structs import replace
 
 from relay import samples
 from relay.errors import Misconfigured, Refused, Temporary

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from zmqtt import PublishProperties, QoS
 from zmqtt._internal.packets.codec import encode
 from zmqtt._internal.packets.connect import ConnAck

@@ -5,10 +5,10 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relay import samples
 from relay.errors import Misconfigured, Refused, Temporary

@@ -5,10 +5,10 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Temporary

@@ -7,11 +7,11 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relay import samples
 from relay.delivery import Answer

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relay.errors import Misconfigured
 from relay.event import Event

@@ -1,12 +1,12 @@
 """What operators look up in a store and do to it."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from relay.delivery import Result, Status
 from relay.event import Event

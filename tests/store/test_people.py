@@ -1,6 +1,7 @@
 """A person is erased from a store and given out of it, and nobody else is."""
 
 import asyncio
+import dataclasses
 import hashlib
 import sqlite3
 import subprocess
@@ -8,12 +9,12 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from relay.delivery import Delivery, Result
 from relay.event import Event, Unreadable
@@ -244,7 +245,7 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -
     counted = await store.people.count(WRITTEN[2])
     assert before == (ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries"))
     assert ask(store, "SELECT count(*) FROM erasures") == [(0,)]
-    assert replace(await erase(store), wiped=False) == counted
+    assert dataclasses.replace(await erase(store), wiped=False) == counted
     assert (counted.events, counted.dead, counted.pending, counted.unreadable) == (2, 1, 1, 1)
 
 
