@@ -1,0 +1,72 @@
+"""The Kubernetes files as the cluster would get them: built, and each object within reach."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "deploy" / "kubernetes"
+BASE = FOLDER / "base"
+SIDECAR = FOLDER / "overlays" / "sidecar"
+OVERLAYS = {"base": BASE, "sidecar": SIDECAR}
+
+KUBECTL = Path(sys.executable).with_name("kubectl")
+"""The dev group's, so that all machines build with the same one."""
+
+Object = dict[str, Any]
+
+
+@cache
+def built(folder: Path) -> "Objects":
+    """The same for a folder that does not change meanwhile."""
+    return build(folder)
+
+
+def build(folder: Path) -> "Objects":
+    """What `kubectl apply -k FOLDER` would send."""
+    done = subprocess.run(
+        [KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
+    )
+    # It warns of what is deprecated.
+    assert (done.returncode, done.stderr) == (0, "")
+    return Objects(yaml.safe_load_all(done.stdout))
+
+
+class Objects(tuple[Object, ...]):
+    """All objects of one build."""
+
+    __slots__ = ()
+
+    def of(self, kind: str) -> Iterator[Object]:
+        return (each for each in self if each["kind"] == kind)
+
+    def one(self, kind: str, name: str = "relay") -> Object:
+        (found,) = (each for each in self.of(kind) if each["metadata"]["name"] == name)
+        return found
+
+    @property
+    def template(self) -> Object:
+        template: Object = self.one("StatefulSet")["spec"]["template"]
+        return template
+
+    @property
+    def pod(self) -> Object:
+        pod: Object = self.template["spec"]
+        return pod
+
+    @property
+    def relay(self) -> Object:
+        """The relay's container, wherever in the pod it is."""
+        every = [*self.pod.get("initContainers", []), *self.pod["containers"]]
+        found: Object = next(each for each in every if each["name"] == "relay")
+        return found
+
+    @property
+    def config(self) -> str:
+        text: str = self.one("ConfigMap", "relay-config")["data"]["config.toml"]
+        return text

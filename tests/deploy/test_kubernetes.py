@@ -1,0 +1,243 @@
+"""The Kubernetes files: built for real, valid for every version they are for, and consistent."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.kubernetes.prometheus_rule import SOURCE, TARGET, manifest
+from relay.admin.readiness import PROBE_TIMEOUT_S
+from relay.service import ADMIN_GRACE
+from relay.settings import Duration, Size
+from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, ROOT, SIDECAR, Object, Objects, built
+from tests.deploy.pod_security import broken, containers
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+GIBIBYTE = 1 << 30
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request: pytest.FixtureRequest) -> Objects:
+    return built(OVERLAYS[request.param])
+
+
+def config(objects: Objects) -> dict[str, Any]:
+    return tomllib.loads(objects.config)
+
+
+def test_every_file_beside_a_kustomization_is_part_of_it() -> None:
+    for folder in OVERLAYS.values():
+        files = {each.name for each in folder.iterdir() if each.is_file()}
+        text = (folder / "kustomization.yaml").read_text(encoding="utf-8")
+        named = set(re.findall(r"- (?:path: )?([\w.-]+\.(?:yaml|toml|py))$", text, re.MULTILINE))
+        assert files == named | {"kustomization.yaml"}
+
+
+def test_everything_lies_in_one_namespace(objects: Objects) -> None:
+    assert len({each["metadata"]["namespace"] for each in objects}) == 1
+
+
+def test_no_object_takes_the_volume_or_the_secret_along_when_it_is_deleted(
+    objects: Objects,
+) -> None:
+    assert {each["kind"] for each in objects} == {
+        *("ConfigMap", "NetworkPolicy", "PodMonitor", "PrometheusRule", "Service", "StatefulSet"),
+    }
+    kept = objects.one("StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_a_pod_keeps_the_restricted_standard(objects: Objects) -> None:
+    assert broken(objects.pod) == []
+
+
+def test_there_is_one_relay_with_a_volume_that_no_second_pod_can_mount(objects: Objects) -> None:
+    spec = objects.one("StatefulSet")["spec"]
+    assert spec["replicas"] == 1
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_selectors_find_the_pod_and_only_labels_that_it_has(objects: Objects) -> None:
+    labels = objects.template["metadata"]["labels"].items()
+    selectors = [
+        objects.one("StatefulSet")["spec"]["selector"]["matchLabels"],
+        objects.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        objects.one("PodMonitor")["spec"]["selector"]["matchLabels"],
+        *(service["spec"]["selector"] for service in objects.of("Service")),
+    ]
+    for each in selectors:
+        assert each
+        assert each.items() <= labels
+    assert objects.one("PodMonitor")["spec"]["jobLabel"] in dict(labels)
+    assert dict(labels)[objects.one("PodMonitor")["spec"]["jobLabel"]] == "relay"
+
+
+def test_every_service_that_is_named_is_there(objects: Objects) -> None:
+    headless = objects.one("Service", objects.one("StatefulSet")["spec"]["serviceName"])
+    assert headless["spec"]["clusterIP"] == "None"
+
+
+def test_every_port_that_is_named_is_one_that_the_config_listens_on(objects: Objects) -> None:
+    listen, admin = (
+        int(config(objects)["server"][key].rpartition(":")[2]) for key in ("listen", "admin_listen")
+    )
+    ports = {each["name"]: each["containerPort"] for each in objects.relay["ports"]}
+    assert ports == {"http": listen, "admin": admin}
+    for service in objects.of("Service"):
+        assert [each["targetPort"] for each in service["spec"]["ports"]] == [listen]
+    proxy, prometheus = objects.one("NetworkPolicy")["spec"]["ingress"]
+    assert [each["port"] for each in proxy["ports"]] == [listen]
+    assert [each["port"] for each in prometheus["ports"]] == [admin]
+    (endpoint,) = objects.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert ports[endpoint["port"]] == admin
+    assert {probe["httpGet"]["port"] for probe in probes(objects)} == {"admin"}
+
+
+def probes(objects: Objects) -> Iterator[Object]:
+    return (each for name, each in objects.relay.items() if name.endswith("Probe"))
+
+
+def test_only_the_public_port_has_a_service(objects: Objects) -> None:
+    public = [each for each in objects.of("Service") if each["spec"].get("clusterIP") != "None"]
+    assert [each["metadata"]["name"] for each in public] == ["relay"]
+
+
+def test_every_volume_is_mounted_and_every_mount_has_its_volume(objects: Objects) -> None:
+    claims = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
+    volumes = {each["name"] for each in (*objects.pod["volumes"], *_metadata(claims))}
+    mounts = [mount for each in containers(objects.pod) for mount in each["volumeMounts"]]
+    assert {each["name"] for each in mounts} == volumes
+    maps = {each["metadata"]["name"] for each in objects.of("ConfigMap")}
+    used = {
+        volume["configMap"]["name"] for volume in objects.pod["volumes"] if "configMap" in volume
+    }
+    assert used == maps
+
+
+def _metadata(claims: list[Object]) -> list[Object]:
+    return [each["metadata"] for each in claims]
+
+
+def test_config_and_secrets_are_mounted_as_whole_directories(objects: Objects) -> None:
+    for each in containers(objects.pod):
+        for mount in each["volumeMounts"]:
+            assert not mount.keys() & {"subPath", "subPathExpr"}
+    for volume in objects.pod["volumes"]:
+        source = volume.get("configMap") or volume.get("secret") or {}
+        assert "items" not in source
+
+
+def mount_path(objects: Objects, volume: str) -> str:
+    (path,) = (
+        each["mountPath"] for each in objects.relay["volumeMounts"] if each["name"] == volume
+    )
+    return str(path)
+
+
+def secret_files(objects: Objects) -> set[str]:
+    """The names of all files that the config refers to, which all are among the secrets."""
+    paths = re.findall(r'"file:(.+?)"', objects.config)
+    folders = {path.rpartition("/")[0] for path in paths}
+    assert folders == {mount_path(objects, "secrets")}
+    return {path.rpartition("/")[2] for path in paths}
+
+
+def test_the_example_of_the_secret_has_the_keys_that_the_config_reads() -> None:
+    example = yaml.safe_load((FOLDER / "secret.example.yaml").read_text(encoding="utf-8"))
+    (volume,) = (each for each in built(BASE).pod["volumes"] if each["name"] == "secrets")
+    assert volume["secret"]["secretName"] == example["metadata"]["name"]
+    assert (
+        example["metadata"]["namespace"] == built(BASE).one("StatefulSet")["metadata"]["namespace"]
+    )
+    assert set(example["stringData"]) == secret_files(built(BASE))
+    assert secret_files(built(SIDECAR)) <= set(example["stringData"])
+
+
+def test_only_the_pods_group_reads_its_secrets(objects: Objects) -> None:
+    (volume,) = (each for each in objects.pod["volumes"] if each["name"] == "secrets")
+    assert volume["secret"]["defaultMode"] == 0o440
+    assert objects.pod["securityContext"]["fsGroup"] == 10001
+
+
+def test_user_config_and_store_are_the_images(objects: Objects) -> None:
+    user, group = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)[-1]
+    context = objects.pod["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
+    (path,) = re.findall(r"\bRELAY_CONFIG=(\S+)", DOCKERFILE)
+    assert path == f"{mount_path(objects, 'config')}/config.toml"
+    (volume,) = re.findall(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert volume == mount_path(objects, "data")
+    assert config(objects)["store"]["path"].rpartition("/")[0] == volume
+    # The image's own command, whose process 1 is the relay.
+    assert not objects.relay.keys() & {"command", "args", "env"}
+    assert objects.relay["image"] == f"relay:{PROJECT['version']}"
+
+
+def test_the_relay_has_time_to_drain(objects: Objects) -> None:
+    drain = Duration.parse(config(objects)["server"]["drain_timeout"])
+    pause_s = objects.relay["lifecycle"]["preStop"]["sleep"]["seconds"]
+    others_s = 10 * (len(objects.pod["containers"]) - ("initContainers" not in objects.pod))
+    needed_s = pause_s + drain.seconds + ADMIN_GRACE.seconds + others_s
+    assert objects.pod["terminationGracePeriodSeconds"] >= needed_s + 5
+
+
+def test_probes_wait_longer_than_the_relay_thinks(objects: Objects) -> None:
+    assert objects.relay["readinessProbe"]["timeoutSeconds"] > PROBE_TIMEOUT_S
+    live = objects.relay["livenessProbe"]
+    assert live["periodSeconds"] * live["failureThreshold"] >= 60
+
+
+def test_no_probe_restarts_the_relay_for_the_sake_of_its_store(objects: Objects) -> None:
+    paths = {
+        name: each["httpGet"]["path"]
+        for name, each in objects.relay.items()
+        if name.endswith("Probe")
+    }
+    assert paths == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+
+
+def test_the_volume_is_larger_than_what_is_kept_free(objects: Objects) -> None:
+    (claim,) = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
+    size = claim["spec"]["resources"]["requests"]["storage"]
+    assert size.endswith("Gi")
+    kept = Size.parse(config(objects)["store"]["min_free"])
+    assert kept * 5 < int(size.removesuffix("Gi")) * GIBIBYTE
+
+
+def test_the_sidecar_is_the_relay_of_the_base_with_one_word_more() -> None:
+    (sidecar,) = built(SIDECAR).pod["initContainers"]
+    assert sidecar == built(BASE).relay | {"restartPolicy": "Always"}
+    assert [each["name"] for each in built(SIDECAR).pod["containers"]] == ["application"]
+
+
+def test_the_sidecar_is_found_also_while_its_application_is_not_ready() -> None:
+    assert built(SIDECAR).one("Service")["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_the_policy_lets_the_base_out_by_dns_and_https_and_the_sidecar_by_dns_only() -> None:
+    out = {
+        name: [
+            sorted({each["port"] for each in rule["ports"]})
+            for rule in built(folder).one("NetworkPolicy")["spec"]["egress"]
+        ]
+        for name, folder in OVERLAYS.items()
+    }
+    assert out == {"base": [[53], [443]], "sidecar": [[53]]}
+    for folder in OVERLAYS.values():
+        policy = built(folder).one("NetworkPolicy")["spec"]
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_the_rules_of_the_cluster_are_those_of_the_rule_file() -> None:
+    rules = SOURCE.read_text(encoding="utf-8")
+    assert TARGET.read_text(encoding="utf-8") == manifest(rules)
+    assert built(BASE).one("PrometheusRule")["spec"] == yaml.safe_load(rules)

@@ -1,0 +1,148 @@
+"""What the cluster's ConfigMap and Secret say, put to a real relay."""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from relay import config
+from relay.config import Config
+from relay.errors import ConfigError
+from tests.caller import SECRET, post
+from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, SIDECAR, Objects, built
+from tests.guarantees.process import free_port, until
+from tests.reloading import body
+from tests.service import serving
+
+GOOD = {
+    "source-main": SECRET,
+    "admin-token": secrets.token_hex(32),
+    "slack-url": "https://hooks.slack.invalid/services/T0/B0/x",
+    "crm-url": "https://crm.invalid/hook",
+    "crm-signing": "whsec_" + "A" * 32,
+}
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request: pytest.FixtureRequest) -> Objects:
+    return built(OVERLAYS[request.param])
+
+
+def example() -> dict[str, str]:
+    text = (FOLDER / "secret.example.yaml").read_text(encoding="utf-8")
+    values: dict[str, str] = yaml.safe_load(text)["stringData"]
+    return values
+
+
+def mounted(folder: Path, objects: Objects, values: dict[str, str]) -> Path:
+    """The config with the secrets beside it, in a folder instead of the container's places."""
+    for name, value in values.items():
+        (folder / name).write_text(value, encoding="utf-8")
+    text = objects.config.replace("file:/run/secrets/", f"file:{folder}/")
+    text = text.replace('"/var/lib/relay/', f'"{folder}/')
+    text = text.replace("0.0.0.0:8080", "127.0.0.1:0").replace("0.0.0.0:9464", "127.0.0.1:0")
+    file = folder / "config.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def loaded(folder: Path, objects: Objects, values: dict[str, str]) -> Config:
+    return config.load(mounted(folder, objects, values), environ={})
+
+
+def test_the_config_is_good_with_a_filled_in_secret(tmp_path: Path, objects: Objects) -> None:
+    assert set(GOOD) == set(example())
+    assert loaded(tmp_path, objects, GOOD).warnings == ()
+
+
+def test_the_config_as_the_pod_has_it_is_good_too(tmp_path: Path, objects: Objects) -> None:
+    file = mounted(tmp_path, objects, GOOD)
+    text = objects.config.replace("file:/run/secrets/", f"file:{tmp_path}/")
+    file.write_text(text, encoding="utf-8")
+    read = config.load(file, environ={})
+    assert (read.server.listen, read.server.admin_listen) == ("0.0.0.0:8080", "0.0.0.0:9464")
+    assert read.warnings == ()
+
+
+def test_the_example_of_the_secret_is_refused_by_every_key_that_is_not_filled_in(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        loaded(tmp_path, built(BASE), example())
+    assert [fault.path for fault in refusal.value.faults] == [
+        "admin.token",
+        "source[0] (main).secrets[0]",
+        "sink[0] (sales).url",
+        "sink[1] (crm).url",
+        "sink[1] (crm).signing_secrets[0]",
+    ]
+
+
+async def test_probes_and_prometheus_ask_for_what_the_relay_answers(
+    tmp_path: Path, objects: Objects
+) -> None:
+    paths = [
+        *(each["httpGet"]["path"] for name, each in objects.relay.items() if "Probe" in name),
+        *(each["path"] for each in objects.one("PodMonitor")["spec"]["podMetricsEndpoints"]),
+    ]
+    assert len(paths) == 4
+    async with serving(loaded(tmp_path, objects, GOOD)) as relay, _client() as client:
+        for path in paths:
+            answer = await client.get(f"{relay.service.admin.url}{path}")
+            assert answer.status_code == 200, path
+
+
+def _client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(trust_env=False)
+
+
+@contextlib.asynccontextmanager
+async def application(port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The sidecar's neighbour, started as in its container; SIGTERM has to end it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, SIDECAR / "application.py"),
+        env={"PORT": str(port)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        await until(lambda: is_ready(port), what="the application")
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def is_ready(port: int) -> bool:
+    """What the application's readiness probe says."""
+    asked = await asyncio.create_subprocess_exec(
+        *(sys.executable, SIDECAR / "application.py", "ready"),
+        env={"PORT": str(port)},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    return await asked.wait() == 0
+
+
+async def test_the_sidecar_hands_events_to_its_application_once_that_has_come(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    file = mounted(tmp_path, built(SIDECAR), GOOD)
+    text = file.read_text(encoding="utf-8").replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    file.write_text(text, encoding="utf-8")
+    async with serving(config.load(file, environ={})) as relay:
+        # The sidecar starts first, and takes events before the application is there.
+        assert not await is_ready(port)
+        assert (await relay.ask(post(body("early")))).status == 202
+        await relay.until_counted("relay_attempts_total", "retry", "application")
+        async with application(port) as neighbour:
+            assert neighbour.stdout is not None
+            async with asyncio.timeout(30):
+                assert await neighbour.stdout.readline() == b"lead.captured early\n"
+            await relay.until_counted("relay_deliveries_total", "delivered", "application")
