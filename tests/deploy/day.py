@@ -1,0 +1,240 @@
+"""A scripted day of a relay, from midnight to midnight, as its own metrics tell it.
+
+The real `relay.metrics.Metrics` is told what happens and is read once a minute, as a scrape would,
+so that names, types and label sets cannot differ from the relay's. Nothing here is by chance: the
+dice fall the same way each time.
+
+Two sources (`main`, and `academy` with two fifths of its traffic) and three sinks: `crm` and
+`warehouse` take everything, `sales` takes leads and completed views. `story.STORY` says what goes
+wrong and when. The fixture `scripted_day` (conftest.py) is a real Prometheus that has this day, and
+what the recording rules make of it:
+
+    def test_leads_have_come(scripted_day: Prometheus) -> None:
+        assert scripted_day.ask("sum(increase(relay_leads_captured_total[1d]))", at_s=story.END_S)
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
+from relay.gate import State
+from relay.metrics import UNKNOWN, Metrics
+from tests.deploy.story import (
+    END_S,
+    GIB,
+    GOES_ON,
+    LEADS_PER_VIEW,
+    ONCE,
+    SCRAPE_S,
+    SINKS,
+    SOURCES,
+    START_S,
+    STARTED_PER_HOUR,
+    STORY,
+    at,
+    tells,
+)
+
+
+class Arrival(NamedTuple):
+    """A request that the sender makes; they are in order of time."""
+
+    at_s: float
+    source: str
+    kind: str
+    milestone: str = ""
+
+
+class Scrape(NamedTuple):
+    """What a scrape finds: nothing while the relay is away."""
+
+    at_s: int
+    started_s: int
+    metrics: Metrics | None
+
+
+@dataclass
+class Queue:
+    """What waits for one sink: the times at which it came."""
+
+    name: str
+    waiting: deque[float] = field(default_factory=deque)
+    dead: int = 0
+
+    def takes(self, arrival: Arrival) -> bool:
+        leads = arrival.kind == LEAD_CAPTURED or arrival.milestone == "completed"
+        return arrival.kind != WEBHOOK_TEST and (self.name != "sales" or leads)
+
+    def state(self, now_s: int) -> State:
+        for state in ("paused", "parked", "throttled"):
+            part = f"{self.name} {state}"
+            if part in STORY and tells(part, now_s):
+                return state
+        return "active"
+
+
+class Day:
+    """Tells the metrics of one relay after another what happens, minute by minute."""
+
+    def __init__(self) -> None:
+        self._dice = Random(20260302)
+        self._coming: list[Arrival] = []
+        self._queues = [Queue(name) for name in SINKS]
+        self._bytes = 180 << 20
+        self._started_s = START_S - 40_000
+        self._metrics = self._begin()
+
+    def scrapes(self) -> Iterator[Scrape]:
+        """What is found at each minute's end."""
+        for now_s in range(START_S + SCRAPE_S, END_S + 1, SCRAPE_S):
+            minute_s = now_s - SCRAPE_S
+            if tells("crash", minute_s):
+                yield Scrape(now_s, self._started_s, None)
+                continue
+            if minute_s in (STORY["update"][0], STORY["crash"][1]):
+                self._restart(minute_s)
+            self._sender(minute_s)
+            self._door(now_s)
+            self._disk(minute_s)
+            for queue in self._queues:
+                self._deliver(queue, now_s)
+            yield Scrape(now_s, self._started_s, self._metrics)
+
+    def _begin(self) -> Metrics:
+        metrics = Metrics(SOURCES, SINKS, sqlite="3.51.2", revision="4f1d0c2")
+        metrics.show_secrets("main", ["2026", "2025"])
+        metrics.show_secrets("academy", ["1"])
+        metrics.store_floor(GIB >> 2)
+        return metrics
+
+    def _restart(self, minute_s: int) -> None:
+        away_s = STORY["crash"][1] - STORY["crash"][0] if minute_s == STORY["crash"][1] else 20
+        self._started_s = minute_s + 1
+        self._metrics = self._begin()
+        self._metrics.was_down(away_s, 0)
+
+    def _sender(self, minute_s: int) -> None:
+        """Make up who begins to watch within the minute, and what follows from it."""
+        hour = (minute_s - START_S) // 3600
+        for source, share in zip(SOURCES, (1.0, 0.4), strict=True):
+            for _ in range(self._poisson(STARTED_PER_HOUR[hour] * share / 60)):
+                self._view(source, minute_s + self._dice.uniform(0, 60))
+            if self._dice.random() < share / 40:
+                heapq.heappush(self._coming, Arrival(minute_s + 5, source, "video.created"))
+                kind = self._dice.choice(("video.ready",) * 8 + ("video.failed", "video.deleted"))
+                heapq.heappush(self._coming, Arrival(minute_s + 400, source, kind))
+
+    def _view(self, source: str, at_s: float) -> None:
+        quarter_s = self._dice.uniform(20, 240)
+        for milestone in MILESTONES:
+            heapq.heappush(self._coming, Arrival(at_s, source, VIDEO_WATCHED, milestone))
+            if self._dice.random() > GOES_ON.get(milestone, 0):
+                break
+            at_s += quarter_s
+        if self._dice.random() < LEADS_PER_VIEW:
+            heapq.heappush(self._coming, Arrival(at_s + 15, source, LEAD_CAPTURED))
+
+    def _door(self, now_s: int) -> None:
+        """All that calls within the minute that ends now."""
+        while self._coming and self._coming[0].at_s < now_s:
+            self._take(heapq.heappop(self._coming), now_s)
+        minute_s = now_s - SCRAPE_S
+        if minute_s in ONCE:
+            source, kind, outcome = ONCE[minute_s]
+            self._accept(Arrival(minute_s + 9, source, kind), outcome)
+        if self._dice.random() < 0.05:
+            self._refuse(UNKNOWN, "path", 404)
+        if tells("strangers", minute_s):
+            for reason in ("mismatch", "missing", "mismatch", "malformed"):
+                self._refuse("academy", reason, 401)
+        if minute_s == at("08:20"):
+            self._refuse("main", "stale", 401)
+            self._metrics.skew("main", 412)
+        self._metrics.quarantined("main", 3 if tells("rotation", minute_s) else 0)
+        self._metrics.reloaded(successful=not tells("config refused", minute_s))
+
+    def _take(self, arrival: Arrival, now_s: int) -> None:
+        minute_s = now_s - SCRAPE_S
+        again = arrival._replace(at_s=arrival.at_s + 160)
+        if arrival.source == "main" and tells("rotation", minute_s):
+            self._refuse("main", "mismatch", 401)
+            heapq.heappush(self._coming, again)
+        elif tells("slow disk", minute_s) and self._dice.random() < 0.02:
+            self._refuse(arrival.source, "unavailable", 503)
+            heapq.heappush(self._coming, again)
+        else:
+            self._accept(arrival, "duplicate" if self._dice.random() < 0.01 else "accepted")
+
+    def _accept(self, arrival: Arrival, outcome: Outcome) -> None:
+        metrics, source = self._metrics, arrival.source
+        took_s = self._commit(arrival.at_s)
+        metrics.request(source, 202 if outcome == "accepted" else 200)
+        metrics.acknowledged(source, took_s + self._dice.expovariate(900))
+        metrics.skew(source, self._dice.choice((0, 0, 0, 1, 1, 2)))
+        old = arrival.at_s < STORY["rotation"][0]
+        metrics.verified(source, "1" if source == "academy" else "2025" if old else "2026")
+        metrics.received(source, arrival.kind, outcome, int(arrival.at_s * 1000))
+        if outcome != "accepted":
+            return
+        self._bytes += 3500
+        if arrival.kind == LEAD_CAPTURED:
+            metrics.lead(source)
+        elif arrival.milestone:
+            metrics.milestone(source, arrival.milestone)
+        for queue in self._queues:
+            if queue.takes(arrival):
+                queue.waiting.append(arrival.at_s)
+
+    def _refuse(self, source: str, reason: str, code: int) -> None:
+        self._metrics.request(source, code)
+        self._metrics.rejected(source, reason)
+
+    def _commit(self, at_s: float) -> float:
+        took_s = self._dice.lognormvariate(-5.6, 0.5)
+        if tells("slow disk", int(at_s)):
+            took_s += self._dice.uniform(0.2, 1.4)
+        self._metrics.committed(took_s)
+        return took_s
+
+    def _disk(self, minute_s: int) -> None:
+        for beat in range(0, SCRAPE_S, 5):
+            self._commit(minute_s + beat)
+        if minute_s % 3600 == 0:
+            # Retention runs once an hour.
+            self._bytes -= min(self._bytes // 120, 3 << 20)
+        self._metrics.store_size(self._bytes, 21 * GIB - self._bytes)
+
+    def _deliver(self, queue: Queue, now_s: int) -> None:
+        state = queue.state(now_s - SCRAPE_S)
+        self._metrics.sink_state(queue.name, state)
+        if state == "active":
+            while queue.waiting:
+                self._send(queue, queue.waiting.popleft(), now_s)
+        elif state != "paused" and queue.waiting:
+            took_s = self._dice.uniform(0.05, 0.3)
+            self._metrics.attempted(queue.name, "parked" if state == "parked" else "retry", took_s)
+        oldest_ms = int(queue.waiting[0] * 1000) if queue.waiting else None
+        self._metrics.backlog(queue.name, len(queue.waiting), queue.dead, oldest_ms)
+
+    def _send(self, queue: Queue, came_s: float, now_s: int) -> None:
+        took_s = self._dice.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
+        late_s = took_s if now_s - came_s < SCRAPE_S else now_s - came_s
+        if queue.name == "crm" and tells("refused by crm", now_s - SCRAPE_S):
+            queue.dead += 1
+            self._metrics.attempted(queue.name, "dead", took_s)
+            self._metrics.settled(queue.name, "dead", late_s)
+            return
+        if self._dice.random() < 0.01:
+            self._metrics.attempted(queue.name, "retry", took_s)
+            late_s += 1.05
+        self._metrics.attempted(queue.name, "delivered", took_s)
+        self._metrics.settled(queue.name, "delivered", late_s)
+
+    def _poisson(self, mean: float) -> int:
+        gaps = itertools.accumulate(iter(lambda: self._dice.expovariate(1), None))
+        return sum(1 for _ in itertools.takewhile(lambda sum_: sum_ < mean, gaps))

@@ -1,0 +1,56 @@
+"""What happens on the scripted day (day.py), and when."""
+
+from relay.event import WEBHOOK_TEST, Outcome
+
+START_S = 1_772_409_600
+"""Monday, 2026-03-02, 00:00 UTC."""
+
+SCRAPE_S = 60
+END_S = START_S + 86_400
+SOURCES = ("main", "academy")
+SINKS = ("crm", "sales", "warehouse")
+
+STARTED_PER_HOUR = (
+    *(4, 2, 2, 1, 2, 5, 14, 36, 74, 110, 128, 120),
+    *(84, 102, 126, 118, 98, 76, 60, 54, 64, 48, 26, 10),
+)
+"""Views of `main`, by the hour of the day."""
+
+GOES_ON = {"started": 0.78, "25%": 0.79, "50%": 0.81, "75%": 0.83}
+"""The share that reaches the next milestone."""
+
+LEADS_PER_VIEW = 0.07
+GIB = 1 << 30
+
+
+def at(clock: str) -> int:
+    """Unix seconds of a time of that day, such as 10:40."""
+    hour, minute = clock.split(":")
+    return START_S + int(hour) * 3600 + int(minute) * 60
+
+
+STORY = {
+    "warehouse paused": (at("02:00"), at("03:10")),
+    "update": (at("06:00"), at("06:01")),
+    "crm parked": (at("10:40"), at("11:50")),
+    "rotation": (at("12:05"), at("12:08")),
+    "strangers": (at("13:00"), at("13:06")),
+    "sales throttled": (at("15:10"), at("15:25")),
+    "slow disk": (at("16:20"), at("16:24")),
+    "refused by crm": (at("17:05"), at("17:08")),
+    "crash": (at("18:30"), at("18:33")),
+    "config refused": (at("20:00"), at("20:20")),
+}
+"""What goes wrong, from when to when; between, all is well."""
+
+ONCE: dict[int, tuple[str, str, Outcome]] = {
+    at("09:30"): ("main", WEBHOOK_TEST, "accepted"),
+    at("14:14"): ("main", "video.ready", "conflict"),
+    at("14:40"): ("academy", "other", "unreadable"),
+}
+
+
+def tells(what: str, now_s: int) -> bool:
+    """Whether this part of the story is going on."""
+    begin, end = STORY[what]
+    return begin <= now_s < end
