@@ -19,7 +19,7 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from pamqp import commands
 from yarl import URL
 
-from relay import tls
+from relay import connecting, tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 FAILURES = (exceptions.AMQPError, OSError, RuntimeError)
@@ -209,11 +209,6 @@ def _translated() -> Iterator[None]:
 def _connect_failure(error: Exception, last: bytes) -> SinkError:
     """Say why there is no connection; `last` is what the broker last said."""
     cause = error.__cause__ or error
-    of_tls = tls.failure(cause, peer="broker")
-    if of_tls is not None:
-        return of_tls
-    if isinstance(cause, ConnectionRefusedError):
-        return Temporary("connection refused")
     match error:
         case exceptions.ProbableAuthenticationError():
             return Misconfigured("wrong user or password, or the user may not come from here")
@@ -223,7 +218,7 @@ def _connect_failure(error: Exception, last: bytes) -> SinkError:
             closed = commands.Connection.Close()
             closed.unmarshal(last[4:])  # behind the numbers of its class and method
             return _turned_away(closed.reply_code, closed.reply_text)
-    return Temporary("could not connect")
+    return connecting.failure(cause, peer="broker") or Temporary("could not connect")
 
 
 def _turned_away(code: int | None, text: str) -> SinkError:

@@ -5,13 +5,12 @@ brokers.md, section 7; the library's own retries for ever, and its farewell wait
 
 import asyncio
 import logging
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, errors
 
-from relay import tls
+from relay import connecting
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
@@ -198,18 +197,10 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
 
 def failure(error: Exception | str) -> SinkError:
     """Say what an error means, or the name of one; its text may hold anything, and is not used."""
-    of_tls = tls.failure(error, peer="broker") if isinstance(error, Exception) else None
-    if of_tls is not None:
-        return of_tls
-    match error:
-        case socket.gaierror():
-            return Temporary("name not found")
-        case ConnectionRefusedError():
-            return Temporary("connection refused")
-        case TimeoutError():
-            return Temporary("could not connect in time")
-        case OSError():
-            return Temporary("could not connect")
+    if isinstance(error, Exception):
+        unreached = connecting.failure(error, peer="broker")
+        if unreached is not None:
+            return unreached
     name = error if isinstance(error, str) else type(error).__name__
     kind, text = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
     return kind(text)

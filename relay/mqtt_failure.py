@@ -3,12 +3,11 @@
 brokers.md, section 10; a CONNACK refuses a client, so that no event is ever `Refused` by one.
 """
 
-import socket
 from collections.abc import Mapping
 
 from zmqtt import MQTTConnectError, MQTTDisconnectedError, MQTTTimeoutError
 
-from relay import tls
+from relay import connecting, tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 UNHEARD = 0x10
@@ -68,10 +67,5 @@ def connect_failure(error: Exception) -> SinkError:
             return Temporary("the broker ended the connection before it let us in")
         case MQTTTimeoutError():
             return Temporary("the broker did not answer in time")
-        case socket.gaierror():
-            return Temporary("name not found")
-        case ConnectionRefusedError():
-            return Temporary("connection refused")
-        case OSError():
-            return Temporary("could not connect")
-    return Temporary("what answers there is not MQTT 5")
+    unreached = connecting.failure(error, peer="broker")
+    return unreached or Temporary("what answers there is not MQTT 5")

@@ -5,7 +5,6 @@ brokers.md, section 5; the library reconnects by itself, and sends what was give
 
 import asyncio
 import re
-import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from relay import tls
+from relay import connecting, tls
 from relay.errors import Misconfigured, SinkError, Temporary
 from relay.settings import read_text
 
@@ -189,19 +188,10 @@ def credentials(path: str) -> dict[str, Any]:
 
 
 def _failure(error: Exception) -> SinkError:
-    of_tls = tls.failure(error, peer="server")
-    if of_tls is not None:
-        return of_tls
-    match error:
-        case socket.gaierror():
-            return Temporary("name not found")
-        case ConnectionRefusedError():
-            return Temporary("connection refused")
-        case TimeoutError():
-            return Temporary("could not connect in time")
-        case NatsError():
-            said = str(error).lower()
-            meanings = (meaning for text, meaning in REFUSALS.items() if text in said)
-            kind, reason = next(meanings, (Temporary, "could not connect"))
-            return kind(reason)
-    return Temporary("could not connect")
+    unreached = connecting.failure(error, peer="server")
+    if unreached is not None:
+        return unreached
+    said = str(error).lower() if isinstance(error, NatsError) else ""
+    meanings = (meaning for text, meaning in REFUSALS.items() if text in said)
+    kind, reason = next(meanings, (Temporary, "could not connect"))
+    return kind(reason)
