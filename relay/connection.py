@@ -1,6 +1,9 @@
 """One HTTP connection: how long it may dawdle, and how it is closed without losing an answer."""
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -32,6 +35,7 @@ class Connection(HttpToolsProtocol):
     _dawdling: asyncio.TimerHandle | None = None
     _unused = 0
     _deaf = False
+    _retiring = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         lingering = _Lingering(transport, self._may_have_more)
@@ -64,6 +68,22 @@ class Connection(HttpToolsProtocol):
             return True
         return False
 
+    def retire(self) -> None:
+        """Close behind the next answer, the one that is due or one to come."""
+        self._retiring = True
+        # None before the first request, which uvicorn's types do not say.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None:
+            cycle.keep_alive = False
+
+    def shutdown(self) -> None:
+        """Close at once what idles; what has been asked something, read or not, is answered."""
+        self.retire()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        idles = cycle is None or cycle.response_complete
+        if idles and not _unread(self.transport):
+            self.transport.close()
+
     def send_400_response(self, msg: str) -> None:
         self._deaf = True
         if self._owes_an_answer():
@@ -87,6 +107,8 @@ class Connection(HttpToolsProtocol):
         self._unused = 0
         self._end_to_wait()
         super().on_headers_complete()
+        if self._retiring:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unused = 0
@@ -103,6 +125,17 @@ class Connection(HttpToolsProtocol):
         if self._dawdling is not None:
             self._dawdling.cancel()
             self._dawdling = None
+
+
+def _unread(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel holds for the connection; with them, closing would be a reset."""
+    connection = transport.get_extra_info("socket")
+    try:
+        waiting = fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    (count,) = struct.unpack("i", waiting)
+    return int(count)
 
 
 class _Lingering:

@@ -74,6 +74,13 @@ class ListenFailed(RelayError):
         self.address = address
 
 
+class SocketRefused(RelayError):
+    """A socket that was handed over cannot be used, and another try would find it no better."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"cannot use the sockets that were handed over: {cause}")
+
+
 class StoreError(RelayError):
     """The store did not take something; nothing of it may be answered with a 2xx."""
 

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -25,14 +27,30 @@ So the proxy closes first, and no POST of the sender meets a connection that we 
 
 
 DRAIN_LOOK_S = 0.01
+
+QUIET_LOOKS = 25
+RETIRE_LOOKS = 200
+"""Idle connections are kept until nothing was asked on any for 0.25 s, and for 2 s at most."""
+
 PORT_MAX = 65535
+
+_SACKED = struct.Struct("=28xI")
 
 
 class Listener:
     """Serves an ASGI app on one address; takes no signals, so several can live in one process."""
 
-    def __init__(self, app: ASGIApp, address: str, *, grace: Duration) -> None:
-        self._address = address
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: str,
+        *,
+        grace: Duration,
+        handed_over: socket.socket | None = None,
+    ) -> None:
+        """What was handed over listens already and is served in place of the address."""
+        self._address = address if handed_over is None else _shown(handed_over)
+        self._handed_over = handed_over
         self.grace = grace
         self._server = _Server(
             uvicorn.Config(
@@ -46,7 +64,7 @@ class Listener:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                backlog=BACKLOG,
+                backlog=BACKLOG if handed_over is None else _queue_length(handed_over),
                 timeout_keep_alive=KEEP_ALIVE_S,
             )
         )
@@ -55,7 +73,7 @@ class Listener:
 
     async def start(self) -> None:
         """Bind and serve. Raises ListenFailed."""
-        bound = bind(self._address)
+        bound = self._handed_over or bind(self._address)
         self._server.load()
         await self._server.on_tick(0)
         starting = asyncio.create_task(self._server.startup(sockets=[bound]))
@@ -67,10 +85,21 @@ class Listener:
             self._socket = bound
             self._ticking = asyncio.create_task(self._server.main_loop())
 
+    async def retire(self) -> None:
+        """Take no more connections, and answer as usual what is still asked on the open ones.
+
+        Each closes behind its next answer, which says so: whoever keeps connections to us sends a
+        request on one at any moment, and does not repeat a POST that met its end.
+        Those on which nothing is asked are left open, for `stop`.
+        """
+        if self._socket is not None:
+            await self._server.retire(sockets=[self._socket])
+
     async def stop(self) -> None:
         """Take no more connections and let requests in flight finish within the grace.
 
         Idle connections close at once; after this returns nothing is served.
+        The queue of a socket that was handed over lives on with whoever keeps it open.
         """
         if self._socket is None or self._ticking is None:
             return
@@ -81,6 +110,11 @@ class Listener:
                 await self._server.shutdown(sockets=[bound])
         except TimeoutError:
             await self._server.abort()
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether connections wait for a successor, because somebody else keeps the socket open."""
+        return self._handed_over is not None
 
     @property
     def port(self) -> int:
@@ -117,17 +151,35 @@ class _Server(uvicorn.Server):
 
         In place of uvicorn's, which answers what outlives its limit with a 500.
         """
-        for server in self.servers:
-            server.close()
-        for bound in sockets or ():
-            bound.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
+        self._close(sockets or ())
         # uvicorn tells nobody when the last one is gone.
-        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+        while self.server_state.connections or self.server_state.tasks:
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
             await asyncio.sleep(DRAIN_LOOK_S)
         for server in self.servers:
             await server.wait_closed()
+
+    async def retire(self, sockets: Iterable[socket.socket]) -> None:
+        """Stop accepting, and let connections end by themselves while they are in use."""
+        self._close(sockets)
+        state = self.server_state
+        answered, quiet = state.total_requests, 0
+        for _ in range(RETIRE_LOOKS):
+            # Also those that were accepted last, and are made only now.
+            for connection in state.connections:
+                cast("Connection", connection).retire()
+            await asyncio.sleep(DRAIN_LOOK_S)
+            quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
+            answered = state.total_requests
+            if quiet >= QUIET_LOOKS or not (state.connections or state.tasks):
+                return
+
+    def _close(self, sockets: Iterable[socket.socket]) -> None:
+        for server in self.servers:
+            server.close()
+        for bound in sockets:
+            bound.close()
 
     async def abort(self) -> None:
         """Cut off what outlived the grace, unanswered: the sender will try again elsewhere."""
@@ -163,6 +215,24 @@ def local_url(address: str, port: int | None = None) -> str:
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{own if port is None else port}"
+
+
+def _shown(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _queue_length(listening: socket.socket) -> int:
+    """What whoever made the socket has set, for the server listens on it once more.
+
+    Of a listening socket, Linux tells it in tcp_info as tcpi_sacked.
+    """
+    try:
+        info = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SACKED.size)
+        (length,) = _SACKED.unpack(info)
+    except (OSError, struct.error):
+        return BACKLOG
+    return int(length)
 
 
 def bind(address: str) -> socket.socket:

@@ -15,6 +15,7 @@ from relay.config.changes import Changes, Difference, changes, fixed
 from relay.config.references import Marks, mark
 from relay.errors import ConfigError, RelayError, StoreBroken
 from relay.metrics import Metrics
+from relay.notify import Manager
 
 LOOK_EVERY_S = 1.0
 """A changed file is used once two looks in a row find the same in it: it may be half written."""
@@ -34,12 +35,14 @@ class Reloader:
         *,
         adopt: Callable[[Config, Changes], Awaitable[None]],
         metrics: Metrics,
+        manager: Manager,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`adopt` puts a config to use whole, or raises and changes nothing."""
         self.config = config
         self._adopt = adopt
         self._metrics = metrics
+        self._manager = manager
         self._environ = environ
         self._log = log.get()
         self._turn = asyncio.Lock()
@@ -91,15 +94,19 @@ class Reloader:
 
     async def _take(self, reason: str, read: Callable[[], Config]) -> Changes:
         async with self._turn:
-            try:
-                new = await asyncio.to_thread(read)
-                _require_same(self.config, new)
-                found = changes(self.config, new)
-                await self._adopt(new, found)
-            except Exception as error:
-                self._refuse(reason, error)
-                raise
-            self._accept(reason, new, found)
+            with self._manager.reloading():
+                return await self._try(reason, read)
+
+    async def _try(self, reason: str, read: Callable[[], Config]) -> Changes:
+        try:
+            new = await asyncio.to_thread(read)
+            _require_same(self.config, new)
+            found = changes(self.config, new)
+            await self._adopt(new, found)
+        except Exception as error:
+            self._refuse(reason, error)
+            raise
+        self._accept(reason, new, found)
         return found
 
     def _accept(self, reason: str, new: Config, found: Changes) -> None:

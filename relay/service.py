@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Container, Mapping
 from contextlib import AsyncExitStack
 
 from relay import log
+from relay.activation import Side
 from relay.admin import Admin, admin_app
 from relay.clock import Clock
 from relay.config import Config
@@ -24,6 +26,7 @@ from relay.feed import Feed
 from relay.fleet import Fleet
 from relay.listener import Listener
 from relay.metrics import Metrics
+from relay.notify import Manager
 from relay.receiver import Receiver
 from relay.reload import Reloader
 from relay.replayer import Replayer
@@ -33,9 +36,11 @@ from relay.sink import Sink
 from relay.store import disk, driver
 from relay.store.backup import Backups
 from relay.store.sqlite import SqliteStore, open_store
+from relay.supervision import Supervision
 from relay.upkeep import Upkeep
 
 ADMIN_GRACE = Duration.parse("1s")
+_NO_SOCKETS: Mapping[Side, socket.socket] = {}
 
 
 class Service:
@@ -49,13 +54,19 @@ class Service:
         metrics: Metrics,
         *,
         environ: Mapping[str, str] = os.environ,
+        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
+        manager: Manager | None = None,
     ) -> None:
-        self._reloader = Reloader(config, adopt=self._adopt, metrics=metrics, environ=environ)
+        self._manager = manager or Manager(None, clock=clock)
+        self._reloader = Reloader(
+            config, adopt=self._adopt, metrics=metrics, manager=self._manager, environ=environ
+        )
         self._clock = clock
         self._store = store
         self._metrics = metrics
         self._log = log.get()
         self._downtime: Downtime | None = None
+        self._stopping = False
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
         self._feed = Feed()
         self.fleet = Fleet(
@@ -65,6 +76,13 @@ class Service:
             clock=clock,
             gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
             feed=self._feed,
+        )
+        self._supervision = Supervision(
+            self._manager,
+            store=store,
+            conditions=self.fleet.conditions,
+            trouble=lambda: self._upkeep.trouble,
+            clock=clock,
         )
         self.replayer = Replayer(store.desk, config.routes, clock=clock, wake=self.fleet.wake)
         self._receiver = Receiver(
@@ -98,23 +116,37 @@ class Service:
             metrics=metrics,
             reloads=self._reloader,
             rotations=self._rotations,
-            draining=lambda: self._receiver.draining,
+            draining=lambda: self._stopping,
             started_ms=clock.now_ms(),
             downtime=lambda: self._downtime,
             token=lambda: self._reloader.config.admin.token,
         )
-        self.admin = Listener(admin_app(admin), config.server.admin_listen, grace=ADMIN_GRACE)
+        self.admin = Listener(
+            admin_app(admin),
+            config.server.admin_listen,
+            grace=ADMIN_GRACE,
+            handed_over=sockets.get("admin"),
+        )
         self.public = Listener(
-            self._receiver, config.server.listen, grace=config.server.drain_timeout
+            self._receiver,
+            config.server.listen,
+            grace=config.server.drain_timeout,
+            handed_over=sockets.get("public"),
         )
 
     @classmethod
     async def open(
-        cls, config: Config, *, clock: Clock, environ: Mapping[str, str] = os.environ
+        cls,
+        config: Config,
+        *,
+        clock: Clock,
+        environ: Mapping[str, str] = os.environ,
+        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
+        manager: Manager | None = None,
     ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
-        `environ` is what a reload finds behind `env:`.
+        `environ` is what a reload finds behind `env:`; `sockets` are served in place of addresses.
         Raises StoreLocked, StoreTooNew and StoreBroken.
         """
         metrics = Metrics(
@@ -125,7 +157,9 @@ class Service:
         metrics.store_floor(config.store.min_free)
         store = await open_store(config.store, clock=clock, committed=metrics.committed)
         try:
-            return cls(config, clock, store, metrics, environ=environ)
+            return cls(
+                config, clock, store, metrics, environ=environ, sockets=sockets, manager=manager
+            )
         except BaseException:
             # Its threads would keep the process alive.
             await store.close()
@@ -173,10 +207,14 @@ class Service:
             self.replayer.run(),
             self._rotations.run(),
             self._reloader.run(again),
+            *self._supervision.chores(),
         )
         self._chores = [parts.create_task(chore) for chore in chores]
         await self.admin.start()
         await self.public.start()
+        for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
+            if listener.is_handed_over:
+                self._log.info("listener.handed_over", key=f"server.{key}", listen=listener.url)
         self._log.info(
             "relay.ready",
             listen=self.public.url,
@@ -192,7 +230,7 @@ class Service:
         """
         made = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
         paused = await self.fleet.paused()
-        if self._receiver.draining:
+        if self._stopping:
             raise Stopping("the relay is stopping")
         for source in changes.sources.added:
             self._metrics.add_source(source)
@@ -225,16 +263,31 @@ class Service:
         return made
 
     async def _drain(self) -> None:
-        """The public side closes first; running sends get what is left of the grace."""
+        self._stopping = True
         self._log.info("relay.draining")
-        started_s = self._clock.monotonic()
+        self._manager.stopping()
         grace = self._reloader.config.server.drain_timeout
+        if self.public.is_handed_over:
+            await self._hand_back(grace)
+        else:
+            await self._turn_away(grace)
+        for chore in self._chores:
+            chore.cancel()
+
+    async def _turn_away(self, grace: Duration) -> None:
+        """The public side closes first; running sends get what is left of the grace."""
+        started_s = self._clock.monotonic()
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
         await self.fleet.drain(left)
-        for chore in self._chores:
-            chore.cancel()
+
+    async def _hand_back(self, grace: Duration) -> None:
+        """The public side closes last: from then on connections wait for the next relay."""
+        await self.fleet.drain(grace)
+        await self.public.retire()
+        self._receiver.draining = True
+        await self.public.stop()
 
     async def _close(self) -> None:
         """Whatever goes wrong with one part, the others close, the store last."""

@@ -26,6 +26,8 @@ class Upkeep:
         self._clock = clock
         self._log = log.get()
         self._sampled = log.Sampled(clock)
+        self.trouble: str | None = None
+        """Why the last heartbeat could not be committed."""
 
     def chores(self) -> tuple[Coroutine[None, None, None], ...]:
         """All of them, each to be run as a task until it is cancelled."""
@@ -51,20 +53,19 @@ class Upkeep:
 
     async def _heartbeat(self) -> None:
         """Leave a trace of being alive, and notice a broken store when nobody calls."""
-        able = True
         while True:
             try:
                 await self._store.probe(now_ms=self._clock.now_ms())
             except StoreBroken:
                 raise
             except StoreError as error:
-                if able:
+                if self.trouble is None:
                     self._log.error("store.unavailable", reason=str(error), advice=_ADVICE)
-                able = False
+                self.trouble = str(error)
             else:
-                if not able:
+                if self.trouble is not None:
                     self._log.info("store.available")
-                able = True
+                self.trouble = None
             await asyncio.sleep(HEARTBEAT_EVERY_S)
 
     async def _retention(self) -> None:

@@ -423,7 +423,7 @@ async def test_the_answer_is_described(tmp_path: Path) -> None:
 
 async def test_a_stopping_relay_takes_no_config(tmp_path: Path) -> None:
     async with party(tmp_path) as there:
-        there.relay.service._receiver.draining = True
+        there.relay.service._stopping = True
         answer = await there.operator.client.post("/-/reload")
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
-        there.relay.service._receiver.draining = False
+        there.relay.service._stopping = False

@@ -12,6 +12,7 @@ from relay.errors import (
     ConfigError,
     ListenFailed,
     RelayError,
+    SocketRefused,
     StoreBroken,
     StoreFull,
     StoreLocked,
@@ -61,6 +62,7 @@ _COMMANDS = {
 
 _EXIT_CODES: dict[type[BaseException], int] = {
     ConfigError: os.EX_CONFIG,
+    SocketRefused: os.EX_CONFIG,
     StoreTooNew: os.EX_CONFIG,
     StoreLocked: os.EX_TEMPFAIL,
     StoreFull: os.EX_TEMPFAIL,

@@ -2,16 +2,22 @@
 
 import asyncio
 import gc
+import os
 import signal
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 import uvloop
 
-from relay import config, log
+from relay import activation, config, log
+from relay.activation import Side
 from relay.cli.parameters import config_option
-from relay.clock import SystemClock
+from relay.clock import Clock, SystemClock
 from relay.config import Config
+from relay.notify import Manager
 from relay.service import Service
 
 GC_THRESHOLD = 10_000
@@ -23,26 +29,36 @@ GC_THRESHOLD = 10_000
 def serve(path: Path | None) -> None:
     """Run the relay until SIGTERM or SIGINT, then drain; SIGHUP makes it read its config again.
 
+    Takes listening sockets that systemd hands over, and tells it how the relay is doing.
+
     Exits 0 after a drain, 78 for a bad config, 75 if another relay holds the store,
     74 if the disk failed under the store.
     """
-    loaded = config.load(path or config.default_path())
-    log.configure(loaded.log)
-    for warning in loaded.warnings:
-        log.get().warning("config.warning", key=warning.path, reason=warning.message)
-    uvloop.run(run(loaded))
+    clock = SystemClock()
+    manager = Manager.found(os.environ, pid=os.getpid(), clock=clock)
+    with ExitStack() as closing:
+        sockets = activation.take(os.environ, pid=os.getpid())
+        for each in sockets.values():
+            closing.enter_context(each)
+        loaded = config.load(path or config.default_path())
+        log.configure(loaded.log)
+        for warning in loaded.warnings:
+            log.get().warning("config.warning", key=warning.path, reason=warning.message)
+        uvloop.run(run(loaded, sockets, manager, clock=clock))
 
 
-async def run(loaded: Config) -> None:
+async def run(
+    loaded: Config, sockets: Mapping[Side, socket.socket], manager: Manager, *, clock: Clock
+) -> None:
     """Open and run a service that the process's signals stop, and tell to read its config again."""
     stop, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, again.set)
-    service = await Service.open(loaded, clock=SystemClock())
+    service = await Service.open(loaded, clock=clock, sockets=sockets, manager=manager)
     # What lives as long as the process need not be looked at again with every collection.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
-    await service.run(stop, again=again)
+    await service.run(stop, again=again, ready=manager.ready)

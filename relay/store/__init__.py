@@ -109,6 +109,10 @@ class Store(Protocol):
         """Commit one small write, to know that the store can; raises StoreFull below the floor."""
         ...
 
+    async def respond(self) -> None:
+        """Return once the writer has come round to it: never while it is stuck."""
+        ...
+
     async def expire(self, *, now_ms: int) -> bool:
         """Do one small step of retention; True if there may be more to do."""
         ...

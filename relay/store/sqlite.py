@@ -151,6 +151,10 @@ class SqliteStore:
         self._room.require()
         await self._writer.submit(queries.remember, ("heartbeat", now_ms))
 
+    async def respond(self) -> None:
+        # Not `submit`, which refuses at once where too many wait for a disk that hangs.
+        await self._writer.apart(_read_nothing)
+
     async def expire(self, *, now_ms: int) -> bool:
         step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
         removed = await self._writer.submit(retention.remove, step)

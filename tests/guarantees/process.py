@@ -75,12 +75,17 @@ class Relay:
         data: Path | None = None,
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        inherits: Sequence[int] = (),
     ) -> None:
-        """`sinks` and `rest` are TOML tables; `prefix` stands before the command."""
+        """`sinks` and `rest` are TOML tables; `prefix` stands before the command.
+
+        Of the open descriptors it gets those in `inherits`.
+        """
         self.port, self.admin_port = free_port(), free_port()
         self.store = (data or folder / "data") / "relay.db"
         self.log = folder / "relay.log"
         self._prefix = prefix
+        self._inherits = inherits
         self._environ = {**os.environ, "PYTHONWARNINGS": "default", **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
         self.config = folder / "config.toml"
@@ -128,6 +133,7 @@ class Relay:
                 stdout=log,
                 stderr=log,
                 env=self._environ,
+                pass_fds=self._inherits,
             )
 
     async def start(self) -> None:

@@ -1,0 +1,97 @@
+"""A real relay whose listening sockets are kept open by somebody else, as systemd does.
+
+For a test with a proxy in front:
+
+    async with activated.relay(tmp_path, sinks="") as relay:
+        ...  # the proxy leads to 127.0.0.1:{relay.port}, over all restarts
+        await relay.restart()
+
+Between the two processes connections wait in the socket's queue.
+Of the connections that a proxy keeps open, those in use are ended by a last answer that says so;
+one that idled is closed, and a request that the proxy writes on it in the same instant meets its
+end. A proxy that may repeat it on another connection (`proxy_next_upstream error timeout
+non_idempotent` in nginx) does no harm by that: the relay knows an event that comes again.
+"""
+
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+from tests.guarantees.process import Relay
+
+BACKLOG = 4096
+
+# The process that is started becomes the relay, so it alone knows its own number.
+_HAND_OVER = """
+import os, sys
+count = int(sys.argv[1])
+for number, given in enumerate(sys.argv[2 : 2 + count]):
+    os.dup2(int(given), 3 + number)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["LISTEN_FDS"] = str(count)
+os.execvp(sys.argv[2 + count], sys.argv[2 + count :])
+"""
+
+
+class ActivatedRelay(Relay):
+    """Started with sockets that live on; `port` is the public one's."""
+
+    async def restart(self) -> None:
+        """Drain and start again, as `systemctl restart` does."""
+        assert await self.stop() == 0
+        await self.start()
+
+
+@asynccontextmanager
+async def relay(
+    folder: Path,
+    *,
+    sinks: str,
+    server: str = "",
+    names: Sequence[str] = ("public",),
+    environ: Mapping[str, str] | None = None,
+    starts: bool = True,
+) -> AsyncIterator[ActivatedRelay]:
+    """Open a socket for each name and start a relay on them; `names` as in a socket unit."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(listening()) for _ in names]
+        inherits = [_out_of_the_way(each, opened) for each in sockets]
+        handed = ActivatedRelay(
+            folder,
+            sinks=sinks,
+            server=server,
+            prefix=[sys.executable, "-c", _HAND_OVER, str(len(inherits)), *map(str, inherits)],
+            environ={"LISTEN_FDNAMES": ":".join(names), **(environ or {})},
+            inherits=inherits,
+        )
+        for name, each in zip(names, sockets, strict=True):
+            # The config says something else, and what is handed over counts.
+            match name:
+                case "admin":
+                    handed.admin_port = each.getsockname()[1]
+                case _:
+                    handed.port = each.getsockname()[1]
+        async with handed:
+            if starts:
+                await handed.start()
+            yield handed
+
+
+def listening(backlog: int = BACKLOG) -> socket.socket:
+    """A socket on a free port of 127.0.0.1, listening."""
+    opened = socket.socket()
+    opened.bind(("127.0.0.1", 0))
+    opened.listen(backlog)
+    return opened
+
+
+def _out_of_the_way(opened: socket.socket, closing: ExitStack) -> int:
+    """A descriptor above all those that the sockets are moved to."""
+    copies = [opened.dup()]
+    while copies[-1].fileno() < 8:
+        copies.append(opened.dup())
+    for each in copies:
+        closing.enter_context(each)
+    return copies[-1].fileno()

@@ -1,0 +1,214 @@
+"""The relay on a socket that lives longer than it does: no request fails over restarts."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.caller import Caller
+from tests.deploy import activated
+from tests.deploy.activated import ActivatedRelay
+from tests.guarantees import ledger
+from tests.guarantees.far_ends import HANGING, FarEnd
+from tests.guarantees.process import http_client, until
+from tests.guarantees.test_drain import _request
+from tests.guarantees.traffic import lead, post
+
+RESTARTS = 3
+CALLERS = 6
+LISTENS = "0A"
+"""TCP_LISTEN, as /proc/net/tcp writes it."""
+
+SINK = """
+[[sink]]
+name = "crm"
+type = "http"
+url = "{url}"
+timeout = "30s"
+"""
+
+
+class Load:
+    """Callers that post one event after the other, and what they were answered."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._count = 0
+        self.acknowledged: set[str] = set()
+        self.others: list[str] = []
+        self.slowest_s = 0.0
+
+    def has_acknowledged(self, count: int) -> bool:
+        return len(self.acknowledged) >= count
+
+    async def _post(self, client: httpx.AsyncClient) -> None:
+        self._count += 1
+        event_id = f"evt_{self._count:06}"
+        started_s = time.monotonic()
+        try:
+            answer = await post(self._url, lead(event_id), client=client)
+        except httpx.HTTPError as error:
+            self.others.append(f"{event_id}: {error!r}")
+            return
+        self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            self.acknowledged.add(event_id)
+        else:
+            self.others.append(f"{event_id}: {answer.status_code}")
+
+    async def on_one_connection(self, stop: asyncio.Event) -> None:
+        async with http_client() as client:
+            while not stop.is_set():
+                await self._post(client)
+                await asyncio.sleep(0.005)
+
+    async def on_many_connections(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            async with http_client() as client:
+                await self._post(client)
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def under_load(load: Load, way: str) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    call = getattr(load, way)
+    async with asyncio.TaskGroup() as callers:
+        for _ in range(CALLERS):
+            callers.create_task(call(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+@pytest.mark.parametrize("way", ["on_one_connection", "on_many_connections"])
+async def test_no_request_fails_over_restarts_under_load(tmp_path: Path, way: str) -> None:
+    async with (
+        FarEnd("crm") as far_end,
+        activated.relay(tmp_path, sinks=SINK.format(url=far_end.url)) as relay,
+    ):
+        load = Load(relay.url)
+        async with under_load(load, way):
+            for number in range(RESTARTS):
+                enough = 200 * (number + 1)
+                await until(partial(load.has_acknowledged, enough), what="the load")
+                await relay.restart()
+        assert await relay.stop() == 0
+        assert load.others == []
+        stored = {event_id for _, event_id in ledger.read(relay.store).events}
+        assert stored == load.acknowledged
+        assert relay.lines("listener.cut_off") == []
+    sys.stdout.write(
+        f"{len(load.acknowledged)} requests over {RESTARTS} restarts, none failed, "
+        f"the slowest took {load.slowest_s:.2f} s\n"
+    )
+
+
+async def test_what_comes_while_no_relay_runs_waits_for_the_next(tmp_path: Path) -> None:
+    async with activated.relay(tmp_path, sinks="") as relay:
+        assert await relay.stop() == 0
+        async with asyncio.TaskGroup() as callers:
+            waiting = [
+                callers.create_task(post(relay.url, lead(f"evt_{number}"))) for number in range(20)
+            ]
+            await until(lambda: _queued(relay.port) == 20, what="20 connections in the queue")
+            await relay.start()
+        assert [each.result().status_code for each in waiting] == [202] * 20
+
+
+async def test_requests_are_taken_while_running_sends_get_their_grace(tmp_path: Path) -> None:
+    """A sink that hangs must not make the sender wait for as long as a drain takes."""
+    async with (
+        FarEnd("crm", HANGING) as far_end,
+        activated.relay(
+            tmp_path, sinks=SINK.format(url=far_end.url), server='drain_timeout = "3s"'
+        ) as relay,
+    ):
+        await post(relay.url, lead("evt_hangs"))
+        await until(lambda: bool(far_end.open()), what="the send")
+        relay.signal(signal.SIGTERM)
+        await until(_is_stopping(relay), what="the drain")
+        assert (await post(relay.url, lead("evt_late"))).status_code == 202
+        assert relay.running
+        assert await relay.exit() == 0
+        assert ("main", "evt_late") in ledger.read(relay.store).events
+
+
+async def test_a_request_on_an_idle_connection_is_answered_after_the_signal(
+    tmp_path: Path,
+) -> None:
+    async with activated.relay(tmp_path, sinks="") as relay:
+        async with await _connected(relay) as used, await _connected(relay) as unused:
+            assert (await used.ask(_request(lead("evt_1")))).status == 202
+            relay.signal(signal.SIGTERM)
+            await until(_is_stopping(relay), what="the drain")
+            for number, caller in enumerate((used, unused)):
+                answer = await caller.ask(_request(lead(f"evt_late_{number}")))
+                assert (answer.status, answer.headers["connection"]) == (202, "close")
+                assert await caller.is_closed()
+        assert await relay.exit() == 0
+        assert len(ledger.read(relay.store).events) == 3
+
+
+async def test_connections_that_stay_idle_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    async with (
+        activated.relay(tmp_path, sinks="", server='drain_timeout = "60s"') as relay,
+        await _connected(relay) as used,
+        await _connected(relay) as unused,
+    ):
+        assert (await used.ask(_request(lead("evt_1")))).status == 202
+        assert await relay.stop() == 0
+        assert await used.is_closed()
+        assert await unused.is_closed()
+
+
+async def test_both_sides_can_be_handed_over_and_the_log_says_so(tmp_path: Path) -> None:
+    async with activated.relay(tmp_path, sinks="", names=("admin", "public")) as relay:
+        assert (await post(relay.url, lead("evt_1"))).status_code == 202
+        (ready,) = relay.lines("relay.ready")
+        assert ready["listen"] == f"http://127.0.0.1:{relay.port}"
+        assert ready["admin_listen"] == relay.admin_url
+        told = {(line["key"], line["listen"]) for line in relay.lines("listener.handed_over")}
+        assert told == {
+            ("server.listen", f"http://127.0.0.1:{relay.port}"),
+            ("server.admin_listen", relay.admin_url),
+        }
+        assert f":{relay.port}" not in relay.config.read_text()
+        await relay.restart()
+        assert (await post(relay.url, lead("evt_1"))).status_code == 200
+
+
+async def test_a_socket_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:
+    async with activated.relay(tmp_path, sinks="", names=("public", "web"), starts=False) as relay:
+        await relay.spawn()
+        assert await relay.exit() == os.EX_CONFIG
+        (line,) = relay.output().splitlines()
+        assert line.startswith("relay: cannot use the sockets that were handed over: ")
+        assert line.endswith("(FileDescriptorName= in the socket unit), found 'public', 'web'")
+        assert not relay.store.exists()
+
+
+def _is_stopping(relay: ActivatedRelay) -> Callable[[], bool]:
+    return lambda: bool(relay.lines("relay.draining"))
+
+
+async def _connected(relay: ActivatedRelay) -> Caller:
+    return Caller(*await asyncio.open_connection("127.0.0.1", relay.port))
+
+
+def _queued(port: int) -> int:
+    """Connections on the port that nobody has accepted: /proc/net/tcp shows it as the rx queue."""
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        _, local, _, state, queues, *_ = line.split()
+        if state == LISTENS and int(local.rpartition(":")[2], 16) == port:
+            return int(queues.rpartition(":")[2], 16)
+    return 0
