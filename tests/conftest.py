@@ -5,14 +5,18 @@ Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the ski
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from relay import samples
 from relay.event import LEAD_CAPTURED, Event
+from tests import service
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd
 
 NOW_MS = 1_772_443_800_000
 
@@ -53,6 +57,19 @@ def clock() -> ManualClock:
 @pytest.fixture
 def lead() -> Event:
     return samples.event(LEAD_CAPTURED, source="main", event_id="evt_lead")
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[FarEnd]:
+    async with FarEnd() as far_end:
+        yield far_end
+
+
+@pytest.fixture
+async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
+    """A relay with one sink, at the far end."""
+    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
+        yield relay
 
 
 @pytest.hookimpl(wrapper=True)

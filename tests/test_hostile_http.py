@@ -28,18 +28,6 @@ def anyio_backend() -> object:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
-        yield relay
-
-
-@pytest.fixture
 async def strict(tmp_path: Path) -> AsyncIterator[Relay]:
     """A relay that takes little."""
     async with service.serving(service.read(tmp_path, server='max_body = "1KiB"')) as relay:

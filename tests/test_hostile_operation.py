@@ -34,12 +34,6 @@ def _row() -> None:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
 async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
     async with service.serving(service.read(tmp_path)) as relay:
         yield relay

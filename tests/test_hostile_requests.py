@@ -5,12 +5,9 @@ The numbers in a test's id are rows of that table; others stand in `test_hostile
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests import service
 from tests.caller import SECRET, head, now_s, post, signed
 from tests.hostile import EVENT, HEADERS, READABLE, UNAUTHORIZED, UNREADABLE, Body, Odd, Sender
 from tests.rows import row
@@ -29,18 +26,6 @@ def _row() -> None:
 @pytest.fixture
 def anyio_backend() -> object:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
-        yield relay
 
 
 @pytest.mark.parametrize("odd", HEADERS, ids=lambda odd: odd.id)

@@ -4,7 +4,7 @@ The numbers in a test's id are rows of hostile-requests.md, section 7.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,6 @@ from tests.sinks.far_end import FarEnd, Reply, until
 @pytest.fixture(autouse=True)
 def _row() -> None:
     """Takes the numbers that `row` puts into a test's id."""
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
-        yield relay
 
 
 class SlowStore:

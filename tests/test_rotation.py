@@ -123,12 +123,6 @@ async def changing(folder: Path, far_end: FarEnd, *, server: str = "") -> AsyncI
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
 async def change(
     tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Change]:

@@ -38,12 +38,6 @@ def decoded(**table: object) -> http.Settings:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
 async def make(clock: ManualClock) -> AsyncIterator[Make]:
     made: list[HttpSink] = []
 

@@ -29,12 +29,6 @@ Client = httpx.AsyncBaseTransport
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
 async def client() -> AsyncIterator[Client]:
     async with http_client.client(
         timeout=Duration.parse("400ms"), connections=CONNECTIONS
