@@ -59,6 +59,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     first_attempt_ms: int | None
     replay: int | None = None
     """The replay that made it pending again; None for a live one."""
+    turn: int | None = None
+    """Shared with deliveries of the same sink that wait until this one has ended."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -262,7 +262,10 @@ class Dispatcher:
             self._store.release(self._hand.clear())
             self._look_at_ms = 0.0
 
-    def _settled(self, _: Delivery, due_ms: float | None) -> None:
+    def _settled(self, delivery: Delivery, due_ms: float | None) -> None:
         if due_ms is not None:
             self._look_at_ms = min(self._look_at_ms, due_ms)
+        elif delivery.turn is not None:
+            # The next of its turn may be due now.
+            self._look_at_ms = 0.0
         self._bell.set()

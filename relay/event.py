@@ -1,6 +1,7 @@
 """What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
 
 from typing import Any, Literal, cast
+from unicodedata import normalize
 
 import msgspec
 import orjson
@@ -55,6 +56,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         found = video.get("id") if isinstance(video, dict) else None
         return found if isinstance(found, str) else None
 
+    def person(self) -> str | None:
+        """The e-mail address of the viewer or the lead (video-service.md, section 6), folded."""
+        data = self.document().get("data")
+        if not isinstance(data, dict):
+            return None
+        viewer = data.get("viewer")
+        found = (viewer if isinstance(viewer, dict) else data).get("email")
+        return folded(found.strip()) or None if isinstance(found, str) else None
+
     @property
     def known_kind(self) -> str:
         """The kind, or `other` for one that the sender's document does not list."""
@@ -69,6 +79,13 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     headers: bytes
     reason: str
+
+
+def folded(address: str) -> str:
+    """An e-mail address in the one spelling in which two of the same person are equal."""
+    # One letter can be written as one character or as two.
+    text = address.casefold()
+    return text if text.isascii() else normalize("NFC", text)
 
 
 def milestone(document: dict[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from relay import log
 from relay.clock import Clock
 from relay.errors import StoreBroken, StoreError
 from relay.routing import Route, match
-from relay.store.desk import REOPENED, Chosen, Desk, Replay, Selection
+from relay.store.desk import REOPENED, Chosen, Desk, Replay, Selection, Wanted
 
 STEP = 100
 """Events that are looked at in one go; their bodies are what a replay holds in memory."""
@@ -72,6 +72,9 @@ class Replayer:
         if replay is None or replay.state != "running":
             return replay
         ended = await self._desk.end(replay, "cancelled", now_ms=self._clock.now_ms())
+        for route in self._routes(replay.selection):
+            # What another replay has opened may have waited for what is taken back.
+            self._wake(route.sink)
         self._log.info(f"replay.{ended.state}", count=ended.opened)
         return ended
 
@@ -142,11 +145,11 @@ class Replayer:
             delivery
             for each in chosen
             for delivery in self._deliveries(each, replay.selection)
-            if delivery[1] in sinks
+            if delivery.sink in sinks
         ]
         now_ms = self._clock.now_ms()
         now = await self._desk.open(replay, wanted, cursor=cursor, now_ms=now_ms)
-        for sink in {sink for _, sink in wanted}:
+        for sink in {each.sink for each in wanted}:
             self._wake(sink)
         return now
 
@@ -160,16 +163,16 @@ class Replayer:
         while chosen := await self._desk.choose(selection, after=cursor, until=until, limit=STEP):
             for each in chosen:
                 found.update(
-                    (each.event.kind, sink) for _, sink in self._deliveries(each, selection)
+                    (each.event.kind, one.sink) for one in self._deliveries(each, selection)
                 )
             cursor = chosen[-1].seq
         return found
 
-    def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[tuple[int, str]]:
+    def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[Wanted]:
         # The routes of today decide, so that a sink is never sent what it is not to have.
         wanted = REOPENED[selection.outcome]
         return [
-            (chosen.seq, verdict.sink)
+            Wanted(chosen.seq, verdict.sink, verdict.key)
             for verdict in match(chosen.event, self._routes(selection))
             if verdict.outcome == "takes" and chosen.standing.get(verdict.sink) in wanted
         ]

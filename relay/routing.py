@@ -1,7 +1,7 @@
 """Which sinks want an event, and why each other one does not (pure)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Any, Literal
 
@@ -11,6 +11,13 @@ import msgspec
 
 from relay.errors import InvalidRule
 from relay.event import WEBHOOK_TEST, Event
+
+Ordered = Literal["video", "viewer"]
+
+_KEYS: Mapping[Ordered, Callable[[Event], str | None]] = {
+    "video": Event.video_id,
+    "viewer": Event.person,
+}
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -22,10 +29,12 @@ class Verdict(msgspec.Struct, frozen=True):
     sink: str
     outcome: Literal["takes", "declines", "fails"]
     why: str
+    key: str | None = None
+    """Events of one key go to the sink one after another; it can be an address, so never shown."""
 
 
 class Route:
-    """One sink's `events`, `sources` and `when`, compiled."""
+    """One sink's `events`, `sources`, `when` and `ordered`, compiled."""
 
     def __init__(
         self,
@@ -34,6 +43,7 @@ class Route:
         events: Sequence[str] = ("*",),
         sources: Sequence[str] | None = None,
         when: str | None = None,
+        ordered: Ordered | None = None,
     ) -> None:
         """Raises InvalidRule where `when` is not a JMESPath expression."""
         self.sink = sink
@@ -42,6 +52,7 @@ class Route:
         self._sources = None if sources is None else frozenset(sources)
         self._when = when
         self._rule = None if when is None else _compile(when)
+        self._ordered = ordered
         self._yes = Verdict(sink, "takes", "events and sources match")
 
     def judge(self, event: Event) -> Verdict:
@@ -53,7 +64,7 @@ class Route:
         if self._kinds.fullmatch(event.kind) is None:
             return self._no(f"{event.kind} matches nothing in events")
         if self._rule is None:
-            return self._yes
+            return self._yes if self._ordered is None else self._take(event, self._yes.why)
         return self._ask(self._rule, event)
 
     def _ask(self, rule: Any, event: Event) -> Verdict:
@@ -62,8 +73,17 @@ class Route:
         except _FAILURES as error:
             return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
         if _is_true(answer):
-            return Verdict(self.sink, "takes", f"when is true: {self._when}")
+            return self._take(event, f"when is true: {self._when}")
         return self._no(f"when is false: {self._when}")
+
+    def _take(self, event: Event, why: str) -> Verdict:
+        return Verdict(self.sink, "takes", why, self._key(event))
+
+    def _key(self, event: Event) -> str | None:
+        """None where no order is kept: by the sink, or because the event is about no such thing."""
+        found = None if self._ordered is None else _KEYS[self._ordered](event)
+        # Two kinds of keys are never one, also where `ordered` has changed meanwhile.
+        return None if found is None else f"{self._ordered} {found}"
 
     def _no(self, why: str) -> Verdict:
         return Verdict(self.sink, "declines", why)

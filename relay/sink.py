@@ -12,6 +12,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.event import Event
 from relay.retry import RetryPolicy
+from relay.routing import Ordered
 from relay.settings import Duration, Rate
 
 
@@ -23,6 +24,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     events: tuple[str, ...] = ("*",)
     sources: tuple[str, ...] | None = None
     when: str | None = None
+    ordered: Ordered | None = None
+    """Events of one video or one viewer go one after another; those of others are not held up."""
     concurrency: int = 1
     rate: Rate | None = None
     timeout: Duration = Duration.parse("10s")

@@ -39,7 +39,13 @@ def test_the_same_config_changes_nothing(read: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ['events = ["lead.*"]', 'sources = ["main"]', "when = \"event == 'lead.captured'\""]
+    "more",
+    [
+        'events = ["lead.*"]',
+        'sources = ["main"]',
+        "when = \"event == 'lead.captured'\"",
+        'ordered = "video"',
+    ],
 )
 def test_a_sink_that_only_gets_other_events_is_rerouted(read: Read, more: str) -> None:
     old, new = SINK.format("a", "stdout", ""), SINK.format("a", "stdout", more)

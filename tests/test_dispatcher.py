@@ -19,7 +19,7 @@ from relay.gate import PATIENCE, PROBE_MAX_S
 from relay.hand import APART_S, HANDFUL, QUIET_S
 from relay.settings import Duration
 from relay.settler import STORE_AGAIN_S
-from relay.store.desk import Selection
+from relay.store.desk import Selection, Wanted
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
@@ -552,7 +552,7 @@ async def replayed(bench: Bench, count: int) -> None:
     await asyncio.sleep(QUIET_S)
     bench.sink.sent.clear()
     begun = await bench.store.desk.begin(Selection(), total=count, until=count, now_ms=NOW_MS)
-    wanted = [(seq, SINK) for seq in range(1, count + 1)]
+    wanted = [Wanted(seq, SINK) for seq in range(1, count + 1)]
     await bench.store.desk.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
 
 

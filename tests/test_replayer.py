@@ -18,7 +18,7 @@ from relay.replayer import AHEAD, STEP, STORE_AGAIN_S, Replayer
 from relay.routing import Route, Verdict
 from relay.settings import Size
 from relay.store import StoreSettings
-from relay.store.desk import Replay, Selection
+from relay.store.desk import Replay, Selection, Wanted
 from relay.store.disk import Room
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS
@@ -331,7 +331,8 @@ async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
         begun = await bench.store.desk.begin(Selection(), total=2, until=2, now_ms=NOW_MS)
         while await bench.store.expire(now_ms=NOW_MS):
             pass
-        wanted = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
+        named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
+        wanted = [Wanted(*each) for each in named]
         now = await bench.store.desk.open(begun, wanted, cursor=2, now_ms=NOW_MS)
         assert now.opened == 1
         assert await bench.take() == ["e00002"]

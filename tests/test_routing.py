@@ -1,13 +1,15 @@
 """A route takes an event, declines it, or fails on it, and says why."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import orjson
 import pytest
 
 from relay import samples
 from relay.errors import InvalidRule
 from relay.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.routing import Route, match
+from relay.routing import Ordered, Route, match
 
 
 def outcome(
@@ -184,3 +186,52 @@ def test_matching_keeps_the_order_and_what_fails_but_not_what_declines(lead: Eve
     verdicts = [(verdict.sink, verdict.outcome) for verdict in match(lead, routes)]
     assert verdicts == [("first", "takes"), ("third", "fails"), ("fourth", "takes")]
     assert match(lead, []) == ()
+
+
+def key(ordered: Ordered | None, data: Any, *, kind: str = "video.watched") -> str | None:
+    body = orjson.dumps({"id": "1", "event": kind, "data": data})
+    event = Event(source="main", id="1", kind=kind, created_at=None, received_ms=0, body=body)
+    return Route("crm", ordered=ordered).judge(event).key
+
+
+def test_an_order_is_kept_by_the_video_that_an_event_is_about() -> None:
+    lead = {"id": "lead_1", "video": {"id": "vid_1"}}
+    assert key("video", {"video": {"id": "vid_1"}}) == "video vid_1"
+    assert key("video", {"id": "vid_1"}, kind="video.ready") == "video vid_1"
+    assert key("video", lead, kind=LEAD_CAPTURED) == "video vid_1"
+
+
+@pytest.mark.parametrize("written", ["ada@example.com", "ADA@Example.Com", " ada@example.com\n"])
+def test_a_viewer_is_one_however_the_address_is_written(written: str) -> None:
+    watched = key("viewer", {"viewer": {"email": written}, "email": "other@example.com"})
+    lead = key("viewer", {"email": written}, kind=LEAD_CAPTURED)
+    assert watched == lead == "viewer ada@example.com"
+
+
+@pytest.mark.parametrize("letter", ["\u00e9", "\u00c9", "e\u0301"])
+def test_a_letter_that_is_written_as_one_character_or_as_two_is_one(letter: str) -> None:
+    assert key("viewer", {"email": f"Ren{letter}@example.com"}) == "viewer ren\u00e9@example.com"
+
+
+@pytest.mark.parametrize("ordered", ["video", "viewer"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "vid_1",
+        {},
+        {"video": None, "viewer": None, "email": None},
+        {"video": {"id": 7}, "viewer": {"email": 7}},
+        {"video": [], "viewer": {}, "email": []},
+        {"viewer": {"email": " "}},
+    ],
+)
+def test_an_event_about_nobody_keeps_no_order(ordered: Ordered, data: Any) -> None:
+    assert key(ordered, data) is None
+
+
+def test_a_sink_without_order_gives_no_event_a_key(lead: Event) -> None:
+    assert Route("crm").judge(lead).key is None
+    assert Route("crm", when="data.email").judge(lead).key is None
+    assert Route("crm", when="data.email", ordered="viewer").judge(lead).key is not None

@@ -16,6 +16,7 @@ from relay.metrics import Metrics
 from relay.settings import Duration, Secret
 from relay.store import Store
 from relay.store.desk import Desk, Replay, Selection
+from relay.store.inspection import Inspection
 from relay.store.people import People
 from relay.store.quarantine import Rotation
 
@@ -24,6 +25,10 @@ class Sinks(Protocol):
     """The sinks at work."""
 
     def conditions(self) -> Mapping[str, Condition]: ...
+
+    def wake(self, name: str) -> None:
+        """Say that the sink may have a delivery due."""
+        ...
 
     async def pause(self, name: str) -> None: ...
 
@@ -62,6 +67,14 @@ class Backups(Protocol):
         ...
 
 
+class Inspections(Protocol):
+    """What is in the store, and whether it is sound."""
+
+    async def inspect(self) -> Inspection:
+        """Takes as long as reading the whole file does; a damaged one is no error."""
+        ...
+
+
 class Rotations(Protocol):
     """Changes of a source's secret during which nothing is to be lost; methods raise StoreError."""
 
@@ -91,6 +104,7 @@ class Admin:
     desk: Desk
     people: People
     backups: Backups
+    inspections: Inspections
     sinks: Sinks
     replays: Replays
     feed: Feed

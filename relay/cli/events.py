@@ -111,6 +111,8 @@ def _show_delivery(
     delivery: dict[str, Any], attempts: list[dict[str, Any]], *, now_ms: int
 ) -> None:
     due = f", due {ago(delivery['due_ms'], now_ms=now_ms)}" if delivery["due_ms"] else ""
+    if delivery["status"] == "pending" and not due:
+        due = ", waits for an earlier one"
     why = f": {delivery['reason']}" if delivery["reason"] else ""
     click.echo(f"  {delivery['sink']}  {delivery['status']}{due}{safe(why)}")
     for each in attempts:

@@ -72,7 +72,7 @@ def _far_end(config: Config, name: str) -> tuple[SinkSettings, list[bytes | None
     """All that a sink is made of; what it is sent is not among it."""
     settings = _named(config.sinks)[name]
     marks = [config.references.get(path) for path in files(asdict(settings))]
-    return replace(settings, events=(), sources=None, when=None), marks
+    return replace(settings, events=(), sources=None, when=None, ordered=None), marks
 
 
 def _sources(old: Config, new: Config) -> Difference:

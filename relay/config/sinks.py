@@ -89,7 +89,13 @@ def _route(table: Table, findings: Findings) -> Route | None:
     events = [glob for glob in table.get("events") or () if glob is not FAULTY]
     sources, when = table.get("sources"), table.get("when")
     try:
-        route = Route(table.get("name") or "", events=events, sources=sources, when=when)
+        route = Route(
+            table.get("name") or "",
+            events=events,
+            sources=sources,
+            when=when,
+            ordered=table.get("ordered"),
+        )
         _ask_functions(when)
     except (InvalidRule, RecursionError) as error:
         findings.fault(table.at("when"), f"is not a JMESPath expression: {_one_line(error)}")

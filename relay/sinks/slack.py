@@ -190,6 +190,8 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
         url = _url(settings.url)
     with faults.noted():
         words = _words(settings)
+    with faults.noted():
+        _check_order(settings)
     faults.tell()
     client = http_client.client(timeout=settings.timeout, connections=settings.concurrency)
     return SlackSink(client, clock, settings, url=url, words=words)
@@ -204,6 +206,14 @@ def _url(secret: Secret) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError("url: expected the https:// address of a Slack incoming webhook")
     return url
+
+
+def _check_order(settings: Settings) -> None:
+    if settings.digest is not None and settings.ordered is not None:
+        raise ValueError(
+            f"ordered: does not go with digest, because of each {settings.ordered} only one event "
+            "at a time would get into a summary: leave one of the two out"
+        )
 
 
 def _words(settings: Settings) -> Words:

@@ -65,6 +65,7 @@ class Store(Protocol):
         """Write the event and one delivery per verdict, a dead one where the rule failed, at once.
 
         `stored` is called with the outcome once that is on disk, also if nobody waits any more.
+        What has a key waits for what of the same sink and key was accepted before and is pending.
         A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
         """
         ...

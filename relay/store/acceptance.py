@@ -9,32 +9,41 @@ from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import rows
 from relay.store.driver import Row, sqlite3
+from relay.store.turns import HELD_BACK, Turns
 
 Arrival = tuple[Event, Sequence[Verdict]]
 
-TRIGGER = """
-CREATE TEMP VIEW arrivals AS
-SELECT seq, source, id, kind, created_at, received_at, digest, headers, body, '{}' AS verdicts
+_VIEW = """
+CREATE TEMP VIEW {view} AS
+SELECT seq, source, id, kind, created_at, received_at, digest, headers, body, '' AS verdicts
 FROM main.events;
 
-CREATE TEMP TRIGGER accept INSTEAD OF INSERT ON arrivals BEGIN
+CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
     INSERT INTO events (seq, source, id, kind, created_at, received_at, digest, headers, body)
     VALUES (
         NEW.seq, NEW.source, NEW.id, NEW.kind, NEW.created_at, NEW.received_at, NEW.digest,
         NEW.headers, NEW.body
     ) ON CONFLICT DO NOTHING;
-    INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason)
+    INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
     SELECT
-        NEW.seq, key, iif(atom IS NULL, 'pending', 'dead'), NEW.received_at,
-        iif(atom IS NULL, NULL, NEW.received_at), atom
+        NEW.seq, key, iif(type = 'text', 'dead', 'pending'), NEW.received_at + {held_back},
+        iif(type = 'text', NEW.received_at, NULL), iif(type = 'text', atom, NULL), {turn}
     FROM json_each(NEW.verdicts)
     WHERE changes() > 0;
 END;
 """
-"""`verdicts` is an object of the sinks: null, or why the rule failed on the event."""
+_TURN = "iif(type = 'integer', atom, NULL)"
+TRIGGER = _VIEW.format(view="arrivals", held_back="0", turn="NULL") + _VIEW.format(
+    view="arrivals_with_turns", held_back=HELD_BACK.format(sink="key", turn=_TURN), turn=_TURN
+)
+"""`verdicts` is an object of the sinks: null, a turn, or why the rule failed on the event.
+
+Who waits for a turn is looked up, which nobody else is to pay for.
+"""
 
 _LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events"
 _ADD = "INSERT INTO arrivals VALUES {rows}"
+_ADD_WITH_TURNS = "INSERT INTO arrivals_with_turns VALUES {rows}"
 _ADDED = "SELECT json_group_array(seq) FROM events WHERE seq >= ?"
 _KNOWN_DIGEST = "SELECT digest FROM events WHERE source = ? AND id = ?"
 _KEEP = """
@@ -49,37 +58,41 @@ class Acceptance:
     Numbers the events by itself, which saves a question to the database per transaction.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, turns: Turns) -> None:
+        self._turns = turns
         self._last: int = db.execute(_LAST_SEQ).fetchone()[0]
 
     def __call__(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
         first = self._last + 1
         # A transaction that fails leaves a gap, which does no harm.
         self._last += len(arrivals)
-        events = [_row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
+        events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
         before = db.total_changes
-        rows.write(db, _ADD, events)
+        in_order = any(each.key is not None for _, verdicts in arrivals for each in verdicts)
+        rows.write(db, _ADD_WITH_TURNS if in_order else _ADD, events)
         if db.total_changes - before == sum(1 + len(verdicts) for _, verdicts in arrivals):
             return ["accepted"] * len(arrivals)
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
         return ["accepted" if row[0] in new else _compare(db, row) for row in events]
 
+    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict]) -> Row:
+        return (
+            seq,
+            event.source,
+            event.id,
+            event.kind,
+            event.created_at,
+            event.received_ms,
+            hashlib.sha256(event.body).digest(),
+            event.headers,
+            event.body,
+            orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
+        )
 
-def _row(seq: int, event: Event, verdicts: Sequence[Verdict]) -> Row:
-    return (
-        seq,
-        event.source,
-        event.id,
-        event.kind,
-        event.created_at,
-        event.received_ms,
-        hashlib.sha256(event.body).digest(),
-        event.headers,
-        event.body,
-        orjson.dumps(
-            {each.sink: each.why if each.outcome == "fails" else None for each in verdicts}
-        ).decode(),
-    )
+    def _word(self, verdict: Verdict) -> str | int | None:
+        if verdict.outcome == "fails":
+            return verdict.why
+        return None if verdict.key is None else self._turns.live(verdict.sink, verdict.key)
 
 
 def _compare(db: sqlite3.Connection, row: Row) -> Outcome:

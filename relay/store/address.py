@@ -3,10 +3,11 @@
 import html
 import json
 import re
-import unicodedata
 from collections.abc import Iterator
 from functools import cached_property
 from urllib.parse import unquote
+
+from relay.event import folded
 
 LEVELS = 3
 """JSON within a text of JSON, once more: deeper is hardly meant."""
@@ -33,7 +34,7 @@ class Address:
     """
 
     def __init__(self, text: str) -> None:
-        self.folded = _folded(text.strip())
+        self.folded = folded(text.strip())
 
     @cached_property
     def landmark(self) -> str | None:
@@ -78,12 +79,12 @@ def _ends(text: str, end: int) -> bool:
 
 def _readings(content: bytes | str) -> Iterator[str]:
     for text in _unescaped(_decoded(content)):
-        folded = _folded(text)
-        yield folded
-        if "%" in folded:
-            yield _folded(unquote(text, errors="replace"))
-        if "&" in folded:
-            yield _folded(html.unescape(text))
+        plain = folded(text)
+        yield plain
+        if "%" in plain:
+            yield folded(unquote(text, errors="replace"))
+        if "&" in plain:
+            yield folded(html.unescape(text))
 
 
 def _decoded(content: bytes | str) -> str:
@@ -120,9 +121,3 @@ def _character(escape: re.Match[str]) -> str:
     if found[1] in '"\\/':
         return found[1]
     return _ESCAPES.get(found[1], found)
-
-
-def _folded(text: str) -> str:
-    # One letter can be written as one character or as two.
-    folded = text.casefold()
-    return folded if folded.isascii() else unicodedata.normalize("NFC", folded)

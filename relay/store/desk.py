@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from relay.delivery import Status
 from relay.event import Event
@@ -53,7 +53,7 @@ class DeliveryRecord:
     status: Status
     attempts: int
     due_ms: int | None
-    """Only while it is pending."""
+    """Only while it is pending; None also where an earlier one of its key has to end first."""
     settled_ms: int | None
     reason: str | None
     replay: int | None
@@ -153,6 +153,14 @@ class Replay:
     ended_ms: int | None
 
 
+class Wanted(NamedTuple):
+    """A delivery that a replay is to make: of an event (`seq`) to a sink, with its key if any."""
+
+    seq: int
+    sink: str
+    key: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A stored event with its body, on its way to be delivered again."""
@@ -212,9 +220,9 @@ class Desk(Protocol):
         ...
 
     async def open(
-        self, replay: Replay, deliveries: Sequence[tuple[int, str]], *, cursor: int, now_ms: int
+        self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
     ) -> Replay:
-        """Make deliveries of events (`seq`) to sinks pending, and move the replay on, at once.
+        """Make deliveries pending, and move the replay on, at once.
 
         What is pending already stays so, and what the replay's outcome does not name is let be;
         so is what this replay or a later one has opened before.

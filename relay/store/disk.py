@@ -12,6 +12,9 @@ from relay.errors import StoreBroken, StoreFull, StoreLocked
 
 MEASURE_EVERY_S = 0.1
 
+_LOCK = ".lock"
+"""Behind the store's name."""
+
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph"})
 
 
@@ -37,7 +40,7 @@ def lock(path: Path) -> IO[bytes]:
     # Beside the file itself, so that two links to it do not make two locks. Not `resolve`, which
     # raises a RuntimeError for links in a circle; here it is the opening that fails.
     real = Path(os.path.realpath(path))
-    file = real.with_name(real.name + ".lock").open("ab")
+    file = real.with_name(real.name + _LOCK).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -47,6 +50,22 @@ def lock(path: Path) -> IO[bytes]:
         file.close()
         raise
     return file
+
+
+def is_free(path: Path) -> bool:
+    """Whether no process has the lock; False also where that cannot be seen.
+
+    Takes it for a moment beside others who only look.
+    """
+    real = Path(os.path.realpath(path))
+    try:
+        with real.with_name(real.name + _LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def free_bytes(path: Path) -> int:

@@ -1,5 +1,6 @@
 """What is in a SQLite store and whether it is sound, read beside whoever writes to it."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,20 @@ class Inspection:
     faults: tuple[str, ...]
 
 
+class Inspections:
+    """Readings of one store: all who ask at once wait for the same one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reading: asyncio.Task[Inspection] | None = None
+
+    async def inspect(self) -> Inspection:
+        """As the function of this name; whoever stops waiting leaves it to the others."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(inspect(self._path))
+        return await asyncio.shield(self._reading)
+
+
 async def inspect(path: Path) -> Inspection:
     """Read the whole store; changes nothing, and a running relay is not held up."""
     size = disk.size_bytes(path)
@@ -54,6 +69,9 @@ async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
     reader = await open_reader(path)
     try:
         return await reader.run(work)
+    except asyncio.CancelledError:
+        await reader.interrupt()
+        raise
     finally:
         await reader.close()
 

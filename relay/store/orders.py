@@ -1,7 +1,7 @@
 """What operators do to a store, in SQL: writes that share transactions with all others."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ from relay.delivery import MOVES, Status
 from relay.store.desk import REOPENED, Replay, ReplayState, Selection
 from relay.store.driver import sqlite3
 from relay.store.search import fits
+from relay.store.turns import line_up
 from relay.store.walk import replay
 
 Item = TypeVar("Item")
@@ -43,10 +44,12 @@ _END = "UPDATE replays SET state = ?, ended_at = ? WHERE id = ? AND state = 'run
 _OPENED = """
 SELECT event, sink, replayed_from FROM deliveries WHERE status = 'pending' AND replay = ?
 """
-_TAKE_AWAY = "DELETE FROM deliveries WHERE event = ? AND sink = ?"
+# Also what is to go altogether, so that it does not leave with its turn.
 _TAKE_BACK = """
-UPDATE deliveries SET status = replayed_from, replayed_from = NULL WHERE event = ? AND sink = ?
+UPDATE deliveries SET status = coalesce(replayed_from, 'discarded'), replayed_from = NULL
+WHERE event = ? AND sink = ?
 """
+_TAKE_AWAY = "DELETE FROM deliveries WHERE event = ? AND sink = ?"
 _DISCARD = """
 UPDATE deliveries SET status = 'discarded', settled_at = ?
 WHERE status = 'dead' AND {sink} AND event IN (SELECT e.seq FROM events e WHERE {fits})
@@ -61,6 +64,8 @@ class Opening(NamedTuple):
 
     replay: Replay
     deliveries: Sequence[tuple[int, str]]
+    turns: Mapping[tuple[int, str], int]
+    """Of those deliveries that keep an order."""
     cursor: int
     now_ms: int
 
@@ -100,6 +105,8 @@ def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Move
         of_sink[sink].append(event)
     for sink, events in of_sink.items():
         moved.update(_open(db, step, sink, events))
+        turns = [(seq, step.turns[seq, sink]) for seq in events if (seq, sink) in step.turns]
+        line_up(db, sink, step.replay.id, turns)
     opened = sum(count for (_, status), count in moved.items() if status is Status.PENDING)
     db.execute(_ADVANCE, (opened, step.cursor, now.id))
     return _read(db, now.id), moved
@@ -136,8 +143,8 @@ def end(db: sqlite3.Connection, ending: Ending) -> tuple[Replay, Moved]:
     taken_back = ended and ending.state == "cancelled"
     opened = db.execute(_OPENED, (number,)).fetchall() if taken_back else []
     waiting = [row for row in opened if row[:2] not in ending.leased]
+    db.executemany(_TAKE_BACK, [row[:2] for row in waiting])
     db.executemany(_TAKE_AWAY, [row[:2] for row in waiting if row[2] is None])
-    db.executemany(_TAKE_BACK, [row[:2] for row in waiting if row[2] is not None])
     for _, sink, before in waiting:
         moved[sink, Status.PENDING] -= 1
         if before is not None:

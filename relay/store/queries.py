@@ -8,6 +8,7 @@ from relay.delivery import Delivery, Status
 from relay.event import Event
 from relay.store import Lease, Tier
 from relay.store.driver import Row, sqlite3
+from relay.store.turns import HELD_MS
 
 _OF_TIER: dict[Tier, str] = {"live": "replay IS NULL", "replay": "replay IS NOT NULL"}
 DUE = {
@@ -23,12 +24,12 @@ _DUE = {tier: f"SELECT json_group_array(event) FROM ({question})" for tier, ques
 _NEXT_DUE = {
     tier: f"""
 SELECT min(due_at) FROM deliveries
-WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ?
+WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < {HELD_MS}
 """
     for tier, belongs in _OF_TIER.items()
 }
 _DELIVERIES = """
-SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay,
+SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn,
        e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
@@ -81,14 +82,15 @@ def _delivery(row: Row) -> Delivery:
         attempts=row[2],
         first_attempt_ms=row[3],
         replay=row[4],
+        turn=row[5],
         event=Event(
-            source=row[5],
-            id=row[6],
-            kind=row[7],
-            created_at=row[8],
-            received_ms=row[9],
-            body=row[10],
-            headers=row[11],
+            source=row[6],
+            id=row[7],
+            kind=row[8],
+            created_at=row[9],
+            received_ms=row[10],
+            body=row[11],
+            headers=row[12],
         ),
     )
 

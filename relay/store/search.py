@@ -14,6 +14,7 @@ from relay.store.desk import (
     UnreadableRecord,
 )
 from relay.store.driver import Row, sqlite3
+from relay.store.turns import HELD_MS
 
 _EVENT = "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body)"
 _DELIVERIES = """
@@ -131,7 +132,7 @@ def _delivery(row: Row) -> DeliveryRecord:
         sink=sink,
         status=Status(status),
         attempts=attempts,
-        due_ms=due_ms if status == Status.PENDING else None,
+        due_ms=due_ms if status == Status.PENDING and due_ms < HELD_MS else None,
         settled_ms=settled_ms,
         reason=reason,
         replay=replay,

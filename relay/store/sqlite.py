@@ -28,12 +28,14 @@ from relay.store import (
     retention,
     schema,
     settling,
+    turns,
 )
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
+from relay.store.turns import Turns
 from relay.store.wiping import Wiper
 from relay.store.writer import Statement, Writer, meaning
 
@@ -55,6 +57,7 @@ class SqliteStore:
         reader: Connection,
         operators: Connection,
         accept: acceptance.Acceptance,
+        turns: Turns,
         tallies: dict[str, dict[Status, int]],
         unclean: bool,
     ) -> None:
@@ -71,7 +74,12 @@ class SqliteStore:
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
         self._operators = operators
         self.desk = SqliteDesk(
-            operators, writer, room=self._room, tallies=self._tallies, leased=self._leased
+            operators,
+            writer,
+            room=self._room,
+            tallies=self._tallies,
+            leased=self._leased,
+            turns=turns,
         )
         self._wiper = Wiper(self.path, writer, operators)
         self.people = SqlitePeople(
@@ -236,7 +244,8 @@ async def open_store(
             operators = await open_reader(path)
             opened.push_async_callback(operators.close)
             tallies = await reader.run(queries.tallies)
-            accept = await reader.run(acceptance.Acceptance)
+            own_turns = await connection.run(Turns.of)
+            accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
             extent = Extent(path)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
@@ -249,6 +258,7 @@ async def open_store(
             reader=reader,
             operators=operators,
             accept=accept,
+            turns=own_turns,
             tallies=tallies,
             unclean=unclean,
         )
@@ -275,7 +285,7 @@ def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     """Bring the schema up to date; True if the store was not closed by whoever had it last."""
     schema.migrate(db, now_ms=now_ms)
-    db.executescript(acceptance.TRIGGER + settling.TRIGGER)
+    db.executescript(acceptance.TRIGGER + settling.TRIGGER + turns.TRIGGER)
     unclean = queries.recall(db, "clean") == 0
     queries.remember(db, [("clean", 0)])
     return unclean

@@ -17,9 +17,11 @@ from relay.store.desk import (
     ReplayState,
     Selection,
     UnreadableRecord,
+    Wanted,
 )
 from relay.store.driver import Connection, sqlite3
 from relay.store.orders import Ending, Moved, Opening, each
+from relay.store.turns import Turns
 from relay.store.writer import Writer, meaning
 
 T = TypeVar("T")
@@ -43,12 +45,14 @@ class SqliteDesk:
         room: disk.Room,
         tallies: MutableMapping[str, dict[Status, int]],
         leased: Mapping[str, set[int]],
+        turns: Turns,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._room = room
         self._tallies = tallies
         self._leased = leased
+        self._turns = turns
 
     async def events(
         self, selection: Selection, *, before: int | None, limit: int
@@ -90,11 +94,16 @@ class SqliteDesk:
         return await self._writer.submit(_BEGIN, (selection, total, until, now_ms))
 
     async def open(
-        self, replay: Replay, deliveries: Sequence[tuple[int, str]], *, cursor: int, now_ms: int
+        self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
     ) -> Replay:
         # The rest of the disk is for what is under way already.
         self._room.require()
-        step = Opening(replay, deliveries, cursor, now_ms)
+        turns = {
+            (seq, sink): self._turns.replayed(sink, key)
+            for seq, sink, key in deliveries
+            if key is not None
+        }
+        step = Opening(replay, [each[:2] for each in deliveries], turns, cursor, now_ms)
         opened, _ = await self._writer.submit(_OPEN, step, self._counted)
         return opened
 

@@ -12,7 +12,7 @@ from relay.delivery import Result, Status
 from relay.event import Event
 from relay.settings import Size
 from relay.store import StoreSettings
-from relay.store.desk import Replay, Selection
+from relay.store.desk import Replay, Selection, Wanted
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
@@ -68,7 +68,7 @@ async def replay(
 ) -> Replay:
     until = await store.desk.last()
     begun = await store.desk.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
-    wanted = [(seq, sink) for seq in ids]
+    wanted = [Wanted(seq, sink) for seq in ids]
     return await store.desk.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
 
 
@@ -275,7 +275,7 @@ async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore
     assert ended.state == "cancelled"
     assert await statuses(store) == before
     assert (await store.backlogs())["sales"].pending == 0
-    assert (await store.desk.open(ended, [(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 2
+    assert (await store.desk.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 2
     assert await statuses(store) == before
 
 

@@ -20,7 +20,7 @@ from relay.delivery import Delivery, Result
 from relay.event import Event, Unreadable
 from relay.settings import Size
 from relay.store import StoreSettings, queries, traces
-from relay.store.desk import Selection
+from relay.store.desk import Selection, Wanted
 from relay.store.people import Erasure, Records
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
@@ -231,7 +231,7 @@ async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
     begun = await store.desk.begin(Selection(), total=1, until=1, now_ms=NOW_MS)
     (chosen,) = await store.desk.choose(Selection(), after=0, until=1, limit=9)
     await erase(store)
-    opened = await store.desk.open(begun, [(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS)
+    opened = await store.desk.open(begun, [Wanted(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS)
     assert (opened.opened, opened.cursor) == (0, 1)
     assert await leased(store) == ()
     assert await store.desk.choose(Selection(), after=0, until=1, limit=9) == []

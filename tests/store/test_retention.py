@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from relay.event import Event
 from relay.settings import Duration, Size
 from relay.store import StoreSettings, retention
-from relay.store.desk import Selection
+from relay.store.desk import Selection, Wanted
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -269,7 +269,7 @@ async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days
     now_ms = NOW_MS + days * DAY_MS
     step = await store._reader.run(lambda db: store._sweep.find(db, now_ms=now_ms))
     assert step.rows
-    await store.desk.open(begun, [(1, "sales")], cursor=1, now_ms=now_ms)
+    await store.desk.open(begun, [Wanted(1, "sales")], cursor=1, now_ms=now_ms)
     await store._writer.submit(retention.remove, step)
     await sweep(store, days=days)
     (delivery,) = (await lease(store, now_ms=now_ms)).deliveries

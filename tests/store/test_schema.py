@@ -133,7 +133,7 @@ def test_a_store_of_the_first_schema_keeps_its_deliveries(
     monkeypatch.undo()
     schema.migrate(db, now_ms=NOW_MS)
     kept = db.execute("SELECT * FROM deliveries").fetchall()
-    assert kept == [(7, "crm", "dead", 3, 40, 20, 50, "refused", None, None)]
+    assert kept == [(7, "crm", "dead", 3, 40, 20, 50, "refused", None, None, None)]
 
 
 def test_the_package_holds_its_migrations() -> None:

@@ -16,7 +16,7 @@ from relay.settings import Size
 from relay.store import Store, StoreSettings
 from relay.store.sqlite import open_store
 from tests.conftest import NOW_MS, ManualClock
-from tests.store import conformance
+from tests.store import conformance, ordering
 from tests.store.conformance import (
     FAILS,
     OTHER,
@@ -96,6 +96,10 @@ class TestSettling(conformance.Settling):
 
 
 class TestCounting(conformance.Counting):
+    pass
+
+
+class TestOrdering(ordering.Ordering):
     pass
 
 

@@ -72,7 +72,11 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be done about a person."""
 
     async def erase_person(_: object, person: Person) -> Erasure:
-        return await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
+        erased = await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
+        for name in admin.sinks.conditions():
+            # What is left may have waited for what is gone.
+            admin.sinks.wake(name)
+        return erased
 
     async def count_person(_: object, person: Person) -> Erasure:
         return await admin.people.count(person.email)

@@ -1,0 +1,208 @@
+"""What every store must do with deliveries that keep an order, written against the protocol."""
+
+import random
+from collections import defaultdict
+
+from relay.delivery import Delivery, Result
+from relay.event import Event
+from relay.routing import Verdict
+from relay.store import Store
+from tests.conftest import NOW_MS
+from tests.store.conformance import Shelf, accept, event, ids, lease, settlement
+
+HOUR_MS = 3_600_000
+
+
+def of_key(key: str | None, sink: str = "sales") -> Verdict:
+    return Verdict(sink, "takes", "events and sources match", key)
+
+
+async def arrive(store: Store, key: str | None, *names: str, at_ms: int = NOW_MS) -> None:
+    """Have events come in that are all of one key."""
+    events = (event(name, at_ms=at_ms) for name in names)
+    assert set(await accept(store, *events, verdicts=[of_key(key)])) == {"accepted"}
+
+
+async def take(store: Store, *, now_ms: int = NOW_MS) -> dict[str, Delivery]:
+    return {each.event.id: each for each in (await lease(store, now_ms=now_ms)).deliveries}
+
+
+class Ordering:
+    """Of the events of one key, a sink has one at a time, in the order of their acceptance."""
+
+    async def test_one_event_of_a_key_is_leased_and_all_of_other_keys(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1", "a2", "a3")
+            await arrive(store, "video 2", "b1", "b2")
+            await arrive(store, None, "x", "y")
+            assert sorted(await take(store)) == ["a1", "b1", "x", "y"]
+            assert await take(store, now_ms=NOW_MS + HOUR_MS) == {}
+
+    async def test_the_next_comes_due_at_once_when_the_one_before_it_has_ended(
+        self, shelf: Shelf
+    ) -> None:
+        ends: list[Result] = ["delivered", "dead", "delivered"]
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1", "a2", "a3")
+            for name, end in zip(("a1", "a2", "a3"), ends, strict=True):
+                taken = await take(store)
+                assert list(taken) == [name]
+                await store.settle(settlement(taken[name], end))
+            found = await lease(store)
+            assert (found.deliveries, found.next_due_ms) == ((), None)
+
+    async def test_a_retry_holds_back_what_follows_until_it_succeeds(self, shelf: Shelf) -> None:
+        later_ms = NOW_MS + HOUR_MS
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1", "a2")
+            await arrive(store, "video 2", "b1")
+            taken = await take(store)
+            await store.settle(settlement(taken["a1"], "retry", due_ms=later_ms))
+            await store.settle(settlement(taken["b1"]))
+            found = await lease(store, now_ms=later_ms - 1)
+            assert (found.deliveries, found.next_due_ms) == ((), later_ms)
+            taken = await take(store, now_ms=later_ms)
+            assert list(taken) == ["a1"]
+            await store.settle(settlement(taken["a1"]))
+            assert list(await take(store, now_ms=later_ms)) == ["a2"]
+
+    async def test_what_is_parked_or_given_back_keeps_its_place(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1", "a2")
+            taken = await take(store)
+            await store.settle(settlement(taken["a1"], "parked"))
+            taken = await take(store)
+            assert list(taken) == ["a1"]
+            store.release(list(taken.values()))
+            assert list(await take(store)) == ["a1"]
+
+    async def test_a_newcomer_waits_for_what_is_pending_and_for_nothing_else(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1")
+            taken = await take(store)
+            await arrive(store, "video 1", "a2")
+            assert await take(store) == {}
+            await store.settle(settlement(taken["a1"]))
+            await store.settle(settlement((await take(store))["a2"]))
+            await arrive(store, "video 1", "a3")
+            assert list(await take(store)) == ["a3"]
+
+    async def test_sinks_do_not_wait_for_one_another(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            verdicts = [of_key("video 1"), of_key("video 1", "crm"), of_key(None, "free")]
+            await accept(store, event("a1"), event("a2"), verdicts=verdicts)
+            assert list(await take(store)) == ["a1"]
+            assert ids(await lease(store, "crm")) == ["a1"]
+            assert ids(await lease(store, "free")) == ["a1", "a2"]
+
+    async def test_the_order_outlasts_a_restart(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a1", "a2")
+            await take(store)
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "a3")
+            for name in ("a1", "a2", "a3"):
+                taken = await take(store)
+                assert list(taken) == [name]
+                await store.settle(settlement(taken[name]))
+
+    async def test_an_older_receipt_that_is_accepted_later_comes_later(self, shelf: Shelf) -> None:
+        async with shelf.open() as store:
+            await arrive(store, "video 1", "new")
+            await arrive(store, "video 1", "old", at_ms=NOW_MS - HOUR_MS)
+            assert list(await take(store)) == ["new"]
+
+    async def test_a_duplicate_among_what_waits_is_one_and_takes_no_place(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            verdicts = [of_key("video 1"), of_key("video 1", "crm")]
+            outcomes = await accept(
+                store, event("a1"), event("a1"), event("a2"), event("a2"), verdicts=verdicts
+            )
+            assert outcomes == ["accepted", "duplicate", "accepted", "duplicate"]
+            assert await accept(store, event("a1"), verdicts=[]) == ["duplicate"]
+            for name in ("a1", "a2"):
+                taken = await take(store)
+                assert list(taken) == [name]
+                await store.settle(settlement(taken[name]))
+            assert (await store.backlogs())["sales"].pending == 0
+
+    async def test_a_rule_that_failed_holds_nothing_back(self, shelf: Shelf) -> None:
+        fails = Verdict("sales", "fails", "when failed: TypeError")
+        async with shelf.open() as store:
+            await accept(store, event("dead"), verdicts=[fails, of_key("video 1", "crm")])
+            await arrive(store, "video 1", "a1")
+            assert list(await take(store)) == ["a1"]
+            assert (await shelf.deliveries())["main", "dead", "sales"] == ("dead", fails.why)
+
+    async def test_whatever_happens_each_key_is_in_order(self, shelf: Shelf) -> None:
+        for seed in range(4):
+            dice = random.Random(seed)
+            async with shelf.open() as store:
+                walk = Walk(store, dice, prefix=f"{seed}-")
+                for _ in range(120):
+                    await dice.choice((walk.arrive, walk.take, walk.settle, walk.settle))()
+                await walk.finish()
+            assert walk.ended == walk.accepted
+
+
+class Walk:
+    """Steps in any order; which events of each key came in, and in which order they ended."""
+
+    KEYS = (None, "video 1", "video 2", "video 3")
+
+    def __init__(self, store: Store, dice: random.Random, *, prefix: str) -> None:
+        self.accepted: defaultdict[str, list[str]] = defaultdict(list)
+        self.ended: defaultdict[str, list[str]] = defaultdict(list)
+        self._store = store
+        self._dice = dice
+        self._prefix = prefix
+        self._count = 0
+        self._now_ms = NOW_MS
+        self._keys: dict[str, str | None] = {}
+        self._held: dict[str, Delivery] = {}
+
+    async def arrive(self) -> None:
+        key = self._dice.choice(self.KEYS)
+        made = [self._event(key) for _ in range(self._dice.randrange(1, 4))]
+        await accept(self._store, *made, verdicts=[of_key(key)])
+
+    async def take(self) -> None:
+        limit = self._dice.randrange(1, 6)
+        found = await lease(self._store, now_ms=self._now_ms, limit=limit)
+        self._held |= {each.event.id: each for each in found.deliveries}
+        keys = [self._keys[name] for name in self._held if self._keys[name] is not None]
+        assert len(keys) == len(set(keys))
+
+    async def settle(self) -> None:
+        self._now_ms += self._dice.randrange(500)
+        if self._held:
+            results: list[Result] = ["delivered", "delivered", "dead", "retry", "parked"]
+            await self._settle(self._dice.choice(sorted(self._held)), self._dice.choice(results))
+
+    async def finish(self) -> None:
+        """Let all that is left be delivered."""
+        while self._held or (await self._store.backlogs())["sales"].pending:
+            self._now_ms += 1000
+            await self.take()
+            for name in sorted(self._held):
+                await self._settle(name, "delivered")
+
+    async def _settle(self, name: str, result: Result) -> None:
+        due_ms = self._now_ms + self._dice.randrange(900)
+        made = settlement(self._held.pop(name), result, due_ms=due_ms, at_ms=self._now_ms)
+        await self._store.settle(made)
+        key = self._keys[name]
+        if key is not None and result in ("delivered", "dead"):
+            self.ended[key].append(name)
+
+    def _event(self, key: str | None) -> Event:
+        name = f"{self._prefix}{self._count}"
+        self._count += 1
+        self._keys[name] = key
+        if key is not None:
+            self.accepted[key].append(name)
+        return event(name, at_ms=self._now_ms)
