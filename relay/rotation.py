@@ -7,9 +7,9 @@ can have both in the config in time (delivery.md, section 3). Whoever is not arm
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from relay import log
+from relay.allowance import Held
 from relay.clock import Clock
 from relay.downtime import WINDOW_MS
 from relay.errors import Rejected, StoreBroken, StoreError
@@ -32,15 +32,6 @@ AFTERWARDS = Duration(WINDOW_MS + 6 * 10_000)
 Its waits add up to 620 s, and each of the six tries may wait 10 s for its answer.
 """
 
-COUNT_MAX = 50_000
-"""A quarter of an hour of ten events a second, each tried five times in that time."""
-
-BYTES_MAX = 64 << 20
-"""As many of the usual size; a quarter of the room that `min_free` keeps by default."""
-
-RATE_MAX = 200
-"""A second, and as many at once: a good share of what the disk takes stays free for the rest."""
-
 KEEP_WITHIN_S = 4.0
 """The sender waits 10 s for its 401, of which reading the body may have taken up to half."""
 
@@ -51,39 +42,6 @@ STEP = 32
 
 PAUSE_S = 0.02
 """Between two steps of a removal, so that acknowledgements find the writer free."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """What is known in memory of a rotation, so that refusing needs no look into the store."""
-
-    until_ms: int
-    expires_ms: int
-    count: int
-    bytes: int
-    allowance: float = RATE_MAX
-    at_s: float = 0.0
-    dropped: int = 0
-    under_way: int = 0
-    """Writes that the store's own figures may not know yet."""
-    begun: int = 0
-    """Writes ever."""
-
-    def excess(self, size: int, now_s: float) -> str | None:
-        """The limit that another request would exceed; else it is counted."""
-        self.allowance = min(RATE_MAX, self.allowance + (now_s - self.at_s) * RATE_MAX)
-        self.at_s = now_s
-        if self.count >= COUNT_MAX:
-            return "count"
-        if self.bytes + size > BYTES_MAX:
-            return "bytes"
-        if self.allowance < 1:
-            return "rate"
-        self.allowance -= 1
-        self.count += 1
-        self.bytes += size
-        self.begun += 1
-        return None
 
 
 class Rotations:
@@ -104,7 +62,7 @@ class Rotations:
         self._metrics = metrics
         self._clock = clock
         self._sources = {source.name: source for source in sources}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
         self._bell = asyncio.Event()
         self._turn = asyncio.Lock()
         self._log = log.get()
@@ -149,7 +107,7 @@ class Rotations:
             # It began before the secrets changed, and its kind has been judged already.
             self._bell.set()
 
-    async def _is_kept(self, request: Doubtful, held: _Held) -> bool:
+    async def _is_kept(self, request: Doubtful, held: Held) -> bool:
         held.under_way += 1
         try:
             async with asyncio.timeout(KEEP_WITHIN_S):
@@ -270,7 +228,7 @@ class Rotations:
 
     def _hold(self, rotation: Rotation) -> None:
         name = rotation.source
-        held = self._held.setdefault(name, _Held(0, 0, 0, 0, at_s=self._clock.monotonic()))
+        held = self._held.setdefault(name, Held(0, 0, 0, 0, at_s=self._clock.monotonic()))
         held.until_ms, held.expires_ms = rotation.until_ms, rotation.expires_ms
         held.count, held.bytes = rotation.waiting, rotation.bytes
         self._metrics.quarantined(name, rotation.waiting)

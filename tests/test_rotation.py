@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay import config, rotation
+from relay import allowance, config
 from relay.errors import StoreFull
 from relay.store.sqlite_quarantine import SqliteQuarantine
 from tests import service
@@ -311,7 +311,7 @@ UNBEGUN = {
 async def test_over_a_limit_requests_are_dropped_and_counted(
     change: Change, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, reason: str
 ) -> None:
-    monkeypatch.setattr(rotation, limit, value)
+    monkeypatch.setattr(allowance, limit, value)
     await change.begin()
     now_s = change.clock.monotonic()
     monkeypatch.setattr(change.clock, "monotonic", lambda: now_s)
