@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay import allowance, config
+from relay import allowance, config, rotation
 from relay.errors import StoreFull
 from relay.store.sqlite_quarantine import SqliteQuarantine
 from tests import service
