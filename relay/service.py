@@ -35,6 +35,7 @@ from relay.settings import Duration
 from relay.sink import Sink
 from relay.store import disk, driver
 from relay.store.backup import Backups
+from relay.store.inspection import Inspections
 from relay.store.sqlite import SqliteStore, open_store
 from relay.supervision import Supervision
 from relay.upkeep import Upkeep
@@ -104,11 +105,13 @@ class Service:
             clock=clock,
         )
         self._backups = Backups(store.path, min_free=config.store.min_free)
+        self._inspections = Inspections(store.path)
         admin = Admin(
             store=store,
             desk=store.desk,
             people=store.people,
             backups=self._backups,
+            inspections=self._inspections,
             sinks=self.fleet,
             replays=self.replayer,
             feed=self._feed,
@@ -293,6 +296,7 @@ class Service:
         """Whatever goes wrong with one part, the others close, the store last."""
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._store.close)
+            closing.push_async_callback(self._inspections.close)
             closing.push_async_callback(self.admin.stop)
             closing.callback(self._feed.close)
             closing.push_async_callback(self.fleet.close)

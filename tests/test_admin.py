@@ -51,6 +51,7 @@ async def serving(
             desk=None,  # type: ignore[arg-type]
             people=None,  # type: ignore[arg-type]
             backups=None,  # type: ignore[arg-type]
+            inspections=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             feed=Feed(),

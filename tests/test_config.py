@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from relay import sinks
-from relay.config import AdminSettings, Config, ServerSettings, default_path, load
+from relay.config import (
+    AdminSettings,
+    Config,
+    ServerSettings,
+    default_path,
+    load,
+    load_admin,
+    load_store,
+)
 from relay.config.checks import expired
 from relay.errors import ConfigError
 from relay.inbound import SigningSecret, SourceSettings
@@ -318,3 +326,20 @@ def test_a_secret_past_its_end_is_warned_of_from_that_moment_on(write: Write) ->
     )
     (warning,) = expired(alone, now_ms=end_ms)
     assert str(warning).endswith(", and no other is left: every request is refused")
+
+
+def test_commands_read_only_the_tables_that_they_need(write: Write) -> None:
+    path = write(
+        '[store]\npath = "x.db"\n[server]\nadmin_listen = "127.0.0.1:1"\n'
+        '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["env:NOT_SET"]\n'
+    )
+    assert load_store(path, ENVIRON).path == "x.db"
+    server, admin = load_admin(path, ENVIRON)
+    assert (server.admin_listen, admin.token) == ("127.0.0.1:1", None)
+
+
+def test_what_commands_read_is_refused_with_its_own_faults(write: Write) -> None:
+    path = write('[store]\npath = 1\nodd = 2\n[log]\nlevel = "loud"\n')
+    with pytest.raises(ConfigError) as refusal:
+        load_store(path, ENVIRON)
+    assert [fault.path for fault in refusal.value.faults] == ["store.path", "store.odd"]

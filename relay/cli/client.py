@@ -30,6 +30,10 @@ class Client:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return self._ask("GET", path, params=given)
 
+    def get_at_length(self, path: str) -> Any:
+        """The answer to a question over which the relay may sit for any time."""
+        return self._ask("GET", path, timeout=None)
+
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Have something done; values of the body that are None are left out."""
         given = {name: value for name, value in (body or {}).items() if value is not None}

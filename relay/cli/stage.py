@@ -29,6 +29,9 @@ admin_listen = "{admin_listen}"
 path = {store}
 min_free = "16MiB"
 
+[admin]
+token = {token}
+
 [log]
 format = "console"
 level = "error"
@@ -68,6 +71,7 @@ class Stage:
         addresses = {key: _free_address(port) for key, port in PORTS.items()}
         text = _CONFIG.format(
             store=json.dumps(str(folder / "relay.db"), ensure_ascii=False),
+            token=json.dumps(secrets.token_urlsafe(32)),
             secret=json.dumps(f"file:{stage.secret_file}", ensure_ascii=False),
             **addresses,
         )

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from relay.cli.client import connected
 from relay.cli.parameters import config_option, json_option
-from relay.config import default_path, load
+from relay.config import default_path, load_store
 from relay.delivery import Status
 from relay.errors import ApiError
+from relay.store import disk
 from relay.store.inspection import Content, Inspection, inspect
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -30,16 +32,26 @@ def store() -> None:
 def check(context: click.Context, *, path: Path | None, as_json: bool) -> None:
     """Read the whole store and say what is in it and what is wrong with it.
 
-    Changes nothing; a relay may run meanwhile. Exits 0 for a sound store, else 1.
+    Changes nothing. A running relay is asked to do it; without one the file is read here.
+    Exits 0 for a sound store, else 1.
     """
-    file = Path(load(path or default_path()).store.path)
-    if file.is_file():
-        inspection = asyncio.run(inspect(file))
-    else:
-        inspection = Inspection(0, None, ("there is no such file: has relay been started?",))
+    file = Path(load_store(path or default_path()).path)
+    inspection = _inspected(file) if disk.is_free(file) else _asked(path)
     show = _as_json if as_json else _as_text
     click.echo(show(file, inspection))
     context.exit(1 if inspection.faults else 0)
+
+
+def _inspected(file: Path) -> Inspection:
+    if file.is_file():
+        return asyncio.run(inspect(file))
+    return Inspection(0, None, ("there is no such file: has relay been started?",))
+
+
+def _asked(path: Path | None) -> Inspection:
+    with connected(path) as client:
+        answer = client.get_at_length("/store/check")
+    return msgspec.convert(answer, Inspection)
 
 
 @store.command()

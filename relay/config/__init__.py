@@ -32,6 +32,7 @@ __all__ = [
     "default_path",
     "load",
     "load_admin",
+    "load_store",
 ]
 
 _ROOT = Place("", "")
@@ -114,17 +115,25 @@ def load_admin(
 
     Raises ConfigError with the faults of these two tables.
     """
+    server, admin = _load_only(path, environ, "server", "admin")
+    return server, admin
+
+
+def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
+    """Read only what leads to the store; raises ConfigError with the faults of its table."""
+    store: StoreSettings
+    (store,) = _load_only(path, environ, "store")
+    return store
+
+
+def _load_only(path: Path, environ: Mapping[str, str], *names: str) -> list[Any]:
     findings = Findings()
     raw = _parse(path, _text(path))
     reader = Reader(RULES, environ, findings)
-    tables = [
-        reader.table(raw.get(name, {}), _SECTIONS[name], _ROOT.key(name))
-        for name in ("server", "admin")
-    ]
+    tables = [reader.table(raw.get(name, {}), _SECTIONS[name], _ROOT.key(name)) for name in names]
     if findings.faults:
         raise ConfigError(str(path), tuple(findings.faults))
-    server, admin = (table.build() for table in tables)
-    return server, admin
+    return [table.build() for table in tables]
 
 
 def _text(path: Path) -> str:

@@ -55,7 +55,7 @@ def lock(path: Path) -> IO[bytes]:
 def is_free(path: Path) -> bool:
     """Whether no process has the lock; False also where that cannot be seen.
 
-    Takes it for a moment beside others who only look.
+    Takes it for a moment, beside others who only look; a relay that starts right then is refused.
     """
     real = Path(os.path.realpath(path))
     try:

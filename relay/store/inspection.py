@@ -53,6 +53,12 @@ class Inspections:
             self._reading = asyncio.create_task(inspect(self._path))
         return await asyncio.shield(self._reading)
 
+    async def close(self) -> None:
+        """End a reading that goes on."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
 
 async def inspect(path: Path) -> Inspection:
     """Read the whole store; changes nothing, and a running relay is not held up."""

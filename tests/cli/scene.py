@@ -35,6 +35,7 @@ _VARYING = (
     (re.compile(r"\b\d+ ms\b"), "<ms>"),
     (re.compile(r"\bschema +\d+"), "<schema>"),
     (re.compile(r"[\d.]+ [KM]iB"), "<size>"),
+    (re.compile(r"^/\S+/(?=data/relay\.db: )"), ""),
 )
 
 

@@ -29,6 +29,7 @@ def test_the_document_shows_every_command_that_asks_a_running_relay() -> None:
     groups = {" ".join(command.split()[:2]) for command, _ in shown()}
     wanted = {"events list", "events show", "dead-letters list", "dead-letters replay"}
     wanted |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}
-    wanted |= {"replays list", "replays cancel", "status", "store backup"}
+    wanted |= {"replays list", "replays cancel", "status", "store check"}
+    wanted |= {"store backup"}
     assert wanted <= groups
     assert any(command.startswith("replay ") for command, _ in shown())

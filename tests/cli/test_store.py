@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import socket
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,14 +11,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import relay.cli.store
 from relay import samples
 from relay.cli import main
 from relay.event import LEAD_CAPTURED, Unreadable
 from relay.routing import Verdict
 from relay.store import StoreSettings, disk, schema
 from relay.store.driver import sqlite3
+from relay.store.inspection import Inspection
 from relay.store.sqlite import SqliteStore, open_store
+from tests import service
+from tests.caller import post
 from tests.conftest import NOW_MS, ManualClock
+from tests.operator import ADMIN
+from tests.reloading import body
 
 Check = Callable[..., Result]
 
@@ -90,16 +97,61 @@ async def test_the_counts_are_there_for_programs(path: Path, check: Check) -> No
     assert document["size_bytes"] == size
 
 
-async def test_it_can_run_beside_a_relay(path: Path, check: Check) -> None:
+async def test_a_running_relay_is_asked_and_the_file_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def opened_here(_: Path) -> Inspection:
+        raise AssertionError
+
+    monkeypatch.setattr(relay.cli.store, "inspect", opened_here)
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as running:
+        assert (await running.ask(post(body("a")))).status == 202
+        result = await asyncio.to_thread(check_beside, running, tmp_path)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert (document["ok"], document["events"], document["schema"]) == (True, 1, NEWEST)
+    assert document["file"] == str(settings.store.path)
+    assert document["size_bytes"] > 0
+
+
+def check_beside(running: service.Relay, folder: Path, admin: str = ADMIN) -> Result:
+    """What the command says of a running relay's store, in a shell without the sinks' secrets."""
+    file = folder / "shell.toml"
+    file.write_text(
+        f'[server]\nadmin_listen = "127.0.0.1:{running.service.admin.port}"\n'
+        f'[store]\npath = "{folder}/relay.db"\n{admin}'
+        '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["env:NOT_IN_THIS_SHELL"]\n',
+        encoding="utf-8",
+    )
+    return CliRunner().invoke(main, ["store", "check", "--config", str(file), "--json"])
+
+
+async def test_a_running_relay_that_cannot_be_asked_is_an_error_and_nothing_is_read(
+    tmp_path: Path,
+) -> None:
+    async with service.serving(service.read(tmp_path, tables=ADMIN)) as running:
+        result = await asyncio.to_thread(check_beside, running, tmp_path, admin="")
+    assert result.exit_code == 1
+    assert "[admin] token is not set" in result.output
+    assert result.stdout == ""
+
+
+async def test_a_store_that_is_held_by_what_does_not_answer_is_not_read(
+    path: Path, check: Check, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with (tmp_path / "config.toml").open("a", encoding="utf-8") as config:
+        config.write(f'[server]\nadmin_listen = "127.0.0.1:{port}"\n{ADMIN}')
     store = await filled(path, events=1)
     try:
-        result = await asyncio.to_thread(check, "--json")
-        event = samples.event(LEAD_CAPTURED, source="main", event_id="evt_after")
-        assert await store.accept(event, (), lambda _: None) == "accepted"
+        result = await asyncio.to_thread(check)
     finally:
         await store.close()
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["events"] == 1
+    assert result.exit_code == 1
+    assert "no relay answers" in result.output
+    assert (await asyncio.to_thread(check)).exit_code == 0
 
 
 async def test_it_leaves_the_store_as_it_was(path: Path, check: Check) -> None:

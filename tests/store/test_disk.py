@@ -370,3 +370,16 @@ def test_the_size_counts_the_log_and_survives_a_file_that_goes(tmp_path: Path) -
     (tmp_path / "relay.db").write_bytes(bytes(10))
     (tmp_path / "relay.db-wal").write_bytes(bytes(5))
     assert disk.size_bytes(tmp_path / "relay.db") == 15
+
+
+async def test_a_lock_can_be_looked_at_without_taking_it(path: Path, clock: ManualClock) -> None:
+    assert disk.is_free(path)
+    async with opened(path, clock):
+        assert not disk.is_free(path)
+        assert not disk.is_free(path)
+    assert disk.is_free(path)
+    disk.lock(path).close()
+
+
+def test_a_lock_that_cannot_be_seen_counts_as_taken(tmp_path: Path) -> None:
+    assert not disk.is_free(tmp_path / ("x" * 300))

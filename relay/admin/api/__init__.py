@@ -1,6 +1,16 @@
 """The JSON API: one file per group of operations."""
 
-from relay.admin.api import dead_letters, events, people, reload, replays, rotation, sinks, status
+from relay.admin.api import (
+    dead_letters,
+    events,
+    people,
+    reload,
+    replays,
+    rotation,
+    sinks,
+    status,
+    store,
+)
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 
@@ -18,4 +28,5 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *rotation.operations(admin),
         *people.operations(admin),
         *status.operations(admin),
+        *store.operations(admin),
     )
