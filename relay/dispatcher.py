@@ -73,6 +73,8 @@ class Dispatcher:
             settled=self._settled,
         )
         self._looking = False
+        self._outdated = False
+        """Whether what the look under way will find is to be put back."""
         self._ringing: asyncio.TimerHandle | None = None
         self._look_at_ms = 0.0
         self._draining = False
@@ -108,6 +110,13 @@ class Dispatcher:
         self._look_at_ms = 0.0
         self._bell.set()
         self._account.state(self._gate.state)
+
+    def put_back(self) -> None:
+        """Look again at all that has not begun, because it may have changed in the store."""
+        self._store.release(self._hand.clear())
+        self._outdated = self._looking
+        self._look_at_ms = 0.0
+        self._bell.set()
 
     def condition(self) -> Condition:
         """How the sink is doing right now."""
@@ -151,10 +160,13 @@ class Dispatcher:
             self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
         else:
             self._hand.looked(limits)
-            self._hand.take(lease.deliveries)
+            if self._outdated:
+                self._store.release(lease.deliveries)
+            else:
+                self._hand.take(lease.deliveries)
             next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
             self._look_at_ms = min(self._look_at_ms, next_ms)
-        self._looking = False
+        self._looking = self._outdated = False
         self._bell.set()
 
     def _start(self, group: asyncio.TaskGroup) -> float:

@@ -181,6 +181,11 @@ class Fleet:
         if member is not None:
             member.dispatcher.wake()
 
+    def put_back(self) -> None:
+        """Have every sink look again at what it has not begun to send."""
+        for member in self._members.values():
+            member.dispatcher.put_back()
+
     def conditions(self) -> Mapping[str, Condition]:
         """How each sink is doing."""
         return {name: each.dispatcher.condition() for name, each in self._members.items()}

@@ -21,7 +21,7 @@ from relay.settings import Duration
 from relay.settler import STORE_AGAIN_S
 from relay.store.desk import Selection, Wanted
 from tests.conftest import NOW_MS
-from tests.dispatching import SINK, Bench, policy, rate, working
+from tests.dispatching import SINK, Bench, lead, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 HOUR_S = 3600.0
@@ -585,3 +585,42 @@ async def test_beside_live_events_a_replay_keeps_apart_and_they_do_not_wait(
         assert len(old) == 60
         assert min(after - before for before, after in pairwise(old)) >= APART_S - 1e-6
         assert bench.store.leases - leases < 20
+
+
+async def test_what_is_erased_is_not_sent_from_what_was_at_hand(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+        erased = asyncio.Event()
+
+        async def late() -> Answer:
+            await erased.wait()
+            return Answer(200)
+
+        bench.sink.reply(late, to="a")
+        await bench.accept("a", "b", "c")
+        await asyncio.sleep(0.1)
+        await erase(bench)
+        bench.dispatcher.put_back()
+        erased.set()
+        await asyncio.sleep(LOOK_AGAIN_S)
+        assert bench.sink.ids == ["a"]
+        assert bench.store.held == set()
+
+
+async def test_what_is_erased_during_a_look_is_not_sent_from_what_it_finds(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+
+        async def meanwhile() -> None:
+            await erase(bench)
+            bench.dispatcher.put_back()
+
+        bench.store.meanwhile = meanwhile
+        await bench.accept("a", "b")
+        await asyncio.sleep(LOOK_AGAIN_S)
+        assert bench.sink.ids == []
+
+
+async def erase(bench: Bench) -> None:
+    """Erase the person whom all events of these tests are about."""
+    email = lead("any", received_ms=0).person()
+    assert email is not None
+    await bench.store.people.erase(email, now_ms=bench.clock.now_ms())

@@ -26,8 +26,8 @@ class Sinks(Protocol):
 
     def conditions(self) -> Mapping[str, Condition]: ...
 
-    def wake(self, name: str) -> None:
-        """Say that the sink may have a delivery due."""
+    def put_back(self) -> None:
+        """Have every sink look again at what it has not begun to send."""
         ...
 
     async def pause(self, name: str) -> None: ...

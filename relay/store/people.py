@@ -19,7 +19,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """A delivery that was being sent, or was next to be, when its event was erased."""
+    """A delivery that was being sent, or about to be, when its event was erased."""
 
     sink: str
     source: str

@@ -73,9 +73,8 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
 
     async def erase_person(_: object, person: Person) -> Erasure:
         erased = await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
-        for name in admin.sinks.conditions():
-            # What is left may have waited for what is gone.
-            admin.sinks.wake(name)
+        # What is gone may be at hand, and what is left may have waited for it.
+        admin.sinks.put_back()
         return erased
 
     async def count_person(_: object, person: Person) -> Erasure:
