@@ -22,6 +22,8 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
+SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
+BUILD: list[str] = PROJECT["dependency-groups"]["build"]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
 
 CLIENTS: list[str] = [
@@ -39,7 +41,9 @@ CAPPED = {"aiokafka", "nats-py"}
 
 LOCKS = {
     "deploy/requirements.txt": CORE,
+    "deploy/requirements-build.txt": BUILD,
     "deploy/requirements-extras.txt": CORE + EXTRAS,
+    "deploy/requirements-sqlite.txt": CORE + SQLITE,
     "tests/requirements.txt": CORE + DEVELOPMENT + CLIENTS,
 }
 
@@ -81,7 +85,7 @@ def test_what_is_asked_for_is_locked_within_its_bounds(lock: str, written: str) 
     assert wanted.specifier.contains(version)
 
 
-@pytest.mark.parametrize("written", CORE + EXTRAS + DEVELOPMENT)
+@pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + DEVELOPMENT)
 def test_what_is_asked_for_has_a_lower_bound_and_an_upper_one_only_with_a_reason(
     written: str,
 ) -> None:
@@ -106,14 +110,20 @@ def test_a_lock_names_no_host(lock: str) -> None:
 def test_a_lock_says_how_to_make_it_anew(lock: str) -> None:
     command = lines(lock)[1]
     assert command.startswith("#    uv pip compile --universal --python-version 3.11 ")
-    assert command.endswith(f"pyproject.toml -o {lock}")
+    assert re.search(rf" pyproject\.toml(:build)? -o {re.escape(lock)}$", command)
 
 
 def test_tests_run_on_the_versions_that_operators_get() -> None:
     tested = pinned("tests/requirements.txt")
-    for lock in ("deploy/requirements.txt", "deploy/requirements-extras.txt"):
+    for lock in set(LOCKS) - {"tests/requirements.txt", "deploy/requirements-build.txt"}:
         others = {name: version for name, version in pinned(lock).items() if name in tested}
         assert others == {name: tested[name] for name in others}
+
+
+def test_what_builds_the_relay_is_locked() -> None:
+    assert {Requirement(written).name for written in PROJECT["build-system"]["requires"]} <= {
+        Requirement(written).name for written in BUILD
+    }
 
 
 def test_the_top_level_holds_nothing_that_has_no_place_there() -> None:

@@ -1,0 +1,101 @@
+# The relay's image; docs/deployment.md says how to run it.
+#
+#   docker build -t relay .                            for sinks of type http, slack and stdout
+#   docker build --build-arg EXTRAS=all -t relay .     for every type of sink
+
+# The digest is the index's, so it stands for every platform, and the tag cannot move under it.
+ARG PYTHON=python:3.13.16-slim-trixie@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
+
+FROM ${PYTHON} AS build
+
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+WORKDIR /build
+
+# What is needed to build the relay is locked like the rest, and stays behind in this stage; so does
+# pip, which installs into the relay's own environment from outside.
+COPY deploy/requirements-build.txt deploy/
+RUN python3 -m venv tools \
+ && tools/bin/pip install --require-hashes --only-binary :all: \
+        --requirement deploy/requirements-build.txt
+
+# Both locks hold the newer SQLite of the extra `sqlite`: the base's own (3.46.1) has the fault that
+# can lose pages (reset of the write-ahead log, mended in 3.51.3).
+# All comes as wheels, so that no compiler has to be here, but for nkeys, which is Python alone and
+# is published as source only.
+ARG EXTRAS=""
+COPY deploy/requirements-sqlite.txt deploy/requirements-extras.txt deploy/
+RUN case "$EXTRAS" in \
+        "")  lock=deploy/requirements-sqlite.txt ;; \
+        all) lock=deploy/requirements-extras.txt ;; \
+        *)   echo "EXTRAS is \"all\" or left out, not \"$EXTRAS\"" >&2; exit 1 ;; \
+    esac \
+ && tools/bin/pip wheel --require-hashes --only-binary :all: --no-binary nkeys \
+        --no-build-isolation --requirement "$lock" --wheel-dir wheels \
+ && python3 -m venv --without-pip /opt/relay \
+ && tools/bin/pip --python /opt/relay/bin/python3 install --no-compile --no-deps --no-index \
+        wheels/*.whl
+
+COPY pyproject.toml README.md LICENSE ./
+COPY relay relay
+RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+ && tools/bin/pip --python /opt/relay/bin/python3 install --no-compile --no-deps --no-index \
+        dist/relay-*.whl
+
+# At run time nothing can be written, so what is not compiled here would be compiled at every start.
+# Unchecked, because no source changes any more, and copying may change its time.
+RUN /opt/relay/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/relay/lib
+
+
+FROM ${PYTHON}
+
+# The base comes without the standard library's bytecode.
+# The numbers are fixed, because secrets and volumes are given to them from outside.
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash -x '/(site|dist)-packages/' \
+        "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
+ && groupadd --gid 10001 relay \
+ && useradd --uid 10001 --gid relay --no-create-home --home-dir /nonexistent \
+        --shell /usr/sbin/nologin relay \
+ && install --directory --mode 0755 /etc/relay \
+ && install --directory --mode 0700 --owner relay --group relay /var/lib/relay
+
+COPY --from=build /opt/relay /opt/relay
+COPY config.example.toml /usr/share/doc/relay/
+
+ENV PATH=/opt/relay/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    RELAY_CONFIG=/etc/relay/config.toml
+
+# By its number, so that Kubernetes can see that it is not root.
+USER 10001:10001
+# Where a relative path in a config leads: the one place that can be written to.
+WORKDIR /var/lib/relay
+
+# The image has to understand every key of the example, and must not bring the SQLite with the fault.
+# What it names is made up, and in no layer.
+RUN RELAY_SECRET=smoke-0123456789abcdef RELAY_ADMIN_TOKEN=smoke-fedcba9876543210 \
+    SLACK_URL=https://slack.invalid/services/T/B/x CRM_URL=https://crm.invalid/hook \
+    CRM_AUTH=smoke CRM_SIGNING=whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY= \
+    relay check-config --config /usr/share/doc/relay/config.example.toml \
+ && python3 -c 'from relay.store import driver; assert not driver.has_wal_reset_fault(), driver.VERSION'
+
+VOLUME /var/lib/relay
+# Public, behind a proxy; metrics, health and the admin API, for the inside only.
+EXPOSE 8080 9464
+
+# Asks the running relay with the token of its own config, so that needs [admin] token.
+# It says whether the process answers; whether the relay takes events is for /readyz.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["relay", "status"]
+
+# PID 1 is the relay itself, which drains on SIGTERM and reads its config again on SIGHUP.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["relay"]
+CMD ["serve"]
+
+ARG VERSION=0.1.0
+ARG REVISION=""
+LABEL org.opencontainers.image.title="relay" \
+      org.opencontainers.image.description="A receiver and relay for the video service's webhooks that loses nothing it has acknowledged" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"

@@ -1,0 +1,122 @@
+"""The image, built for real from the Dockerfile, where there is neither an engine nor a registry.
+
+The base that the Dockerfile names cannot be had, so Debian's own packages of the same release stand
+in for it: the same libraries and the same minor version of Python, at another place.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "Dockerfile"
+
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+_UNREAD = ("doc", "locale", "man")
+"""Folders of /usr/share that cost time and are never looked at."""
+
+
+def base() -> re.Match[str]:
+    """Read the base image: its version of Python, the release of Debian, the digest."""
+    pattern = r"^ARG PYTHON=python:(?P<python>[\d.]+)-slim-(?P<debian>[a-z]+)@sha256:[0-9a-f]{64}$"
+    found = re.search(pattern, DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, "the base image is not pinned by version and digest"
+    return found
+
+
+@dataclass(frozen=True)
+class Image:
+    root: Path
+    """Its files; a copy that may be changed."""
+    config: dict[str, Any]
+    """As engines keep it: User, Env, Entrypoint, Healthcheck and so on."""
+
+
+class Builder:
+    """buildah, with all that it keeps in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def ask(self, *arguments: str | Path) -> str:
+        places = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
+        return run(["buildah", "--storage-driver=vfs", *places, *arguments]).strip()
+
+    def base(self, *parts: Path) -> str:
+        """Make an image of folders and archives that are laid upon each other."""
+        container = self.ask("from", "scratch")
+        for part in parts:
+            self.ask("add", "--quiet", container, part, "/")
+        return self.ask("commit", "--quiet", "--rm", container)
+
+    def build(self, dockerfile: Path, *arguments: str) -> str:
+        """Run a Dockerfile on the project's folder."""
+        # Only the format of Docker has a health check.
+        how = ("--isolation=chroot", "--format=docker", "--pull-never", "--layers=false")
+        return self.ask(
+            "build", "--quiet", *how, *arguments, f"--file={dockerfile}", ROOT
+        ).splitlines()[-1]
+
+    def image(self, name: str) -> Image:
+        container = self.ask("from", "--pull-never", name)
+        described = json.loads(self.ask("inspect", "--type=image", name))
+        return Image(Path(self.ask("mount", container)), described["Docker"]["config"])
+
+
+def run(command: Sequence[str | Path]) -> str:
+    """Run a program to its good end; what it says on stdout."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
+    return done.stdout
+
+
+def require_builder() -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to make a root file system")
+    for program in ("buildah", "mmdebstrap"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+def bootstrap(archive: Path) -> Path:
+    """Make a small Debian with Python of the packages that this machine's mirror has."""
+    mirrors = run(["apt-get", "indextargets", "--format=$(REPO_URI)", "Created-By: Packages"])
+    quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
+    lean = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNREAD]
+    kind = ["--variant=minbase", "--include=python3-venv,ca-certificates"]
+    run(
+        [
+            "mmdebstrap",
+            "--quiet",
+            *kind,
+            *quick,
+            *lean,
+            base()["debian"],
+            archive,
+            mirrors.split()[0],
+        ]
+    )
+    return archive
+
+
+def surroundings(folder: Path) -> Path:
+    """How this machine's pip reaches its packages; the stand-in knows it from the start."""
+    names = ("global.cert", "global.index-url", "global.proxy", "global.trusted-host")
+    told = run(["python3", "-m", "pip", "config", "list"])
+    known = dict(re.findall(r"^([\w.-]+)='(.*)'$", told, re.MULTILINE))
+    lines = [f"{name.partition('.')[2]} = {known[name]}\n" for name in names if name in known]
+    place = folder / CERTIFICATES.relative_to("/")
+    place.parent.mkdir(parents=True)
+    if CERTIFICATES.exists():
+        shutil.copy(CERTIFICATES, place)
+    (folder / "etc" / "pip.conf").write_text("[global]\n" + "".join(lines), encoding="utf-8")
+    return folder

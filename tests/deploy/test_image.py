@@ -1,0 +1,244 @@
+"""The image: what is in it, and that it runs with a read-only root as deploy/compose runs it."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Iterator
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.deploy import image as images
+from tests.deploy.container import Container
+from tests.deploy.image import DOCKERFILE, ROOT, Builder, Image
+from tests.guarantees.process import SECRET, free_port, until
+
+OWNER = 10001
+VOLUME = "/var/lib/relay"
+TOKEN = "an-admin-token-of-the-tests"
+
+SENT_TO_THE_BUILD = {
+    *("pyproject.toml", "README.md", "LICENSE", "config.example.toml", "relay"),
+    "deploy/requirements-build.txt",
+    "deploy/requirements-extras.txt",
+    "deploy/requirements-sqlite.txt",
+}
+
+CONFIG = """
+[server]
+listen = "0.0.0.0:{public}"
+admin_listen = "0.0.0.0:{admin}"
+
+[store]
+path = "/var/lib/relay/relay.db"
+min_free = "1MiB"
+
+[admin]
+token = "file:/run/secrets/admin-token"
+
+[[source]]
+name = "main"
+path = "/webhooks"
+secrets = ["file:/run/secrets/source-main"]
+"""
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    images.require_builder()
+    folder = tmp_path_factory.mktemp("buildah")
+    yield Builder(folder)
+    # Hundreds of megabytes, and pytest would keep them for three runs.
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def image(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    folder = tmp_path_factory.mktemp("base")
+    archive = images.bootstrap(folder / "base.tar")
+    base = builder.base(archive, images.surroundings(folder / "etc"))
+    archive.unlink()
+    return builder.image(builder.build(DOCKERFILE, f"--build-arg=PYTHON={base}"))
+
+
+class Running:
+    """A relay in a container, with a volume and secrets as an operator would give them."""
+
+    def __init__(self, image: Image, folder: Path) -> None:
+        self.public, self.admin = free_port(), free_port()
+        self.volume = folder / "volume"
+        self.volume.mkdir(mode=0o700)
+        os.chown(self.volume, OWNER, OWNER)
+        files = {
+            "/etc/relay/config.toml": CONFIG.format(public=self.public, admin=self.admin),
+            "/run/secrets/admin-token": TOKEN,
+            "/run/secrets/source-main": SECRET,
+        }
+        for number, text in enumerate(files.values()):
+            (folder / str(number)).write_text(text, encoding="utf-8")
+        self.container = Container(
+            image,
+            volumes={VOLUME: self.volume},
+            files={target: folder / str(number) for number, target in enumerate(files)},
+            log=folder / "log",
+        )
+
+    async def is_ready(self) -> bool:
+        assert self.container.running, self.container.log.read_text()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{self.admin}/readyz")
+            except httpx.TransportError:
+                return False
+        return answer.status_code == httpx.codes.OK
+
+
+@pytest.fixture
+async def running(image: Image, tmp_path: Path) -> AsyncIterator[Running]:
+    relay = Running(image, tmp_path)
+    with relay.container:
+        await until(relay.is_ready, what="the relay in its container is ready")
+        yield relay
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [hadolint, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_both_stages_begin_with_the_one_base_that_is_pinned_by_its_digest() -> None:
+    assert images.base()["python"]
+    lines = DOCKERFILE.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("FROM")] == [
+        "FROM ${PYTHON} AS build",
+        "FROM ${PYTHON}",
+    ]
+
+
+def test_the_label_says_the_version_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"ARG VERSION={project['version']}\n" in DOCKERFILE.read_text(encoding="utf-8")
+
+
+def test_the_build_is_sent_nothing_that_the_image_is_not_made_of(
+    builder: Builder, tmp_path: Path
+) -> None:
+    everything = tmp_path / "Dockerfile"
+    everything.write_text("FROM scratch\nCOPY . /\n", encoding="utf-8")
+    root = builder.image(builder.build(everything)).root
+    sent = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    code = {path for path in sent if re.fullmatch(r"relay/.*\.(py|sql|typed|html|css|js)", path)}
+    assert code
+    assert sent - code == SENT_TO_THE_BUILD - {"relay"}
+
+
+def test_pid_1_is_the_relay_itself_as_a_user_with_a_fixed_number(image: Image) -> None:
+    config = image.config
+    assert (config["User"], config["WorkingDir"]) == (f"{OWNER}:{OWNER}", VOLUME)
+    assert (config["Entrypoint"], config["Cmd"]) == (["relay"], ["serve"])
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["Healthcheck"]["Test"] == ["CMD", "relay", "status"]
+    assert set(config["Volumes"]) == {VOLUME}
+    assert set(config["ExposedPorts"]) == {"8080/tcp", "9464/tcp"}
+
+
+def test_the_volume_is_all_that_its_user_may_write_to(image: Image) -> None:
+    assert own(image.root) == {VOLUME}
+    assert stat.S_IMODE((image.root / VOLUME.lstrip("/")).stat().st_mode) == 0o700
+
+
+def own(root: Path) -> set[str]:
+    """What OWNER could write to; the folders that everyone may put files into are not counted."""
+    found = set()
+    for path in root.rglob("*"):
+        status = path.lstat()
+        anyone = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        if not path.is_symlink() and (anyone or OWNER in (status.st_uid, status.st_gid)):
+            found.add(f"/{path.relative_to(root)}")
+    return {path for path in found if not path.startswith("/dev/")}
+
+
+def test_neither_pip_nor_what_built_the_relay_is_in_its_environment(image: Image) -> None:
+    (packages,) = (image.root / "opt/relay/lib").glob("python*/site-packages")
+    found = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
+    assert {"relay", "pysqlite3", "uvicorn"} <= found
+    assert found & {"pip", "setuptools", "hatchling"} == set()
+
+
+def test_all_that_is_installed_is_compiled_and_never_compared_with_its_source(image: Image) -> None:
+    sources = [*(image.root / "opt/relay/lib").rglob("*.py")]
+    tag = f"cpython-{images.base()['python'].replace('.', '', 1).partition('.')[0]}"
+    assert sources
+    for source in sources:
+        compiled = source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc"
+        flags = compiled.read_bytes()[len(MAGIC_NUMBER) : len(MAGIC_NUMBER) + 4]
+        assert flags == b"\x01\x00\x00\x00", compiled
+
+
+async def test_with_a_read_only_root_it_takes_an_event_and_writes_only_to_its_volume(
+    running: Running,
+) -> None:
+    sent = running.container.execute(
+        *("relay", "send", "lead.captured", "--secret", "file:/run/secrets/source-main"),
+        *("--url", f"http://127.0.0.1:{running.public}/webhooks"),
+    )
+    assert sent.returncode == 0, sent.stderr
+    assert {path.name for path in running.volume.iterdir()} >= {"relay.db", "relay.db-wal"}
+    refused = running.container.execute("touch", "/etc/relay/new", "/opt/relay/new", "/run/new")
+    assert refused.stderr.count("Read-only file system") == 3
+
+
+async def test_it_runs_as_a_user_without_any_privilege(running: Running) -> None:
+    status = Path(f"/proc/{running.container.pid}/status").read_text(encoding="utf-8")
+    said = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert said["Name"] == "relay"
+    assert said["NSpid"].split()[-1] == "1"
+    assert {*said["Uid"].split(), *said["Gid"].split()} == {str(OWNER)}
+    assert said["Groups"].strip() == ""
+    assert {said[f"Cap{kind}"] for kind in ("Prm", "Eff", "Bnd")} == {"0" * 16}
+
+
+async def test_its_python_uses_a_sqlite_without_the_fault_that_loses_pages(
+    running: Running,
+) -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        text = (await client.get(f"http://127.0.0.1:{running.admin}/metrics")).text
+    (build,) = [
+        sample.labels
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "relay_build_info"
+    ]
+    assert tuple(map(int, build["sqlite"].split("."))) >= (3, 51, 3)
+    wanted = images.base()["python"].rpartition(".")[0]
+    assert build["python"].rpartition(".")[0] == wanted
+    assert "store.sqlite_fault" not in running.container.log.read_text(encoding="utf-8")
+
+
+async def test_its_health_command_is_content_with_a_relay_and_not_without_one(
+    running: Running, image: Image, tmp_path: Path
+) -> None:
+    asked = image.config["Healthcheck"]["Test"][1:]
+    assert running.container.execute(*asked).returncode == 0
+    (tmp_path / "0").write_text(
+        CONFIG.format(public=free_port(), admin=free_port()), encoding="utf-8"
+    )
+    unanswered = running.container.execute(*asked)
+    assert unanswered.returncode == 1
+    assert "does it run?" in unanswered.stderr
+
+
+async def test_sigterm_to_pid_1_ends_it_in_order(running: Running) -> None:
+    assert running.container.stop() == 0
+    log = running.container.log.read_text(encoding="utf-8")
+    assert log.index('"relay.draining"') < log.index('"relay.stopped"')
