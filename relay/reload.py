@@ -14,6 +14,7 @@ from relay.config import Config, again, load
 from relay.config.changes import Changes, Difference, changes, fixed
 from relay.config.references import Marks, mark
 from relay.errors import ConfigError, RelayError, StoreBroken
+from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.notify import Manager
 
@@ -36,6 +37,7 @@ class Reloader:
         adopt: Callable[[Config, Changes], Awaitable[None]],
         metrics: Metrics,
         manager: Manager,
+        feed: Feed,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`adopt` puts a config to use whole, or raises and changes nothing."""
@@ -43,6 +45,7 @@ class Reloader:
         self._adopt = adopt
         self._metrics = metrics
         self._manager = manager
+        self._feed = feed
         self._environ = environ
         self._log = log.get()
         self._turn = asyncio.Lock()
@@ -118,25 +121,28 @@ class Reloader:
         for warning in new.warnings:
             if warning not in warned:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
-        self._log.info(
-            "config.reloaded",
-            reason=reason,
-            file=str(new.file),
-            added=_names(found, "added"),
-            changed=[*_names(found, "changed"), *_sinks(found.rerouted), *found.settings],
-            removed=_names(found, "removed"),
-        )
+        differences = {
+            "added": _names(found, "added"),
+            "changed": [*_names(found, "changed"), *_sinks(found.rerouted), *found.settings],
+            "removed": _names(found, "removed"),
+        }
+        self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
+        self._feed.publish("reload", outcome="taken", reason=reason, **differences)
 
     def _refuse(self, reason: str, error: Exception) -> None:
         self._refused.add(reason)
         self._metrics.reloaded(successful=False)
         told = partial(self._log.error, "config.refused", reason=reason, file=str(self.config.file))
+        shown = partial(self._feed.publish, "reload", outcome="refused", reason=reason)
         if isinstance(error, ConfigError):
             # Keys only: what stands there wrongly could be a secret in the wrong place.
             keys = [fault.path or "the file" for fault in error.faults]
             told(faults=keys, count=len(keys), advice=_ADVICE)
+            shown(faults=keys)
         else:
-            told(message=str(error) if isinstance(error, RelayError) else None)
+            message = str(error) if isinstance(error, RelayError) else None
+            told(message=message)
+            shown(message=message)
 
 
 def _require_same(old: Config, new: Config) -> None:

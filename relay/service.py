@@ -59,8 +59,14 @@ class Service:
         manager: Manager | None = None,
     ) -> None:
         self._manager = manager or Manager(None, clock=clock)
+        self._feed = Feed()
         self._reloader = Reloader(
-            config, adopt=self._adopt, metrics=metrics, manager=self._manager, environ=environ
+            config,
+            adopt=self._adopt,
+            metrics=metrics,
+            manager=self._manager,
+            feed=self._feed,
+            environ=environ,
         )
         self._clock = clock
         self._store = store
@@ -69,7 +75,6 @@ class Service:
         self._downtime: Downtime | None = None
         self._stopping = False
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
-        self._feed = Feed()
         self.fleet = Fleet(
             config.sinks,
             store=store,

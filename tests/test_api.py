@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import orjson
 import pytest
 
+from relay import feed
+from relay.admin.api import stream
+from relay.delivery import Result
+from relay.event import Outcome
 from tests import service
 from tests.caller import post
 from tests.operator import ADMIN, Operator, operating
@@ -196,6 +201,16 @@ async def test_what_happens_is_streamed_as_it_happens(tmp_path: Path) -> None:
         (accepted,) = [each for each in seen if each["what"] == "accepted"]
         assert (accepted["id"], accepted["sinks"]) == ("a", ["all", "leads"])
         assert "ada@example.com" not in repr(seen)
+
+
+async def test_the_document_of_the_stream_names_all_that_can_happen() -> None:
+    named = {*get_args(Outcome), *get_args(Result)}
+    for file in Path(feed.__file__).parent.rglob("*.py"):
+        named |= set(re.findall(r'publish\(\s*"(\w+)"', file.read_text(encoding="utf-8")))
+        named |= set(re.findall(r'"what": "(\w+)"', file.read_text(encoding="utf-8")))
+    assert set(stream.KINDS) == named
+    described = stream.DESCRIPTION["responses"]["200"]["description"]  # type: ignore[index]
+    assert all(f"`{kind}`" in described for kind in named)
 
 
 async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A running relay takes a new config whole, or refuses it whole and goes on as it was."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -427,3 +428,57 @@ async def test_a_stopping_relay_takes_no_config(tmp_path: Path) -> None:
         answer = await there.operator.client.post("/-/reload")
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         there.relay.service._stopping = False
+
+
+async def _streamed(lines: AsyncIterator[str]) -> Any:
+    """What happens next, of what concerns the config."""
+    async with asyncio.timeout(10):
+        async for line in lines:
+            happening = orjson.loads(line.removeprefix("data: ")) if line[:1] == "d" else {}
+            if happening.get("what") == "reload":
+                return happening
+    raise AssertionError
+
+
+async def test_who_watches_is_told_of_every_reload_taken_or_refused(tmp_path: Path) -> None:
+    async with (
+        FarEnd() as far_end,
+        party(tmp_path) as there,
+        there.operator.client.stream("GET", "/api/v1/stream") as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": watching"
+        await there.reload(sink("crm", far_end.url()), server='max_body = "1KiB"')
+        assert await _streamed(lines) == {
+            "what": "reload",
+            "outcome": "taken",
+            "reason": "asked for",
+            "added": ["sink.crm"],
+            "changed": ["server.max_body"],
+            "removed": [],
+        }
+        await there.reload(sink("crm", far_end.url(), 'rate = "whsec_marked"'), status=422)
+        assert await _streamed(lines) == {
+            "what": "reload",
+            "outcome": "refused",
+            "reason": "asked for",
+            "faults": ["sink[0] (crm).rate"],
+        }
+
+
+async def test_who_watches_is_told_of_a_reload_that_failed_by_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unable(_: object) -> Any:
+        raise StoreError("the store cannot be read")
+
+    async with (
+        party(tmp_path) as there,
+        there.operator.client.stream("GET", "/api/v1/stream") as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": watching"
+        monkeypatch.setattr(SqliteDesk, "paused", unable)
+        await there.reload(status=503)
+        told = await _streamed(lines)
+        assert (told["outcome"], told["message"]) == ("refused", "the store cannot be read")
