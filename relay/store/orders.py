@@ -10,7 +10,6 @@ import orjson
 from relay.delivery import MOVES, Status
 from relay.store.desk import REOPENED, Replay, ReplayState, Selection
 from relay.store.driver import sqlite3
-from relay.store.search import fits
 from relay.store.turns import line_up
 from relay.store.walk import replay
 
@@ -52,8 +51,7 @@ WHERE event = ? AND sink = ?
 _TAKE_AWAY = "DELETE FROM deliveries WHERE event = ? AND sink = ?"
 _DISCARD = """
 UPDATE deliveries SET status = 'discarded', settled_at = ?
-WHERE status = 'dead' AND {sink} AND event IN (SELECT e.seq FROM events e WHERE {fits})
-RETURNING sink
+WHERE event = ? AND sink = ? AND status = 'dead'
 """
 _PAUSE = "INSERT INTO paused_sinks VALUES (?, ?) ON CONFLICT DO NOTHING"
 _RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
@@ -159,15 +157,14 @@ def _read(db: sqlite3.Connection, number: int) -> Replay:
     return found
 
 
-def discard(db: sqlite3.Connection, wanted: tuple[Selection, int]) -> Moved:
-    """Give up the dead letters that fit."""
-    selection, now_ms = wanted
-    where, values = fits(selection)
-    sink, named = ("1", ()) if selection.sink is None else ("sink = ?", (selection.sink,))
+def discard(db: sqlite3.Connection, wanted: tuple[Sequence[tuple[int, str]], int]) -> Moved:
+    """Give up some dead letters, by event and sink."""
+    letters, now_ms = wanted
     moved: Moved = Counter()
-    for (name,) in db.execute(_DISCARD.format(fits=where, sink=sink), (now_ms, *named, *values)):
-        moved[name, Status.DEAD] -= 1
-        moved[name, Status.DISCARDED] += 1
+    for event, sink in letters:
+        count = db.execute(_DISCARD, (now_ms, event, sink)).rowcount
+        moved[sink, Status.DEAD] -= count
+        moved[sink, Status.DISCARDED] += count
     return moved
 
 

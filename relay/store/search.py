@@ -31,6 +31,11 @@ FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.status = 'dead' AND {fits}
 ORDER BY d.event DESC, d.sink LIMIT ?
 """
+_DEAD_KEYS = """
+SELECT d.event, d.sink FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.status = 'dead' AND {fits}
+ORDER BY d.event DESC LIMIT ?
+"""
 _REASONS = """
 SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.status = 'dead' AND {fits}
@@ -161,6 +166,14 @@ def dead_letters(
     names = DeadLetter.__dataclass_fields__
     rows = db.execute(_DEAD.format(fits=where), (*values, limit))
     return [DeadLetter(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def dead(
+    db: sqlite3.Connection, selection: Selection, *, up_to: int, limit: int
+) -> list[tuple[int, str]]:
+    """The newest dead letters that fit, by event and sink, of events not after this one."""
+    where, values = _dead(selection, ("d.event <= ?", [up_to]))
+    return db.execute(_DEAD_KEYS.format(fits=where), (*values, limit)).fetchall()
 
 
 def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:

@@ -56,6 +56,7 @@ class SqliteStore:
         writer: Writer,
         reader: Connection,
         operators: Connection,
+        searcher: Connection,
         accept: acceptance.Acceptance,
         turns: Turns,
         tallies: dict[str, dict[Status, int]],
@@ -73,9 +74,11 @@ class SqliteStore:
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
         self._operators = operators
+        self._searcher = searcher
         self.desk = SqliteDesk(
             operators,
             writer,
+            searcher=searcher,
             room=self._room,
             tallies=self._tallies,
             leased=self._leased,
@@ -206,6 +209,7 @@ class SqliteStore:
             closing.push_async_callback(self._writer.close)
             closing.push_async_callback(self._reader.close)
             closing.push_async_callback(self._operators.close)
+            closing.push_async_callback(self._searcher.close)
             closing.push_async_callback(self._wiper.close)
             if self._writer.broken is None and not self.unclean:
                 await self._mark_clean()
@@ -243,6 +247,8 @@ async def open_store(
             opened.push_async_callback(reader.close)
             operators = await open_reader(path)
             opened.push_async_callback(operators.close)
+            searcher = await open_reader(path)
+            opened.push_async_callback(searcher.close)
             tallies = await reader.run(queries.tallies)
             own_turns = await connection.run(Turns.of)
             accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
@@ -257,6 +263,7 @@ async def open_store(
             writer=writer,
             reader=reader,
             operators=operators,
+            searcher=searcher,
             accept=accept,
             turns=own_turns,
             tallies=tallies,

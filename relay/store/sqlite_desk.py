@@ -1,7 +1,6 @@
 """The operators' side of the SQLite store: reads on a connection of its own, writes on the one."""
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from relay.delivery import Status
@@ -33,6 +32,9 @@ _DISCARD = each(orders.discard)
 _PAUSE = each(orders.pause)
 _RESUME = each(orders.resume)
 
+STEP = 200
+"""Dead letters that are discarded at once, so that acknowledgements come in between."""
+
 
 class SqliteDesk:
     """Fulfils `relay.store.desk.Desk`; lives as long as the store whose parts it shares."""
@@ -42,12 +44,14 @@ class SqliteDesk:
         reader: Connection,
         writer: Writer,
         *,
+        searcher: Connection,
         room: disk.Room,
         tallies: MutableMapping[str, dict[Status, int]],
         leased: Mapping[str, set[int]],
         turns: Turns,
     ) -> None:
         self._reader = reader
+        self._searcher = searcher
         self._writer = writer
         self._room = room
         self._tallies = tallies
@@ -57,7 +61,9 @@ class SqliteDesk:
     async def events(
         self, selection: Selection, *, before: int | None, limit: int
     ) -> Sequence[EventRecord]:
-        return await self._read(lambda db: search.events(db, selection, before=before, limit=limit))
+        return await self._search(
+            lambda db: search.events(db, selection, before=before, limit=limit)
+        )
 
     async def history(self, seq: int) -> History | None:
         return await self._read(lambda db: search.history(db, seq))
@@ -65,20 +71,23 @@ class SqliteDesk:
     async def dead_letters(
         self, selection: Selection, *, before: int | None, limit: int
     ) -> Sequence[DeadLetter]:
-        return await self._read(
+        return await self._search(
             lambda db: search.dead_letters(db, selection, before=before, limit=limit)
         )
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
-        return await self._read(lambda db: search.reasons(db, selection))
+        return await self._search(lambda db: search.reasons(db, selection))
 
     async def unreadable(self, *, limit: int) -> Sequence[UnreadableRecord]:
         return await self._read(lambda db: search.unreadable(db, limit=limit))
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
-        wanted = replace(selection, outcome="dead")
-        moved = await self._writer.submit(_DISCARD, (wanted, now_ms), self.count)
-        return -sum(count for (_, status), count in moved.items() if status is Status.DEAD)
+        count, up_to = 0, await self.last()
+        while letters := await self._search(_dead(selection, up_to)):
+            moved = await self._writer.submit(_DISCARD, (letters, now_ms), self.count)
+            count -= sum(n for (_, status), n in moved.items() if status is Status.DEAD)
+            up_to = letters[-1][0]
+        return count
 
     async def choose(
         self, selection: Selection, *, after: int, until: int, limit: int
@@ -146,8 +155,22 @@ class SqliteDesk:
             self._tallies[sink][status] += change
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await self._reader.run(work)
-        except sqlite3.Error as error:
-            # A damaged page is found by the store's own reads as well, which end the process.
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+        return await _ask(self._reader, work)
+
+    async def _search(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what can take as long as the store is large: nothing else is to wait for it."""
+        return await _ask(self._searcher, work)
+
+
+async def _ask(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        return await connection.run(work)
+    except sqlite3.Error as error:
+        # A damaged page is found by the store's own reads as well, which end the process.
+        raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+
+
+def _dead(
+    selection: Selection, up_to: int
+) -> Callable[[sqlite3.Connection], list[tuple[int, str]]]:
+    return lambda db: search.dead(db, selection, up_to=up_to, limit=STEP)

@@ -1,5 +1,7 @@
 """What operators look up in a store and do to it."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 from relay.delivery import Result, Status
 from relay.event import Event
 from relay.settings import Size
-from relay.store import StoreSettings
+from relay.store import StoreSettings, search, sqlite_desk
 from relay.store.desk import Replay, Selection, Wanted
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
@@ -192,6 +194,34 @@ async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) ->
     assert (await store.backlogs())["sales"].dead == 1
     assert await statuses(store) == {("a", "sales"): "discarded", ("b", "sales"): "dead"}
     assert await store.desk.discard(Selection(id="a"), now_ms=NOW_MS) == 0
+
+
+async def test_many_are_discarded_in_steps_and_none_twice(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_desk, "STEP", 3)
+    for number in range(10):
+        await accept(store, event(f"e{number}"), verdicts=[TAKES, OTHER])
+    await settle(store, "dead")
+    await settle(store, "dead", sink="crm")
+    assert await store.desk.discard(Selection(), now_ms=NOW_MS) == 20
+    assert set((await statuses(store)).values()) == {"discarded"}
+    backlogs = await store.backlogs()
+    assert [backlogs[sink].dead for sink in ("sales", "crm")] == [0, 0]
+
+
+async def test_a_long_search_holds_no_other_operator_up(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(search, "events", lambda *_, **__: over.wait(30) and [])
+    searching = asyncio.create_task(store.desk.events(Selection(), before=None, limit=1))
+    try:
+        assert await store.desk.history(1) is None
+        assert not searching.done()
+    finally:
+        over.set()
+    assert await searching == []
 
 
 async def test_only_dead_letters_of_the_sink_are_discarded(store: SqliteStore) -> None:
