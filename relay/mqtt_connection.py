@@ -57,11 +57,17 @@ class Broker:
 
 
 class Transport:
-    """What the library reads from and writes to, and can be ended whatever the peer does."""
+    """What the library reads from and writes to, and can be ended whatever the peer does.
+
+    Packets that are written in one turn of the loop leave together: a system call each would cost
+    as much as all the rest of them. What waits is bounded by the packets that may be on their way.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._unwritten: list[bytes] = []
+        self._call_soon = asyncio.get_running_loop().call_soon
         self.is_connected = True
 
     async def read(self, n: int) -> bytes:
@@ -79,13 +85,17 @@ class Transport:
         """Raises nothing: the engine would forget a packet whose end it notices in reading."""
         if not self.is_connected:
             return
-        self._writer.write(data)
-        try:
-            await self._writer.drain()
-        except OSError:
-            self.abort()
+        if not self._unwritten:
+            self._call_soon(self._flush)
+        self._unwritten.append(data)
+
+    def _flush(self) -> None:
+        if self._unwritten:
+            self._writer.write(b"".join(self._unwritten))
+            self._unwritten = []
 
     async def close(self) -> None:
+        self._flush()
         self.is_connected = False
         self._writer.close()
         with suppress(OSError):
@@ -94,6 +104,7 @@ class Transport:
     def abort(self) -> None:
         """Drop what is not yet written, and let the socket go."""
         self.is_connected = False
+        self._unwritten = []
         self._writer.transport.abort()
 
 
