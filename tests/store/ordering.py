@@ -36,7 +36,8 @@ class Ordering:
             await arrive(store, "video 2", "b1", "b2")
             await arrive(store, None, "x", "y")
             assert sorted(await take(store)) == ["a1", "b1", "x", "y"]
-            assert await take(store, now_ms=NOW_MS + HOUR_MS) == {}
+            found = await lease(store, now_ms=NOW_MS + HOUR_MS)
+            assert (found.deliveries, found.next_due_ms) == ((), None)
 
     async def test_the_next_comes_due_at_once_when_the_one_before_it_has_ended(
         self, shelf: Shelf
