@@ -90,6 +90,10 @@ class FarEnd:
         """What has arrived and waits for its answer."""
         return [arrival for arrival in self.arrivals if not arrival.ended]
 
+    def mood_for(self, arrival: Arrival) -> Mood:
+        """How to answer a request; asked once it has been read."""
+        return self.mood
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -112,7 +116,7 @@ class FarEnd:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         arrival = await _read(reader)
         self.arrivals.append(arrival)
-        mood = self.mood
+        mood = self.mood_for(arrival)
         try:
             if mood.status is None:
                 # Whatever comes instead of an answer's reader is the end of the connection.
