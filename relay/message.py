@@ -76,6 +76,15 @@ class Target:
         raise ValueError(reason)
 
 
+def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target | None:
+    """A target that may be left out, tried on all samples; raises ValueError as these do."""
+    if source is None:
+        return None
+    target = Target(source, key=key)
+    target.samples(settings)
+    return target
+
+
 def _taken(settings: SinkSettings) -> Iterator[Event]:
     try:
         route = Route(settings.name, events=settings.events, when=settings.when)

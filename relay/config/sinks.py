@@ -9,6 +9,7 @@ from jmespath.functions import Functions
 
 from relay import faults, sinks
 from relay.clock import SystemClock
+from relay.config import stand_ins
 from relay.config.table import FAULTY, Findings, Place, Reader, Table
 from relay.errors import InvalidRule, InvalidTemplate
 from relay.routing import Route
@@ -16,13 +17,6 @@ from relay.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
 """What a sink says of its own key: `url: expected ...`, `headers.accept: ...`."""
-
-_PLAIN = SinkSettings(name="unnamed", type="")
-_INDIFFERENT = frozenset({"name", "sources", "concurrency", "rate", "timeout", "retry"})
-"""What no `build` holds against another key, so that a plain value may stand in for a faulty one.
-
-The others may not: a password would seem to lack its user, a template to fail on what never comes.
-"""
 
 
 def read_sink(
@@ -38,8 +32,7 @@ def read_sink(
             # Before they are read: what changes in between is then found to have changed.
             for path in files(table.values):
                 reader.references.note(path)
-        if table.faulty() <= _INDIFFERENT:
-            _prove(module, table, findings)
+        _prove(module, table, findings)
     return table, _route(table, findings)
 
 
@@ -70,12 +63,21 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
 
 
 def _prove(module: SinkModule, table: Table, findings: Findings) -> None:
-    stand_ins = {name: getattr(_PLAIN, name) for name in table.faulty()}
+    """Note what is wrong whatever stands in for what could not be read."""
+    told = [_told(module, table, given) for given in stand_ins.sets(table)]
+    for place, message in told[0] if told else ():
+        certain = all((place, message) in others for others in told[1:])
+        if certain and not stand_ins.touches(table, place):
+            findings.fault(place, message)
+
+
+def _told(module: SinkModule, table: Table, given: Mapping[str, Any]) -> list[tuple[Place, str]]:
+    told: list[tuple[Place, str]] = []
     try:
-        module.build(table.build(**stand_ins), SystemClock())
+        module.build(table.build(**given), SystemClock())
     except* (ValueError, InvalidTemplate) as group:
-        for error in faults.each(group):
-            findings.fault(*_placed(str(error), table))
+        told += [_placed(str(error), table) for error in faults.each(group)]
+    return told
 
 
 def _placed(text: str, table: Table) -> tuple[Place, str]:

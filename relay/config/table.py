@@ -141,7 +141,7 @@ class Reader:
 
     def value(self, raw: object, kind: Any, place: Place) -> Any:
         """Read one value of the given type; FAULTY where it cannot be, after noting why."""
-        kind = _bare(kind)
+        kind = bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             short = getattr(kind, "SHORT", None)
@@ -166,7 +166,7 @@ class Reader:
         if field.encode_name in raw:
             return self.value(raw[field.encode_name], field.type, place.key(field.encode_name))
         if field.required:
-            expected = _expected(_bare(field.type))
+            expected = _expected(bare(field.type))
             self._findings.fault(place.key(field.encode_name), f"is missing: expected {expected}")
             return FAULTY
         if field.default_factory is not msgspec.NODEFAULT:
@@ -226,13 +226,13 @@ def _is_faulty(value: Any) -> bool:
     return value is FAULTY
 
 
-def _bare(kind: Any) -> Any:
+def bare(kind: Any) -> Any:
     """The type without its notes and without None, which TOML cannot say."""
     if get_origin(kind) is Annotated:
         return kind
     if get_origin(kind) in (Union, UnionType):
         rest = [argument for argument in get_args(kind) if argument is not NoneType]
-        return _bare(rest[0]) if len(rest) == 1 else reduce(or_, rest)
+        return bare(rest[0]) if len(rest) == 1 else reduce(or_, rest)
     return kind
 
 

@@ -19,6 +19,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Refused, Temporary
 from relay.event import Event
+from relay.faults import Faults
 from relay.settings import Secret
 from relay.sink import SinkSettings
 
@@ -180,14 +181,20 @@ class AmqpSink:
 
 
 def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
-    key = message.Target(settings.routing_key, key="routing_key")
-    for sample in key.samples(settings):
-        if len(sample.encode()) > SHORT_MAX_BYTES:
-            raise ValueError(f"routing_key: is longer than {SHORT_MAX_BYTES} bytes")
-    if EXCHANGE.fullmatch(settings.exchange) is None:
-        raise ValueError("exchange: expected at most 127 letters, digits, blanks and -_.:@#,/+")
-    url = _url(settings.url)
-    return AmqpSink(settings, url=url, key=key, context=_tls(settings, url))
+    faults, context = Faults(), None
+    with faults.noted():
+        key = message.Target(settings.routing_key, key="routing_key")
+        for sample in key.samples(settings):
+            if len(sample.encode()) > SHORT_MAX_BYTES:
+                raise ValueError(f"routing_key: is longer than {SHORT_MAX_BYTES} bytes")
+    with faults.noted():
+        if EXCHANGE.fullmatch(settings.exchange) is None:
+            raise ValueError("exchange: expected at most 127 letters, digits, blanks and -_.:@#,/+")
+    with faults.noted():
+        url = _url(settings.url)
+        context = _tls(settings, url)
+    faults.tell()
+    return AmqpSink(settings, url=url, key=key, context=context)
 
 
 def _url(secret: Secret) -> URL:

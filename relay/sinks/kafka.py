@@ -16,6 +16,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
+from relay.faults import Faults
 from relay.kafka_producer import BATCH_BYTES, Producer, failure
 from relay.settings import Secret
 from relay.sink import SinkSettings
@@ -162,15 +163,19 @@ class KafkaSink:
 
 
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
-    topic = message.Target(settings.topic, key="topic", escape=_topic_part)
-    if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
-        raise ValueError("topic: expected 1 to 249 letters, digits, dots, _ and -")
-    key = None if settings.key is None else message.Target(settings.key, key="key")
-    if key is not None:
-        key.samples(settings)
-    return KafkaSink(
-        settings, brokers=_brokers(settings), topic=topic, key=key, security=_security(settings)
-    )
+    faults, key = Faults(), None
+    with faults.noted():
+        topic = message.Target(settings.topic, key="topic", escape=_topic_part)
+        if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
+            raise ValueError("topic: expected 1 to 249 letters, digits, dots, _ and -")
+    with faults.noted():
+        key = message.optional(settings.key, settings, key="key")
+    with faults.noted():
+        brokers = _brokers(settings)
+    with faults.noted():
+        security = _security(settings)
+    faults.tell()
+    return KafkaSink(settings, brokers=brokers, topic=topic, key=key, security=security)
 
 
 def _topic_part(value: str) -> str:
@@ -188,15 +193,24 @@ def _brokers(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _security(settings: Settings) -> dict[str, Any]:
+    faults, context, login = Faults(), None, dict[str, str]()
+    with faults.noted():
+        context = _tls(settings)
+    with faults.noted():
+        login = _login(settings)
+    faults.tell()
+    return {"security_protocol": settings.security_protocol, "ssl_context": context, **login}
+
+
+def _login(settings: Settings) -> dict[str, str]:
     protocol = settings.security_protocol
-    security: dict[str, Any] = {"security_protocol": protocol, "ssl_context": _tls(settings)}
     if not protocol.startswith("SASL_"):
         if settings.username or settings.password:
             raise ValueError("security_protocol: expected a SASL_ one, because a user is given")
-        return security
+        return {}
     if not settings.username or settings.password is None:
         raise ValueError(f"username, password: {protocol} needs both")
-    return security | {
+    return {
         "sasl_mechanism": settings.sasl_mechanism,
         "sasl_plain_username": settings.username,
         "sasl_plain_password": settings.password.reveal(),

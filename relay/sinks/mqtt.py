@@ -15,6 +15,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
+from relay.faults import Faults
 from relay.mqtt_connection import Broker, Connection, connect
 from relay.mqtt_failure import UNHEARD
 from relay.settings import Secret
@@ -124,12 +125,17 @@ class MqttSink:
 
 
 def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
-    topic = message.Target(settings.topic, key="topic", escape=_level)
-    for sample in topic.samples(settings):
-        if not sample or re.search("[+#]", sample) or not sample.isprintable():
-            raise ValueError("topic: expected levels with / between, without + and #")
-        _check_length("topic", sample)
-    return MqttSink(settings, broker=_broker(settings), topic=topic)
+    faults = Faults()
+    with faults.noted():
+        topic = message.Target(settings.topic, key="topic", escape=_level)
+        for sample in topic.samples(settings):
+            if not sample or re.search("[+#]", sample) or not sample.isprintable():
+                raise ValueError("topic: expected levels with / between, without + and #")
+            _check_length("topic", sample)
+    with faults.noted():
+        broker = _broker(settings)
+    faults.tell()
+    return MqttSink(settings, broker=broker, topic=topic)
 
 
 def _check_length(key: str, text: str) -> None:
@@ -138,6 +144,33 @@ def _check_length(key: str, text: str) -> None:
 
 
 def _broker(settings: Settings) -> Broker:
+    faults, context = Faults(), None
+    username, password = (
+        None if each is None else each.reveal() for each in (settings.username, settings.password)
+    )
+    with faults.noted():
+        scheme, host, port = _address(settings)
+        context = tls.context(settings) if scheme == "mqtts" else None
+    with faults.noted():
+        if not settings.client_id.isprintable():
+            raise ValueError("client_id: expected printable characters")
+    named = {"client_id": settings.client_id, "username": username, "password": password}
+    for key, text in named.items():
+        with faults.noted():
+            _check_length(key, text or "")
+    faults.tell()
+    return Broker(
+        host,
+        port,
+        context=context,
+        client_id=settings.client_id,
+        username=username,
+        password=password,
+    )
+
+
+def _address(settings: Settings) -> tuple[str, str, int]:
+    """The scheme, the host and the port."""
     try:
         url = urlsplit(settings.url.reveal())
         host, port = url.hostname, url.port
@@ -151,22 +184,7 @@ def _broker(settings: Settings) -> Broker:
         raise ValueError("url: nothing may follow the port")
     if url.scheme == "mqtt" and tls.is_asked_for(settings):
         raise ValueError("url: expected mqtts://, because TLS files are given")
-    if not settings.client_id.isprintable():
-        raise ValueError("client_id: expected printable characters")
-    username, password = (
-        None if each is None else each.reveal() for each in (settings.username, settings.password)
-    )
-    named = {"client_id": settings.client_id, "username": username, "password": password}
-    for key, text in named.items():
-        _check_length(key, text or "")
-    return Broker(
-        host,
-        port or _PORTS[url.scheme],
-        context=tls.context(settings) if url.scheme == "mqtts" else None,
-        client_id=settings.client_id,
-        username=username,
-        password=password,
-    )
+    return url.scheme, host, port or _PORTS[url.scheme]
 
 
 def _level(value: str) -> str:

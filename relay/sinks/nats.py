@@ -17,6 +17,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError
 from relay.event import Event
+from relay.faults import Faults
 from relay.nats_connection import Connection, Server, credentials
 from relay.settings import Secret
 from relay.sink import SinkSettings
@@ -160,18 +161,35 @@ class NatsSink:
 
 
 def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
+    faults = Faults()
+    with faults.noted():
+        subject = _subject(settings)
+    with faults.noted():
+        texts = [text.strip() for text in settings.servers.reveal().split(",")]
+        servers = tuple(_server(text, secure=tls.is_asked_for(settings)) for text in texts)
+    with faults.noted():
+        _check_credentials(settings.credentials_file)
+    with faults.noted():
+        context = tls.context(settings)
+    faults.tell()
+    return NatsSink(settings, servers=servers, subject=subject, context=context)
+
+
+def _subject(settings: Settings) -> message.Target:
     subject = message.Target(settings.subject, key="subject", escape=_token)
     for sample in subject.samples(settings):
         if sample != _tokens(sample) or _NO_TOKEN.search(sample):
             raise ValueError("subject: expected words with dots between, without blanks, * and >")
-    texts = [text.strip() for text in settings.servers.reveal().split(",")]
-    servers = tuple(_server(text, secure=tls.is_asked_for(settings)) for text in texts)
-    if settings.credentials_file is not None:
-        try:
-            credentials(settings.credentials_file)
-        except ValueError as error:
-            raise ValueError(f"credentials_file: {error}") from None
-    return NatsSink(settings, servers=servers, subject=subject, context=tls.context(settings))
+    return subject
+
+
+def _check_credentials(path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        credentials(path)
+    except ValueError as error:
+        raise ValueError(f"credentials_file: {error}") from None
 
 
 def _server(text: str, *, secure: bool) -> Server:

@@ -24,6 +24,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
+from relay.faults import Faults
 from relay.settings import Address, Secret
 from relay.sink import SinkSettings
 
@@ -196,24 +197,33 @@ class PubsubSink:
 
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:
-    if _PROJECT.fullmatch(settings.project) is None:
-        raise ValueError("project: expected the id of a project, such as my-project-123")
+    faults, key, tokens = Faults(), None, None
+    with faults.noted():
+        if _PROJECT.fullmatch(settings.project) is None:
+            raise ValueError("project: expected the id of a project, such as my-project-123")
+    with faults.noted():
+        topic = _topic(settings)
+    with faults.noted():
+        key = message.optional(settings.ordering_key, settings, key="ordering_key")
+    with faults.noted():
+        emulator = _emulator(settings)
+        url = f"http://{emulator}" if emulator is not None else _endpoint(settings.endpoint_url)
+    with faults.noted():
+        load = _load(settings)
+    faults.tell()
+    if emulator is None:
+        tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+    return PubsubSink(settings, clock, topic=topic, key=key, tokens=tokens, url=url)
+
+
+def _topic(settings: Settings) -> message.Target:
     topic = message.Target(settings.topic, key="topic", escape=_topic_part)
     if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
         raise ValueError(
             "topic: expected the topic's name alone: a letter first, 3 to 255 letters, digits"
             " and -._~+%, not beginning with goog"
         )
-    key = None
-    if settings.ordering_key is not None:
-        key = message.Target(settings.ordering_key, key="ordering_key")
-        key.samples(settings)
-    emulator, load = _emulator(settings), _load(settings)
-    url, tokens = f"http://{emulator}", None
-    if emulator is None:
-        url = _endpoint(settings.endpoint_url)
-        tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
-    return PubsubSink(settings, clock, topic=topic, key=key, tokens=tokens, url=url)
+    return topic
 
 
 def _emulator(settings: Settings) -> Address | None:

@@ -20,6 +20,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused
 from relay.event import Event
+from relay.faults import Faults
 from relay.settings import Secret
 from relay.sink import SinkSettings
 
@@ -168,17 +169,21 @@ def _is_forbidden(error: RedisError) -> bool:
 
 
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
-    stream = message.Target(settings.stream, key="stream")
-    if not all(stream.samples(settings)):
-        raise ValueError("stream: is empty")
-    is_tls = _check_url(settings)
+    faults, options = Faults(), dict[str, Any]()
+    with faults.noted():
+        stream = message.Target(settings.stream, key="stream")
+        if not all(stream.samples(settings)):
+            raise ValueError("stream: is empty")
+    with faults.noted():
+        options = _tls(settings) if _check_url(settings) else {}
+    faults.tell()
     client = Redis.from_url(
         settings.url.reveal(),
         protocol=2,
         retry=Retry(NoBackoff(), 0),  # the relay tries again by itself, and says so
         socket_timeout=settings.timeout.seconds,
         socket_connect_timeout=settings.timeout.seconds,
-        **(_tls(settings) if is_tls else {}),
+        **options,
     )
     return RedisSink(client, settings, stream=stream)
 

@@ -22,6 +22,7 @@ from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Refused, Temporary
 from relay.event import Event
+from relay.faults import Faults
 from relay.settings import Secret
 from relay.sink import SinkSettings
 
@@ -173,16 +174,26 @@ def _count(waiting: Sequence[Entry]) -> int:
 
 
 def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
+    faults, group = Faults(), None
     for key in ("queue_url", "endpoint_url"):
-        value = getattr(settings, key)
-        if value is not None and not _is_url(value):
-            raise ValueError(f"{key}: expected http:// or https:// and a host, without a password")
+        with faults.noted():
+            _check_url(key, getattr(settings, key))
+    with faults.noted():
+        _check_keys(settings)
+    with faults.noted():
+        group = message.optional(settings.group, settings, key="group")
+    faults.tell()
+    return SqsSink(settings, group)
+
+
+def _check_url(key: str, value: str | None) -> None:
+    if value is not None and not _is_url(value):
+        raise ValueError(f"{key}: expected http:// or https:// and a host, without a password")
+
+
+def _check_keys(settings: Settings) -> None:
     if (settings.aws_access_key_id is None) != (settings.aws_secret_access_key is None):
         raise ValueError("aws_access_key_id: needs aws_secret_access_key, and the other way round")
-    group = None if settings.group is None else message.Target(settings.group, key="group")
-    if group is not None:
-        group.samples(settings)
-    return SqsSink(settings, group)
 
 
 def _is_url(text: str) -> bool:

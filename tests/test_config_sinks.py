@@ -1,0 +1,211 @@
+"""All that is wrong with a sink is told at once, also beside a value that cannot be read."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from relay import sinks
+from relay.config import load
+from relay.config.table import bare
+from relay.errors import ConfigError
+from relay.settings import Secret
+from relay.sink import SinkSettings
+
+HEAD = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
+WHSEC = "whsec_" + "A" * 32
+
+WELL: dict[str, dict[str, str]] = {
+    "amqp": {
+        "url": '"amqps://relay:secret@broker.invalid/events"',
+        "exchange": '"events"',
+        "routing_key": '"{{ event }}"',
+    },
+    "http": {
+        "url": '"https://crm.invalid/hook"',
+        "headers": '{ x-own = "value" }',
+        "signing_secrets": f'["{WHSEC}"]',
+    },
+    "kafka": {
+        "brokers": '"kafka.invalid:9092"',
+        "topic": '"{{ event }}"',
+        "key": '"{{ source }}"',
+        "security_protocol": '"SASL_SSL"',
+        "sasl_mechanism": '"PLAIN"',
+        "username": '"relay"',
+        "password": '"secret"',
+    },
+    "mqtt": {
+        "url": '"mqtts://broker.invalid"',
+        "username": '"relay"',
+        "password": '"secret"',
+        "client_id": '"relay"',
+        "topic": '"relay/{{ event }}"',
+        "unheard": '"park"',
+    },
+    "nats": {
+        "servers": '"tls://user:secret@nats.invalid"',
+        "subject": '"relay.{{ event }}"',
+        "stream": '"RELAY"',
+    },
+    "pubsub": {
+        "project": '"my-project-123"',
+        "topic": '"relay-{{ event }}"',
+        "ordering_key": '"{{ source }}"',
+        "endpoint_url": '"https://pubsub.invalid"',
+        "emulator_host": '"127.0.0.1:8085"',
+    },
+    "redis": {"url": '"rediss://redis.invalid/0"', "stream": '"relay:{{ event }}"'},
+    "slack": {
+        "url": '"https://hooks.slack.invalid/x"',
+        "text": '"{{ event }}"',
+        "blocks": '[{ type = "section", text = { type = "mrkdwn", text = "{{ event }}" } }]',
+        "digest": '{ over = 5, every = "1m" }',
+    },
+    "sqs": {
+        "queue_url": '"https://sqs.eu-west-1.amazonaws.com/123456789012/relay.fifo"',
+        "region": '"eu-west-1"',
+        "endpoint_url": '"https://sqs.invalid"',
+        "aws_access_key_id": '"key"',
+        "aws_secret_access_key": '"secret"',
+        "group": '"{{ source }}"',
+    },
+    "stdout": {},
+}
+
+WRONG: dict[str, dict[str, str]] = {
+    "amqp": {
+        "url": '"http://broker.invalid"',
+        "exchange": '"a;b"',
+        "routing_key": '"{{"',
+    },
+    "http": {"url": '"ftp://crm.invalid"', "signing_secrets": '["whsec_!"]'},
+    "kafka": {"brokers": '"a b"', "topic": '"a b"', "key": '"{{"'},
+    "mqtt": {"url": '"http://broker.invalid"', "client_id": '"\\u0007"', "topic": '"a/+"'},
+    "nats": {"servers": '"http://nats.invalid"', "subject": '"a.*"'},
+    "pubsub": {"project": '"a b"', "topic": '"goog"', "ordering_key": '"{{"'},
+    "redis": {"url": '"http://redis.invalid"', "stream": '""'},
+    "slack": {"url": '"no"', "text": '"{{"'},
+    "sqs": {"queue_url": '"no"', "endpoint_url": '"no"', "group": '"{{"'},
+    "stdout": {},
+}
+COMMON = ("events", "sources", "when", "concurrency", "rate", "timeout", "retry")
+TOGETHER = {("slack", "blocks"): ("text",)}
+"""Keys whose values are judged together."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate with its key, which also vouches for others."""
+    folder = tmp_path_factory.mktemp("files")
+    made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    names = ("-keyout", "own.key", "-out", "own.pem", "-subj", "/CN=own")
+    command = ("openssl", "req", "-x509", *made, *names)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    own, key = f'"{folder}/own.pem"', f'"{folder}/own.key"'
+    return {"ca_file": own, "client_cert_file": own, "client_key_file": key}
+
+
+def own_keys(kind: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(sinks.load(kind).Settings):
+        if field.name not in SinkSettings.__struct_fields__:
+            yield field.name
+
+
+def well(kind: str, files: dict[str, str]) -> dict[str, str]:
+    """Keys of the type with values that it takes."""
+    every = {"format": '"raw"', **files, **WELL[kind]}
+    return {key: every[key] for key in own_keys(kind) if key in every}
+
+
+def faults(folder: Path, kind: str, keys: dict[str, str]) -> list[str]:
+    """The keys at fault in a sink, or the words where it is the sink as a whole."""
+    file = folder / "config.toml"
+    lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    file.write_text(f'{HEAD}[[sink]]\nname = "a"\ntype = "{kind}"\n{lines}', encoding="utf-8")
+    try:
+        load(file, {})
+    except ConfigError as refusal:
+        places = ((fault.path, fault.message) for fault in refusal.faults)
+        return [path.removeprefix("sink[0] (a).") if "." in path else text for path, text in places]
+    return []
+
+
+EVERY_KEY = [(kind, key) for kind in WELL for key in (*own_keys(kind), *COMMON)]
+
+
+@pytest.mark.parametrize("kind", WELL)
+def test_what_is_well_has_no_fault(tmp_path: Path, files: dict[str, str], kind: str) -> None:
+    assert faults(tmp_path, kind, well(kind, files)) == []
+
+
+@pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
+def test_a_value_that_cannot_be_read_makes_no_other_key_look_wrong(
+    tmp_path: Path, files: dict[str, str], kind: str, key: str
+) -> None:
+    value = "-5" if key == "concurrency" else "5"
+    assert faults(tmp_path, kind, well(kind, files) | {key: value}) == [key]
+
+
+SECRETS = [
+    (kind, field.name)
+    for kind in WELL
+    for field in msgspec.structs.fields(sinks.load(kind).Settings)
+    if bare(field.type) is Secret
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), SECRETS)
+def test_a_secret_that_is_not_there_makes_no_other_key_look_wrong(
+    tmp_path: Path, files: dict[str, str], kind: str, key: str
+) -> None:
+    assert faults(tmp_path, kind, well(kind, files) | {key: '"env:NOT_SET"'}) == [key]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(kind, key) for kind, key in EVERY_KEY if key in WELL[kind] or key in COMMON],
+)
+def test_beside_a_value_that_cannot_be_read_the_others_are_judged(
+    tmp_path: Path, files: dict[str, str], kind: str, key: str
+) -> None:
+    others = {
+        other: wrong
+        for other, wrong in WRONG[kind].items()
+        if other not in (key, *TOGETHER.get((kind, key), ()))
+    }
+    found = faults(tmp_path, kind, well(kind, files) | {key: "{ a = 5 }"} | others)
+    assert set(others) <= {each.partition("[")[0] for each in found}
+
+
+def test_the_good_parts_of_a_list_and_a_table_are_judged_too(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    keys = well("http", files) | {
+        "url": '"env:NOT_SET"',
+        "headers": '{ x-own = "env:NOT_SET", host = "x" }',
+        "signing_secrets": '["whsec_!", "env:NOT_SET"]',
+        "ca_file": '"/nowhere"',
+        "rate": '"often"',
+    }
+    assert sorted(faults(tmp_path, "http", keys)) == [
+        "ca_file",
+        "headers.host",
+        "headers.x-own",
+        "rate",
+        "signing_secrets[0]",
+        "signing_secrets[1]",
+        "url",
+    ]
+
+
+def test_what_two_keys_need_of_one_another_is_not_held_against_one_that_cannot_be_read(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    keys = well("kafka", files)
+    del keys["username"]
+    assert faults(tmp_path, "kafka", keys | {"password": '"env:NOT_SET"'}) == ["password"]
+    without = well("http", files) | {"client_cert_file": "5", "client_key_file": '"/nowhere"'}
+    assert faults(tmp_path, "http", without) == ["client_cert_file"]
