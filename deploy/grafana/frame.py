@@ -1,0 +1,103 @@
+"""What is around the panels of a dashboard: its variables, its links, the time that it shows."""
+
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models import dashboard as models
+
+from deploy.grafana.asking import DATASOURCE
+from deploy.grafana.queries import of_relay
+
+TAG = "relay"
+ALL = models.VariableOption(selected=True, text=["All"], value=["$__all"])
+ANY = ".+"
+"""What "All" is to a query: every value, also one that came up after the page was loaded."""
+
+
+def dashboard(title: str, uid: str, description: str, *, shown: str) -> builders.Dashboard:
+    """Make it without panels; `shown` is the beginning of the time that is shown at first."""
+    return (
+        builders.Dashboard(title)
+        .uid(uid)
+        .description(description)
+        .tags([TAG])
+        .readonly()
+        .timezone("browser")
+        .week_start("monday")
+        .time(shown, "now")
+        .refresh("1m")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .with_variable(
+            builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        )
+    )
+
+
+def targets() -> Iterator[builders.QueryVariable]:
+    """Make the variables for which relays are meant, where one Prometheus watches several."""
+    yield _chosen("job", "label_values(relay_build_info, job)")
+    yield _chosen("instance", 'label_values(relay_build_info{job=~"$job"}, instance)')
+
+
+def hidden_targets() -> Iterator[builders.QueryVariable]:
+    """Make the same without showing them: they mean nothing to those who own the videos."""
+    for variable in targets():
+        yield variable.hide(models.VariableHide.HIDE_VARIABLE)
+
+
+def source(metric: str) -> builders.QueryVariable:
+    """Make the choice of sources, of those that the metric knows."""
+    return _chosen("source", f"label_values({of_relay(metric)}, source)").description(
+        "Where events come from, as the relay's config names it."
+    )
+
+
+def sink() -> builders.QueryVariable:
+    return _chosen(
+        "sink", f"label_values({of_relay('relay_pending_deliveries')}, sink)"
+    ).description("Where events go, as the relay's config names it.")
+
+
+def utc() -> builders.CustomVariable:
+    """Make the choice of a time zone for the hours of the day: Prometheus knows only UTC."""
+    hours = range(-11, 15)
+    return (
+        builders.CustomVariable("utc")
+        .label("Time zone")
+        .description("For the two panels by hour of the day; the others follow your browser.")
+        .values(", ".join(f"UTC{hour:+d} : {hour}" for hour in hours))
+        .current(models.VariableOption(selected=True, text="UTC+0", value="0"))
+        .options(
+            [
+                models.VariableOption(selected=hour == 0, text=f"UTC{hour:+d}", value=str(hour))
+                for hour in hours
+            ]
+        )
+    )
+
+
+def link(title: str, uid: str, tooltip: str) -> builders.DashboardLink:
+    """Lead to another dashboard with the same choices; each has a time of its own that suits it."""
+    return (
+        builders.DashboardLink(title)
+        .type(models.DashboardLinkType.LINK)
+        .url(f"/d/{uid}")
+        .icon("dashboard")
+        .tooltip(tooltip)
+        .include_vars(True)
+    )
+
+
+def _chosen(name: str, query: str) -> builders.QueryVariable:
+    return (
+        builders.QueryVariable(name)
+        .label(name.title())
+        .datasource(DATASOURCE)
+        .query(query)
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(ANY)
+        .current(ALL)
+    )

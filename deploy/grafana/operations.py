@@ -1,0 +1,142 @@
+"""The dashboard for those who run the relay: first whether all is well, then each part in turn."""
+
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import dashboard, stat, statetimeline
+
+from deploy.grafana import asking, delivering, frame, inside, looks, panels, receiving
+from deploy.grafana.queries import increase, of_relay, of_sink, of_source, share, total, whole
+
+UID = "relay-operations"
+
+FIRING = 'ALERTS{job=~"$job", alertname=~"Relay.+", alertstate="firing"}'
+"""Prometheus' own record of alerts; those over several instances name none."""
+PAGES = {1: ("ticket", looks.DOUBTFUL), 2: ("page", looks.BAD)}
+RUNBOOK = "docs/runbook.md"
+
+
+def glance() -> Iterator[stat.Panel]:
+    up = panels.number(
+        "Running",
+        "Whether Prometheus reaches the relay. The sender gives up on an event after 620 s.",
+        "none",
+        asking.value(f"min ({of_relay('up')})"),
+    )
+    yield up.mappings(looks.said(inside.YES_NO)).thresholds(looks.steps(looks.BAD, (1, looks.GOOD)))
+    yield panels.number(
+        "Acknowledged",
+        "Requests that were answered 2xx, in the time shown.",
+        "short",
+        asking.value(whole(total(increase(of_source("relay_requests_total", 'code=~"2.."'))))),
+    )
+    yield panels.number(
+        "Not durable",
+        "Of what should have been acknowledged in the time shown, the share that was answered 503"
+        " because the store did not take it. If it lasts ten minutes, events are lost.",
+        "percentunit",
+        asking.value(
+            share(
+                total(increase(receiving.UNAVAILABLE)),
+                total(increase(receiving.OURS_TO_ACKNOWLEDGE)),
+            )
+        ),
+    ).thresholds(looks.steps(looks.GOOD, (0.001, looks.DOUBTFUL), (0.05, looks.BAD)))
+    yield panels.number(
+        "Time to acknowledge",
+        "99 of 100 were faster in the time shown. The sender waits 10 s.",
+        "s",
+        asking.value(
+            f"histogram_quantile(0.99, {total(increase(receiving.ACKS), 'le')})",
+        ),
+    ).thresholds(looks.steps(looks.GOOD, (1, looks.DOUBTFUL), (5, looks.BAD)))
+    yield panels.number(
+        "Oldest that waits",
+        "How long the oldest undelivered event of any chosen sink has been waiting.",
+        "s",
+        asking.value(f"max ({delivering.OLDEST_AGE})"),
+    ).thresholds(looks.steps(looks.GOOD, (300, looks.DOUBTFUL), (3600, looks.BAD)))
+    yield panels.number(
+        "Sinks not active",
+        "Chosen sinks that are throttled, parked or paused.",
+        "none",
+        asking.value(f"sum ({of_sink('relay_sink_state', _NOT_ACTIVE)})"),
+    ).thresholds(looks.steps(looks.GOOD, (1, looks.DOUBTFUL)))
+    yield panels.number(
+        "Dead letters",
+        "Deliveries that were given up and wait for a decision.",
+        "none",
+        asking.value(f"sum ({of_sink('relay_dead_letters')})"),
+    ).thresholds(looks.steps(looks.GOOD, (1, looks.DOUBTFUL)))
+    yield panels.number(
+        "Free above the limit",
+        "Free space on the store's disk beyond [store] min_free; at 0 new events are refused.",
+        "bytes",
+        asking.value(
+            f"min ({of_relay('relay_store_free_bytes')} - {of_relay('relay_store_min_free_bytes')})"
+        ),
+    ).thresholds(looks.steps(looks.BAD, (2**28, looks.DOUBTFUL), (2**30, looks.GOOD)))
+
+
+_NOT_ACTIVE = 'state!="active"'
+
+
+def alerts() -> statetimeline.Panel:
+    pages = FIRING.replace("}", ', severity="page"}')
+    return (
+        panels.states(
+            "Alerts",
+            f"Alerts that fired, by what they ask for: a page cannot wait, a ticket can until the"
+            f" morning. What to do stands in {RUNBOOK}, in a section with the alert's name.",
+            PAGES,
+            asking.series(
+                f"max by (alertname) ({FIRING}) + (max by (alertname) ({pages})"
+                f" or 0 * max by (alertname) ({FIRING}))",
+                "{{alertname}}",
+            ),
+        )
+        .no_value("no alert fired")
+        .span(24)
+        .height(5)
+    )
+
+
+def annotation() -> dashboard.AnnotationQuery:
+    """Mark in every panel when an alert fired."""
+    return (
+        dashboard.AnnotationQuery()
+        .name("Alerts")
+        .datasource(asking.DATASOURCE)
+        .enable(True)
+        .icon_color(looks.BAD)
+        .expr(FIRING)
+    )
+
+
+def build() -> dashboard.Dashboard:
+    board = frame.dashboard(
+        "Relay",
+        UID,
+        "Whether the relay takes, keeps and delivers every event, and what is in its way.",
+        shown="now-6h",
+    )
+    variables = (*frame.targets(), frame.source("relay_requests_total"), frame.sink())
+    for variable in variables:
+        board.with_variable(variable)
+    board.annotation(annotation())
+    board.link(frame.link("Engagement", "relay-engagement", "For those who own the videos"))
+    for panel in glance():
+        board.with_panel(panel.span(3))
+    board.with_panel(alerts())
+    for title, part in (
+        ("Receiving", receiving.acknowledgements()),
+        ("Events", receiving.events()),
+        ("Signatures", receiving.signatures()),
+        ("Sinks", (delivering.state(), *delivering.backlog())),
+        ("Deliveries", delivering.deliveries()),
+        ("Store", inside.store()),
+        ("Process", (*inside.process(), *inside.starts())),
+    ):
+        board.with_row(dashboard.Row(title))
+        for each in part:
+            board.with_panel(each)
+    return board

@@ -1,0 +1,182 @@
+"""The part of the relay's dashboard about its door: what came in, and what became of it."""
+
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import heatmap, timeseries
+
+from deploy.grafana import asking, looks, panels, queries
+from deploy.grafana.queries import came, of_source, quantile, rate, total
+
+ACKS = of_source("relay_ack_seconds_bucket")
+SKEWS = of_source("relay_signature_skew_seconds_bucket")
+REQUESTS = of_source("relay_requests_total")
+
+OURS_TO_ACKNOWLEDGE = of_source("relay_requests_total", 'code=~"2..|503"')
+UNAVAILABLE = of_source("relay_requests_total", 'code="503"')
+
+Lines = timeseries.Panel
+
+
+def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
+    yield (
+        panels.bars(
+            "Requests by answer",
+            "Requests by the status that they were answered with: 202 is a new event, 200 a"
+            " known or unreadable one, 401 a failed signature, 503 that the store did not take it."
+            " The source unknown is a request to no source's path.",
+            "short",
+            asking.series(came(REQUESTS, "code"), "{{code}}"),
+        )
+        .override_by_name("202", looks.painted(looks.GOOD))
+        .override_by_name("200", looks.painted(looks.SKY))
+        .override_by_regexp("4..", looks.painted(looks.DOUBTFUL))
+        .override_by_regexp("5..", looks.painted(looks.BAD))
+        .span(12)
+        .height(8)
+    )
+    yield (
+        panels.bars(
+            "Turned away by reason",
+            "Requests that were not acknowledged. mismatch, malformed and missing are"
+            " strangers or a wrong secret; stale and future a wrong clock; unavailable is the"
+            " store: what it does not take within the sender's ten minutes is lost.",
+            "short",
+            asking.series(came(of_source("relay_rejected_total"), "reason"), "{{reason}}"),
+        )
+        .override_by_name("unavailable", looks.painted(looks.BAD))
+        .no_value("nothing was turned away")
+        .span(12)
+        .height(8)
+    )
+    yield (
+        panels.durations(
+            "Time to acknowledge",
+            "From a request's head to its 2xx, with the commit. The sender gives up after 10 s and"
+            " tries again; near that line events come twice, and then not at all.",
+            asking.series(quantile(0.5, ACKS), "half"),
+            asking.series(quantile(0.95, ACKS), "95 of 100"),
+            asking.series(quantile(0.99, ACKS), "99 of 100"),
+        )
+        .override_by_name("half", looks.painted(looks.SKY))
+        .override_by_name("95 of 100", looks.painted(looks.BLUE))
+        .override_by_name("99 of 100", looks.painted(looks.ORANGE))
+        .span(12)
+        .height(8)
+    )
+    yield (
+        panels.heat(
+            "Time to acknowledge, all requests",
+            "How many requests took how long: two bands mean two kinds of requests, or a disk that"
+            " stalls now and then.",
+            "s",
+            asking.buckets(total(rate(ACKS), "le")),
+        )
+        .span(12)
+        .height(8)
+    )
+
+
+def events() -> Iterator[Lines]:
+    yield (
+        panels.bars(
+            "Events by kind",
+            "Verified events that were new.",
+            "none",
+            asking.series(
+                came(of_source("relay_events_total", 'outcome="accepted"'), "event"),
+                "{{event}}",
+            ),
+        )
+        .span(8)
+        .height(9)
+    )
+    yield (
+        panels.bars(
+            "Duplicates and oddities",
+            "Verified requests that brought no new event. Duplicates are the sender's retries and"
+            " harmless; many of them mean that acknowledgements come late. A conflict is a known id"
+            " with another body (the first stays); unreadable ones wait among the dead letters.",
+            "none",
+            asking.series(
+                came(of_source("relay_events_total", 'outcome!="accepted"'), "outcome"),
+                "{{outcome}}",
+            ),
+        )
+        .override_by_name("duplicate", looks.painted(looks.SKY))
+        .override_by_name("conflict", looks.painted(looks.ORANGE))
+        .override_by_name("unreadable", looks.painted(looks.BAD))
+        .span(8)
+        .height(9)
+    )
+    yield (
+        panels.levels(
+            "Time since the last event",
+            "How long ago each kind of event came last, since the relay's start. A line that climbs"
+            " beyond the usual means that the sender has stopped, or cannot reach the relay.",
+            "s",
+            asking.series(
+                f"time() - max by (event) ({of_source('relay_last_event_timestamp_seconds')} > 0)",
+                "{{event}}",
+            ),
+        )
+        .span(8)
+        .height(9)
+    )
+
+
+def signatures() -> Iterator[Lines]:
+    yield (
+        panels.bars(
+            "Verified, by secret",
+            "Requests by the secret that verified them. After a rotation, the line of"
+            " the old secret must go to 0 before it is taken out of the config.",
+            "short",
+            asking.series(
+                came(of_source("relay_signatures_total"), "source", "secret"),
+                "{{source}}, secret {{secret}}",
+            ),
+        )
+        .span(8)
+        .height(8)
+    )
+    yield (
+        panels.lines(
+            "Clock difference to the sender",
+            "Our clock less the time in the signatures; below 0 the sender's clock is ahead. Beyond"
+            " the source's tolerance (5 minutes unless set) every request is refused.",
+            "s",
+            asking.series(quantile(0.05, SKEWS), "5 of 100 below"),
+            asking.series(quantile(0.5, SKEWS), "half"),
+            asking.series(quantile(0.95, SKEWS), "95 of 100 below"),
+        )
+        .override_by_name("5 of 100 below", looks.painted(looks.SKY))
+        .override_by_name("half", looks.painted(looks.BLUE))
+        .override_by_name("95 of 100 below", looks.painted(looks.ORANGE))
+        .span(8)
+        .height(8)
+    )
+    yield (
+        panels.levels(
+            "Kept during a rotation",
+            "Requests that fit no secret and are kept until the new one is there, and those that a"
+            " limit kept out, which are lost. Both are 0 unless a rotation is under way.",
+            "none",
+            asking.series(
+                f"sum by (source) ({of_source('relay_quarantined_requests')})",
+                "{{source}}: kept",
+            ),
+            asking.series(
+                total(
+                    queries.increase(
+                        of_source("relay_quarantine_dropped_total"), "$__rate_interval"
+                    ),
+                    "source",
+                ),
+                "{{source}}: lost",
+            ),
+        )
+        .override_by_regexp(".*lost.*", looks.painted(looks.BAD))
+        .decimals(0)
+        .span(8)
+        .height(8)
+    )

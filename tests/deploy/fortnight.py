@@ -1,0 +1,99 @@
+"""Two weeks around the scripted day, as far as those see them who own the videos, and its alerts.
+
+Each day is the scripted one over again, with more viewers or fewer by the day of the week; so the
+week can be compared with the one before it. `VIEWED_S` is the Thursday after the scripted Monday.
+The alerts are those that Prometheus would have recorded on the scripted day.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from tests.deploy.prometheus import JOB, Labels, Prometheus, rules
+from tests.deploy.story import END_S, SCRAPE_S, START_S
+
+DAY_S = 86_400
+VIEWED_S = START_S + 3 * DAY_S + 17 * 3600
+"""Thursday, 17:00 UTC."""
+FIRST_S = START_S - 10 * DAY_S
+"""The Friday thirteen days before: the two weeks that the dashboard shows at first."""
+
+BUSY = (1.0, 1.1, 1.18, 1.05, 0.8, 0.34, 0.28)
+"""How busy the days of the week are, from Monday on."""
+EARLIER = 0.86
+"""The week before had fewer viewers."""
+
+_STEP_S = 300
+_COUNTERS = ("relay_leads_captured_total", "relay_video_watched_total")
+_UNIT_S = {"m": 60, "h": 3600, "d": DAY_S}
+
+Point = tuple[int, str, float]
+"""Unix seconds, the series as it is written, its value."""
+
+
+def write(folder: Path, day: Prometheus) -> None:
+    """Write the blocks of the day itself, its alerts and the days around it into a data folder."""
+    # Blocks never change, whoever reads them.
+    shutil.copytree(day._data, folder, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head"))
+    points = sorted((*_around(day), *_alerts(day)))
+    file = folder.with_suffix(".openmetrics")
+    for begin_s in range(points[0][0] // DAY_S * DAY_S, VIEWED_S, DAY_S):
+        some = [point for point in points if begin_s <= point[0] < begin_s + DAY_S]
+        lines = (f"{head} {value} {at_s}\n" for at_s, head, value in some)
+        file.write_text("".join(lines) + "# EOF\n", encoding="utf-8")
+        done = subprocess.run(
+            ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(folder)],
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    file.unlink()
+
+
+def _around(day: Prometheus) -> Iterator[Point]:
+    for counter in _COUNTERS:
+        found = day.ask_range(counter, from_s=START_S + 60, to_s=END_S, step_s=_STEP_S)
+        for labels, values in found.items():
+            grown = [max(after - before, 0) for (_, before), (_, after) in pairwise(values)]
+            yield from _days(_head(labels), grown, range(-13, 0))
+            yield from _days(_head(labels), grown, range(1, 4))
+    for source in ("main", "academy"):
+        for kind, ago_s in (("lead.captured", 1260), ("video.watched", 95)):
+            name = f'relay_last_event_timestamp_seconds{{event="{kind}",source="{source}"'
+            for at_s in range(VIEWED_S - 3600, VIEWED_S + 1, _STEP_S):
+                yield at_s, f'{name},instance="relay:9464",job="{JOB}"}}', at_s - ago_s
+
+
+def _days(head: str, grown: list[float], days: range) -> Iterator[Point]:
+    """Count on from day to day, and begin anew after the scripted one, as after a restart."""
+    count = 0.0
+    for number in days:
+        factor = BUSY[number % 7] * (1 if number > 0 else EARLIER)
+        for step, more in enumerate(grown, start=1):
+            count += more * factor
+            at_s = START_S + number * DAY_S + step * _STEP_S
+            if at_s <= VIEWED_S:
+                yield at_s, head, float(int(count))
+
+
+def _alerts(day: Prometheus) -> Iterator[Point]:
+    for rule in rules("alert"):
+        lasting_s = int(rule["for"][:-1]) * _UNIT_S[rule["for"][-1]] if "for" in rule else 0
+        found = day.ask_range(rule["expr"], from_s=START_S + SCRAPE_S, to_s=END_S, step_s=SCRAPE_S)
+        for labels, values in found.items():
+            told = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
+            told |= {"__name__": "ALERTS", "alertstate": "firing"}
+            since_s = before_s = 0.0
+            for at_s, _ in values:
+                since_s = since_s if at_s - before_s == SCRAPE_S else at_s
+                before_s = at_s
+                if at_s - since_s >= lasting_s:
+                    yield int(at_s), _head(tuple(sorted(told.items()))), 1.0
+
+
+def _head(labels: Labels) -> str:
+    pairs = ",".join(f'{key}="{value}"' for key, value in labels if key != "__name__")
+    return f"{dict(labels)['__name__']}{{{pairs}}}"

@@ -1,0 +1,71 @@
+"""The dashboards keep the rules of Grafana's own linter, and each rule finds what breaks it."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tests.deploy import viewer
+from tests.deploy.dashboard_linter import RULES, Board, let_pass
+
+EXCEPTIONS = let_pass(viewer.FOLDER / ".lint")
+
+
+def faults(rule: str, board: Board) -> list[tuple[str, str]]:
+    return [
+        (panel, fault)
+        for panel, fault in RULES[rule](board)
+        if (rule, board["title"], panel) not in EXCEPTIONS
+    ]
+
+
+@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_dashboard_keeps_the_linters_rule(rule: str, name: str) -> None:
+    assert faults(rule, viewer.read(name)) == []
+
+
+def test_no_exception_is_made_in_vain() -> None:
+    boards = [viewer.read(name) for name in viewer.NAMES]
+    found = {
+        (rule, board["title"], panel)
+        for rule in RULES
+        for board in boards
+        for panel, _ in RULES[rule](board)
+    }
+    assert found == EXCEPTIONS
+
+
+def variable(board: Board, name: str) -> dict[str, Any]:
+    (found,) = [each for each in board["templating"]["list"] if each["name"] == name]
+    return cast("dict[str, Any]", found)
+
+
+def ask(board: Board, expr: str) -> None:
+    board["panels"][0]["targets"][0]["expr"] = expr
+
+
+BROKEN: dict[str, Callable[[Board], object]] = {
+    "template-datasource-rule": lambda board: variable(board, "datasource").update(name="ds"),
+    "template-job-rule": lambda board: variable(board, "job").update(allValue=".*"),
+    "template-instance-rule": lambda board: variable(board, "instance").update(multi=False),
+    "template-label-promql-rule": lambda board: variable(board, "source").update(query="source"),
+    "template-on-time-change-reload-rule": lambda board: variable(board, "job").update(refresh=1),
+    "panel-datasource-rule": lambda board: board["panels"][0].update(datasource={"uid": "abc"}),
+    "panel-title-description-rule": lambda board: board["panels"][0].update(description=""),
+    "panel-units-rule": lambda board: board["panels"][0]["fieldConfig"]["defaults"].pop("unit"),
+    "panel-no-targets-rule": lambda board: board["panels"][0].update(targets=[]),
+    "target-promql-rule": lambda board: ask(board, "sum(up"),
+    "target-rate-interval-rule": lambda board: ask(board, "rate(relay_requests_total[5m])"),
+    "target-counter-agg-rule": lambda board: ask(board, "sum(relay_requests_total)"),
+    "target-job-rule": lambda board: ask(board, 'min(up{instance=~"$instance"})'),
+    "target-instance-rule": lambda board: ask(board, 'min(up{job=~"$job", instance="a"})'),
+    "uneditable-dashboard": lambda board: board.update(editable=True),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_finds_what_breaks_it(rule: str) -> None:
+    board = viewer.read("relay")
+    BROKEN[rule](board)
+    assert len(faults(rule, board)) == 1
