@@ -26,10 +26,16 @@ Point = tuple[int, str, float]
 def write(folder: Path) -> None:
     """Write the day's blocks, and those of its recording rules, into a data folder."""
     folder.mkdir()
-    _write(folder, ((each.at_s, *found) for each in Day().scrapes() for found in _found(each)))
+    _write(folder, _scraped())
     with Prometheus(data=folder) as server:
         recorded = sorted(_recorded(server))
     _write(folder, recorded)
+
+
+def _scraped() -> Iterator[Point]:
+    for scrape in Day().scrapes():
+        for head, value in found(scrape):
+            yield scrape.at_s, head, value
 
 
 def _write(folder: Path, points: Iterable[Point]) -> None:
@@ -52,14 +58,14 @@ def _write(folder: Path, points: Iterable[Point]) -> None:
 def _recorded(server: Prometheus) -> Iterator[Point]:
     """What the rules would have recorded; promtool's own way makes twenty times as many blocks."""
     for rule in rules("record"):
-        found = server.ask_range(rule["expr"], from_s=START_S, to_s=END_S, step_s=SCRAPE_S)
-        for labels, values in found.items():
+        series = server.ask_range(rule["expr"], from_s=START_S, to_s=END_S, step_s=SCRAPE_S)
+        for labels, values in series.items():
             pairs = ",".join(f'{key}="{value}"' for key, value in labels if key != "__name__")
             for at_s, value in values:
                 yield int(at_s), f"{rule['record']}{{{pairs}}}", value
 
 
-def _found(scrape: Scrape) -> Iterator[tuple[str, float]]:
+def found(scrape: Scrape) -> Iterator[tuple[str, float]]:
     """Every series with the labels that Prometheus adds, and its value."""
     yield _head("up"), float(scrape.metrics is not None)
     if scrape.metrics is None:

@@ -5,9 +5,9 @@ so that names, types and label sets cannot differ from the relay's. Nothing here
 dice fall the same way each time.
 
 Two sources (`main`, and `academy` with two fifths of its traffic) and three sinks: `crm` and
-`warehouse` take everything, `sales` takes leads and completed views. `story.STORY` says what goes
-wrong and when. The fixture `scripted_day` (conftest.py) is a real Prometheus that has this day, and
-what the recording rules make of it:
+`warehouse` take everything, `sales` takes leads and completed views. `story.EVENTFUL` says what
+goes wrong and when. The fixture `scripted_day` (conftest.py) is a real Prometheus that has this
+day, and what the recording rules make of it:
 
     def test_leads_have_come(scripted_day: Prometheus) -> None:
         assert scripted_day.ask("sum(increase(relay_leads_captured_total[1d]))", at_s=story.END_S)
@@ -26,18 +26,16 @@ from relay.gate import State
 from relay.metrics import UNKNOWN, Metrics
 from tests.deploy.story import (
     END_S,
+    EVENTFUL,
     GIB,
     GOES_ON,
     LEADS_PER_VIEW,
-    ONCE,
     SCRAPE_S,
     SINKS,
     SOURCES,
     START_S,
     STARTED_PER_HOUR,
-    STORY,
-    at,
-    tells,
+    Story,
 )
 
 
@@ -70,34 +68,35 @@ class Queue:
         leads = arrival.kind == LEAD_CAPTURED or arrival.milestone == "completed"
         return arrival.kind != WEBHOOK_TEST and (self.name != "sales" or leads)
 
-    def state(self, now_s: int) -> State:
-        for state in ("paused", "parked", "throttled"):
-            part = f"{self.name} {state}"
-            if part in STORY and tells(part, now_s):
-                return state
-        return "active"
+    def state(self, story: Story, now_s: int) -> State:
+        states: tuple[State, ...] = ("paused", "parked", "throttled")
+        told = (state for state in states if story.tells(f"{self.name} {state}", now_s))
+        return next(told, "active")
 
 
 class Day:
     """Tells the metrics of one relay after another what happens, minute by minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, story: Story = EVENTFUL) -> None:
+        self._story = story
         self._dice = Random(20260302)
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
         self._started_s = START_S - 40_000
-        self._metrics = self._begin()
+        self._metrics = self._begin(START_S)
 
     def scrapes(self) -> Iterator[Scrape]:
         """What is found at each minute's end."""
         for now_s in range(START_S + SCRAPE_S, END_S + 1, SCRAPE_S):
             minute_s = now_s - SCRAPE_S
-            if tells("crash", minute_s):
+            if self._story.tells("crash", minute_s):
                 yield Scrape(now_s, self._started_s, None)
                 continue
-            if minute_s in (STORY["update"][0], STORY["crash"][1]):
-                self._restart(minute_s)
+            if self._story.begins("update", minute_s):
+                self._restart(minute_s, away_s=20)
+            if self._story.tells("crash", minute_s - SCRAPE_S):
+                self._restart(minute_s, away_s=minute_s - self._story.parts["crash"][0])
             self._sender(minute_s)
             self._door(now_s)
             self._disk(minute_s)
@@ -105,17 +104,17 @@ class Day:
                 self._deliver(queue, now_s)
             yield Scrape(now_s, self._started_s, self._metrics)
 
-    def _begin(self) -> Metrics:
-        metrics = Metrics(SOURCES, SINKS, sqlite="3.51.2", revision="4f1d0c2")
+    def _begin(self, now_s: int) -> Metrics:
+        sinks = [name for name in SINKS if not self._story.tells(f"{name} removed", now_s)]
+        metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision="4f1d0c2")
         metrics.show_secrets("main", ["2026", "2025"])
         metrics.show_secrets("academy", ["1"])
         metrics.store_floor(GIB >> 2)
         return metrics
 
-    def _restart(self, minute_s: int) -> None:
-        away_s = STORY["crash"][1] - STORY["crash"][0] if minute_s == STORY["crash"][1] else 20
+    def _restart(self, minute_s: int, *, away_s: int) -> None:
         self._started_s = minute_s + 1
-        self._metrics = self._begin()
+        self._metrics = self._begin(minute_s)
         self._metrics.was_down(away_s, 0)
 
     def _sender(self, minute_s: int) -> None:
@@ -144,27 +143,29 @@ class Day:
         while self._coming and self._coming[0].at_s < now_s:
             self._take(heapq.heappop(self._coming), now_s)
         minute_s = now_s - SCRAPE_S
-        if minute_s in ONCE:
-            source, kind, outcome = ONCE[minute_s]
+        if minute_s in self._story.once:
+            source, kind, outcome = self._story.once[minute_s]
             self._accept(Arrival(minute_s + 9, source, kind), outcome)
         if self._dice.random() < 0.05:
             self._refuse(UNKNOWN, "path", 404)
-        if tells("strangers", minute_s):
+        if self._story.tells("strangers", minute_s):
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
                 self._refuse("academy", reason, 401)
-        if minute_s == at("08:20"):
+        if self._story.tells("stray", minute_s):
+            self._refuse("main", "mismatch", 401)
+        if self._story.begins("slow disk", minute_s):
             self._refuse("main", "stale", 401)
             self._metrics.skew("main", 412)
-        self._metrics.quarantined("main", 3 if tells("rotation", minute_s) else 0)
-        self._metrics.reloaded(successful=not tells("config refused", minute_s))
+        self._metrics.quarantined("main", 3 if self._story.tells("rotation", minute_s) else 0)
+        self._metrics.reloaded(successful=not self._story.tells("config refused", minute_s))
 
     def _take(self, arrival: Arrival, now_s: int) -> None:
         minute_s = now_s - SCRAPE_S
         again = arrival._replace(at_s=arrival.at_s + 160)
-        if arrival.source == "main" and tells("rotation", minute_s):
+        if arrival.source == "main" and self._story.tells("rotation", minute_s):
             self._refuse("main", "mismatch", 401)
             heapq.heappush(self._coming, again)
-        elif tells("slow disk", minute_s) and self._dice.random() < 0.02:
+        elif self._story.tells("slow disk", minute_s) and self._dice.random() < 0.02:
             self._refuse(arrival.source, "unavailable", 503)
             heapq.heappush(self._coming, again)
         else:
@@ -176,7 +177,7 @@ class Day:
         metrics.request(source, 202 if outcome == "accepted" else 200)
         metrics.acknowledged(source, took_s + self._dice.expovariate(900))
         metrics.skew(source, self._dice.choice((0, 0, 0, 1, 1, 2)))
-        old = arrival.at_s < STORY["rotation"][0]
+        old = arrival.at_s < self._story.parts["rotation"][0]
         metrics.verified(source, "1" if source == "academy" else "2025" if old else "2026")
         metrics.received(source, arrival.kind, outcome, int(arrival.at_s * 1000))
         if outcome != "accepted":
@@ -187,7 +188,8 @@ class Day:
         elif arrival.milestone:
             metrics.milestone(source, arrival.milestone)
         for queue in self._queues:
-            if queue.takes(arrival):
+            removed = self._story.tells(f"{queue.name} removed", int(arrival.at_s))
+            if queue.takes(arrival) and not removed:
                 queue.waiting.append(arrival.at_s)
 
     def _refuse(self, source: str, reason: str, code: int) -> None:
@@ -196,7 +198,7 @@ class Day:
 
     def _commit(self, at_s: float) -> float:
         took_s = self._dice.lognormvariate(-5.6, 0.5)
-        if tells("slow disk", int(at_s)):
+        if self._story.tells("slow disk", int(at_s)):
             took_s += self._dice.uniform(0.2, 1.4)
         self._metrics.committed(took_s)
         return took_s
@@ -210,7 +212,13 @@ class Day:
         self._metrics.store_size(self._bytes, 21 * GIB - self._bytes)
 
     def _deliver(self, queue: Queue, now_s: int) -> None:
-        state = queue.state(now_s - SCRAPE_S)
+        minute_s, removed = now_s - SCRAPE_S, f"{queue.name} removed"
+        state = queue.state(self._story, minute_s)
+        if self._story.begins(removed, minute_s):
+            self._metrics.drop_sink(queue.name)
+        if self._story.tells(removed, minute_s):
+            self._count(queue)
+            return
         self._metrics.sink_state(queue.name, state)
         if state == "active":
             while queue.waiting:
@@ -218,13 +226,17 @@ class Day:
         elif state != "paused" and queue.waiting:
             took_s = self._dice.uniform(0.05, 0.3)
             self._metrics.attempted(queue.name, "parked" if state == "parked" else "retry", took_s)
+        self._count(queue)
+
+    def _count(self, queue: Queue) -> None:
+        """Also told of a sink that the config has no more."""
         oldest_ms = int(queue.waiting[0] * 1000) if queue.waiting else None
         self._metrics.backlog(queue.name, len(queue.waiting), queue.dead, oldest_ms)
 
     def _send(self, queue: Queue, came_s: float, now_s: int) -> None:
         took_s = self._dice.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
         late_s = took_s if now_s - came_s < SCRAPE_S else now_s - came_s
-        if queue.name == "crm" and tells("refused by crm", now_s - SCRAPE_S):
+        if queue.name == "crm" and self._story.tells("refused by crm", now_s - SCRAPE_S):
             queue.dead += 1
             self._metrics.attempted(queue.name, "dead", took_s)
             self._metrics.settled(queue.name, "dead", late_s)

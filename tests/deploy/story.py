@@ -1,4 +1,6 @@
-"""What happens on the scripted day (day.py), and when."""
+"""What happens on a scripted day (day.py), and when."""
+
+from dataclasses import dataclass, field
 
 from relay.event import WEBHOOK_TEST, Outcome
 
@@ -29,28 +31,62 @@ def at(clock: str) -> int:
     return START_S + int(hour) * 3600 + int(minute) * 60
 
 
-STORY = {
-    "warehouse paused": (at("02:00"), at("03:10")),
-    "update": (at("06:00"), at("06:01")),
-    "crm parked": (at("10:40"), at("11:50")),
-    "rotation": (at("12:05"), at("12:08")),
-    "strangers": (at("13:00"), at("13:06")),
-    "sales throttled": (at("15:10"), at("15:25")),
-    "slow disk": (at("16:20"), at("16:24")),
-    "refused by crm": (at("17:05"), at("17:08")),
-    "crash": (at("18:30"), at("18:33")),
-    "config refused": (at("20:00"), at("20:20")),
-}
-"""What goes wrong, from when to when; between, all is well."""
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What is not as usual on a day; between its parts all is well."""
 
-ONCE: dict[int, tuple[str, str, Outcome]] = {
-    at("09:30"): ("main", WEBHOOK_TEST, "accepted"),
-    at("14:14"): ("main", "video.ready", "conflict"),
-    at("14:40"): ("academy", "other", "unreadable"),
-}
+    parts: dict[str, tuple[int, int]]
+    """From when to when, Unix seconds."""
+
+    once: dict[int, tuple[str, str, Outcome]] = field(default_factory=dict)
+    """Single events: the source, the kind, and what becomes of it."""
+
+    def tells(self, what: str, now_s: int) -> bool:
+        """Whether this part of the story is going on."""
+        begin_s, end_s = self.parts.get(what, (0, 0))
+        return begin_s <= now_s < end_s
+
+    def begins(self, what: str, now_s: int) -> bool:
+        return self.parts.get(what, (0, 0))[0] == now_s
 
 
-def tells(what: str, now_s: int) -> bool:
-    """Whether this part of the story is going on."""
-    begin, end = STORY[what]
-    return begin <= now_s < end
+EVENTFUL = Story(
+    parts={
+        "warehouse paused": (at("02:00"), at("03:10")),
+        "update": (at("06:00"), at("06:01")),
+        "crm parked": (at("10:40"), at("11:50")),
+        "rotation": (at("12:05"), at("12:08")),
+        "strangers": (at("13:00"), at("13:06")),
+        "sales throttled": (at("15:10"), at("15:25")),
+        "slow disk": (at("16:20"), at("16:24")),
+        "refused by crm": (at("17:05"), at("17:08")),
+        "crash": (at("18:30"), at("18:33")),
+        "config refused": (at("20:00"), at("20:20")),
+    },
+    once={
+        at("09:30"): ("main", WEBHOOK_TEST, "accepted"),
+        at("14:14"): ("main", "video.ready", "conflict"),
+        at("14:40"): ("academy", "other", "unreadable"),
+    },
+)
+"""Enough for every panel of a dashboard to show something, and for some alerts."""
+
+QUIET = Story(
+    parts={
+        # A night longer than what a backlog may be old before it is a page.
+        "warehouse paused": (at("01:30"), at("09:00")),
+        "stray": (at("03:10"), at("03:12")),
+        "update": (at("06:00"), at("06:01")),
+        "crm parked": (at("10:40"), at("10:48")),
+        "rotation": (at("12:05"), at("12:08")),
+        "strangers": (at("13:00"), at("13:02")),
+        "sales throttled": (at("15:10"), at("15:25")),
+        "slow disk": (at("16:20"), at("16:24")),
+        # Taken out of the config with a backlog, which is kept.
+        "warehouse parked": (at("18:51"), at("19:00")),
+        "warehouse removed": (at("19:00"), END_S),
+        "crash": (at("22:00"), at("22:01")),
+    },
+    once={at("09:30"): ("main", WEBHOOK_TEST, "accepted")},
+)
+"""A day of small hiccups on which nobody need be told anything."""

@@ -1,0 +1,83 @@
+"""The alert rules: each fires in a scenario of its own, with what is told then, and none else."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy import rule_tests, story
+from tests.deploy.day import Day
+from tests.deploy.prometheus import CONFIG, RULES, require_prometheus, rules
+from tests.deploy.rule_tests import SCENARIOS
+
+ALERTS = rules("alert")
+ids = [f"{rule['alert']}-{rule['labels']['severity']}" for rule in ALERTS]
+
+NEARLY = {"RelayDown", "RelayNotDurable", "RelayRotationUnfinished", "RelaySinkParked"}
+"""What the hiccups of a quiet day come near to: one scrape that fails, a disk that is slow for four
+minutes, a rotation of three, a far end that refuses all for eight."""
+
+
+def firing() -> set[tuple[str, str]]:
+    """The alerts that some scenario expects, by name and severity."""
+    return {
+        (check["alertname"], alert["exp_labels"]["severity"])
+        for file in SCENARIOS
+        for test in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]
+        for check in test["alert_rule_test"]
+        for alert in check.get("exp_alerts", [])
+    }
+
+
+@pytest.mark.parametrize(("kind", "file"), [("rules", RULES), ("config", CONFIG)])
+def test_promtool_finds_no_fault(kind: str, file: Path) -> None:
+    require_prometheus()
+    done = subprocess.run(
+        ["promtool", "check", kind, str(file)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_every_scenario_brings_its_alerts_in_their_words(file: Path) -> None:
+    require_prometheus()
+    assert rule_tests.run(file) == ""
+
+
+def test_every_alert_fires_in_a_scenario() -> None:
+    assert firing() == {(rule["alert"], rule["labels"]["severity"]) for rule in ALERTS}
+
+
+def test_on_a_quiet_day_nobody_is_told_anything(tmp_path: Path) -> None:
+    require_prometheus()
+    file = tmp_path / "quiet.yml"
+    rule_tests.write(file, Day(story.QUIET).scrapes(), pending=NEARLY, firing=set())
+    assert rule_tests.run(file) == ""
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=ids)
+def test_an_alert_says_what_is_wrong_and_what_to_do_and_where_to_read_on(
+    rule: dict[str, Any],
+) -> None:
+    told = rule["annotations"]
+    assert told.keys() == {"summary", "description", "runbook_url"}
+    assert told["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    assert rule["labels"] == {"severity": rule["labels"]["severity"]}
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert len(told["summary"]) < 110
+    # What is wrong, and what to do.
+    assert len(re.findall(r"[.!]( |$)", told["description"])) >= 2
+
+
+@pytest.mark.parametrize("rule", rules("record"), ids=lambda rule: rule["record"])
+def test_a_recorded_name_tells_its_level_its_metric_and_what_was_done(
+    rule: dict[str, Any],
+) -> None:
+    level, metric, operation = rule["record"].split(":")
+    assert re.fullmatch(r"(instance_?)?((source|sink)(_[a-z]+)?)?", level)
+    assert re.fullmatch(r"relay(_[a-z]+)+", metric)
+    assert "_total" not in metric
+    assert re.fullmatch(r"((p\d\d|ratio)_)?(rate|increase)\d+[mhd]|age_seconds", operation)
