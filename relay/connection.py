@@ -37,6 +37,11 @@ class Connection(HttpToolsProtocol):
     _deaf = False
     _retiring = False
 
+    def __init__(self, *arguments: Any, unread: Callable[[], None], **named: Any) -> None:
+        """`unread` is told of what is answered 400 because it is no HTTP, and no request yet."""
+        super().__init__(*arguments, **named)
+        self._tell_unread = unread
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         lingering = _Lingering(transport, self._may_have_more)
         super().connection_made(cast("asyncio.Transport", lingering))
@@ -88,8 +93,12 @@ class Connection(HttpToolsProtocol):
         self._deaf = True
         if self._owes_an_answer():
             self.cycle.keep_alive = False
-        else:
-            super().send_400_response(msg)
+            return
+        # Amid a body the app has the request, and counts it.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete:
+            self._tell_unread()
+        super().send_400_response(msg)
 
     def _owes_an_answer(self) -> bool:
         """Whether a whole request waits for its answer."""

@@ -5,7 +5,8 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import cast
 
 import uvicorn
@@ -47,15 +48,19 @@ class Listener:
         *,
         grace: Duration,
         handed_over: socket.socket | None = None,
+        unread: Callable[[], None] = lambda: None,
     ) -> None:
-        """What was handed over listens already and is served in place of the address."""
+        """What was handed over listens already and is served in place of the address.
+
+        `unread` is told whenever what is no HTTP is answered with 400, without the app.
+        """
         self._address = address if handed_over is None else _shown(handed_over)
         self._handed_over = handed_over
         self.grace = grace
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=cast("type[Connection]", partial(Connection, unread=unread)),
                 loop="uvloop",
                 ws="none",
                 lifespan="off",

@@ -140,6 +140,7 @@ class Service:
             config.server.listen,
             grace=config.server.drain_timeout,
             handed_over=sockets.get("public"),
+            unread=metrics.unread,
         )
 
     @classmethod

@@ -131,6 +131,8 @@ async def test_what_comes_behind_the_announced_length_is_another_request(relay: 
         assert (await caller.ask(b"more")).status == 400
         assert await caller.is_closed()
     assert relay.stored() == 1
+    counted = await relay.counts("relay_requests_total")
+    assert counted == {("202", "main"): 1, ("400", "unknown"): 1}
 
 
 @row(43)
@@ -208,7 +210,18 @@ async def test_what_is_not_http_is_told_so_and_stores_nothing(
         assert (await caller.ask(spoil(post(EVENT)))).status == 400
         assert await caller.is_closed()
     assert relay.stored() == 0
+    assert await relay.counts("relay_requests_total") == {("400", "unknown"): 1}
+    assert await relay.counts("relay_rejected_total") == {}
     assert (await relay.ask(post(EVENT))).status == 202
+
+
+async def test_what_is_not_http_on_the_admin_listener_is_none_of_the_public_ones_requests(
+    relay: Relay,
+) -> None:
+    port = relay.service.admin.port
+    async with Caller(*await asyncio.open_connection("127.0.0.1", port)) as caller:
+        assert (await caller.ask(b"no HTTP\r\n\r\n")).status == 400
+    assert await relay.counts("relay_requests_total") == {}
 
 
 @row(49)
@@ -218,6 +231,9 @@ async def test_a_bad_chunk_stores_nothing(relay: Relay) -> None:
         assert (await caller.ask(request)).status == 400
         assert await caller.is_closed()
     assert relay.stored() == 0
+    # It is one request, and was one before its body turned out to be none.
+    await relay.until_counted("relay_requests_total", "408", "main")
+    assert await relay.counts("relay_requests_total") == {("408", "main"): 1}
 
 
 @row(49)

@@ -270,3 +270,13 @@ def test_a_kept_event_does_not_make_the_last_one_look_older(metrics: Metrics) ->
     metrics.received("main", "video.ready", "accepted", 1_700_000_000_000)
     name = "relay_last_event_timestamp_seconds"
     assert value(metrics, name, source="main", event="video.ready") == 1_700_000_900
+
+
+def test_what_is_no_http_is_counted_where_no_source_is_known_and_from_the_start(
+    metrics: Metrics,
+) -> None:
+    name = "relay_requests_total"
+    assert value(metrics, name, source=UNKNOWN, code="400") == 0
+    assert value(metrics, name, source="main", code="400") is None
+    metrics.unread()
+    assert value(metrics, name, source=UNKNOWN, code="400") == 1

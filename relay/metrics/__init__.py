@@ -17,6 +17,8 @@ UNKNOWN = "unknown"
 """The source label of a request to no source's path."""
 
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
+UNREAD = 400
+"""Answered to what is no HTTP, so that its source is not known either."""
 REASONS = (
     *get_args(RejectReason),
     *get_args(BodyFault),
@@ -56,7 +58,7 @@ class Metrics:
         build = (version("relay"), revision, platform.python_version(), sqlite)
         self._build[build] = 1
         self.reloaded(successful=True)
-        self._requests.exist((UNKNOWN,), CODES)
+        self._requests.exist((UNKNOWN,), (*CODES, UNREAD))
         self._rejected.exist((UNKNOWN,), REASONS)
         for source in sources:
             self.add_source(source)
@@ -95,7 +97,7 @@ class Metrics:
     def _define_for_sources(self) -> None:
         self._requests = self._board.counter(
             "relay_requests_total",
-            "Requests to the public listener by answer; source unknown: to no source's path.",
+            "Requests to the public listener by answer; source unknown: no source's path, or no HTTP.",
             *("source", "code"),
         )
         self._rejected = self._board.counter(
@@ -222,6 +224,10 @@ class Metrics:
 
     def request(self, source: str, code: int) -> None:
         self._requests[source, code] += 1
+
+    def unread(self) -> None:
+        """Count what was answered before it was a request."""
+        self._requests[UNKNOWN, UNREAD] += 1
 
     def acknowledged(self, source: str, seconds: float) -> None:
         self._acks[source].observe(seconds)
