@@ -243,6 +243,16 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
         assert (await bench.drain(old))["sales"] == ["e00001"]
 
 
+async def test_whoever_waited_for_a_cancelled_replay_is_told_to_look(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "crm") as bench:
+        await bench.accept(event(1), sinks=("sales", "crm"))
+        begun = await bench.replayer.begin(Selection(sink="sales"))
+        await bench.until_still(begun)
+        bench.woken.clear()
+        await bench.replayer.cancel(begun.id)
+        assert bench.woken == {"sales": 1}
+
+
 async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         count = AHEAD + STEP
