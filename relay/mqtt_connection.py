@@ -2,7 +2,7 @@
 
 brokers.md, section 10. The library's client hides the reason code of a PUBACK that is no refusal,
 and neither it nor the engine below, which is used here, keeps to the limits of a CONNACK.
-The engine is internal to the library: the locks name the version that this was written for.
+The engine is internal to the library, which has an upper bound for it in pyproject.toml.
 """
 
 import asyncio

@@ -97,7 +97,7 @@ class Metrics:
     def _define_for_sources(self) -> None:
         self._requests = self._board.counter(
             "relay_requests_total",
-            "Requests to the public listener by answer; source unknown: no source's path, or no HTTP.",
+            "Requests to the public listener by answer; unknown: to no source's path, or no HTTP.",
             *("source", "code"),
         )
         self._rejected = self._board.counter(

@@ -15,9 +15,14 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.producer.message_accumulator import MessageBatch
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
+from zmqtt._internal.packets.connect import ConnAck, Connect
+from zmqtt._internal.packets.publish import PubAck, Publish
+from zmqtt._internal.protocol import MQTTProtocol
+from zmqtt._internal.state import SessionState
 
-from relay import kafka_producer, nats_connection
+from relay import kafka_producer, mqtt_connection, nats_connection
 from relay.kafka_producer import MEANINGS, UNNAMED
+from tests.test_project import CAPPED
 
 KAFKA = {
     "_partition": "producer",
@@ -33,6 +38,21 @@ KAFKA = {
 
 NATS = {"_close", "_pending", "_pending_data_size", "_process_info", "_transport"}
 """What of the client is overridden or taken over."""
+
+MQTT: dict[Any, set[str]] = {
+    MQTTProtocol: {"transport", "state", "keepalive", "version"},
+    MQTTProtocol.connect: {"packet"},
+    MQTTProtocol.run: set(),
+    MQTTProtocol.ping: {"timeout"},
+    MQTTProtocol.publish: {"packet"},
+    MQTTProtocol.disconnect: set(),
+    SessionState: set(),
+    Connect: {"client_id", "clean_session", "keepalive", "username", "password"},
+    ConnAck: {"properties"},
+    Publish: {"topic", "payload", "qos", "retain", "dup", "properties"},
+    PubAck: {"reason_code"},
+}
+"""What of the engine is made or called, with the arguments and fields that are used."""
 
 
 @pytest.fixture
@@ -71,6 +91,35 @@ def test_nats_has_every_inner_part_that_is_used() -> None:
         assert list(inspect.signature(ours).parameters) == list(
             inspect.signature(theirs).parameters
         )
+
+
+def test_zmqtt_has_every_inner_part_that_is_used() -> None:
+    for part, used in MQTT.items():
+        assert used <= set(inspect.signature(part).parameters), part
+
+
+def test_every_inner_part_of_zmqtt_that_is_used_is_listed() -> None:
+    tree = parse(mqtt_connection)
+    imported = {
+        name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "._internal" in (node.module or "")
+        for name in node.names
+    }
+    assert imported | {"ConnAck"} == {part.__name__ for part in MQTT if isinstance(part, type)}
+    asked = {
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) in {"engine", "self._engine"}
+    }
+    assert asked == {part.__name__ for part in MQTT if not isinstance(part, type)}
+    assert inner_names(tree) <= own_names(tree) | {"_internal"}
+
+
+def test_every_client_whose_inner_parts_are_listed_has_an_upper_bound() -> None:
+    assert {"aiokafka", "nats-py", "zmqtt"} <= CAPPED
 
 
 async def test_no_name_of_ours_is_one_of_the_clients(parts: dict[str, Any]) -> None:
