@@ -63,6 +63,7 @@ class Fleet:
         self._members = {each.name: self._member(each, made[each.name]) for each in settings}
         self._leaving: set[_Member] = set()
         self._parts: asyncio.TaskGroup | None = None
+        self._has_parted = False
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         """Make sinks by name, with no connection; on any thread, because some take a while.
@@ -221,8 +222,15 @@ class Fleet:
         """Start nothing more anywhere, and let what is on its way end for as long."""
         await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
 
+    async def part(self) -> None:
+        """Let every connection go side by side, each within `CLOSE_TIMEOUT_S`; raises nothing."""
+        self._has_parted = True
+        await asyncio.gather(*(self._part(member) for member in self._everyone()))
+
     async def close(self) -> None:
         """Let every connection go, whatever goes wrong with one."""
+        if self._has_parted:
+            return
         async with AsyncExitStack() as closing:
             for member in self._everyone():
                 closing.push_async_callback(member.sink.close)

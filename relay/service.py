@@ -294,6 +294,7 @@ class Service:
     async def _hand_back(self, grace: Duration) -> None:
         """The public side closes last: from then on connections wait for the next relay."""
         await self.fleet.drain(grace)
+        await self.fleet.part()
         await self.public.retire()
         self._receiver.draining = True
         await self.public.stop()

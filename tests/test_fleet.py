@@ -1,6 +1,8 @@
 """All sinks at work: paused, tried and woken by name, and closed whatever goes wrong with one."""
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,30 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
         finally:
             await opened._store.close()
     assert sorted(closed) == ["all", "leads", "tests"]
+
+
+async def test_sinks_that_part_are_not_held_up_by_one_that_hangs_or_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    async def closing(name: str) -> None:
+        closed.append(name)
+        if name == "all":
+            await asyncio.Event().wait()
+        if name == "leads":
+            raise OSError(name)
+
+    monkeypatch.setattr("relay.fleet.CLOSE_TIMEOUT_S", 0.1)
+    async with FarEnd() as far_end:
+        settings = service.read(tmp_path, far_end=far_end)
+        opened = await Service.open(settings, clock=ShiftedClock())
+        try:
+            for member in opened.fleet._everyone():
+                await member.sink.close()
+                monkeypatch.setattr(member.sink, "close", partial(closing, member.name))
+            await opened.fleet.part()
+            await opened.fleet.close()
+        finally:
+            await opened._store.close()
+    assert closed == ["all", "leads", "tests"]

@@ -1,29 +1,26 @@
 """The relay on a socket that lives longer than it does: no request fails over restarts."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.caller import Caller
 from tests.deploy import activated
 from tests.deploy.activated import ActivatedRelay
+from tests.deploy.load import Load, under_load
 from tests.guarantees import ledger
 from tests.guarantees.far_ends import HANGING, FarEnd
-from tests.guarantees.process import http_client, until
+from tests.guarantees.process import until
 from tests.guarantees.test_drain import _request
 from tests.guarantees.traffic import lead, post
 
 RESTARTS = 3
-CALLERS = 6
 LISTENS = "0A"
 """TCP_LISTEN, as /proc/net/tcp writes it."""
 
@@ -34,60 +31,6 @@ type = "http"
 url = "{url}"
 timeout = "30s"
 """
-
-
-class Load:
-    """Callers that post one event after the other, and what they were answered."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._count = 0
-        self.acknowledged: set[str] = set()
-        self.others: list[str] = []
-        self.slowest_s = 0.0
-
-    def has_acknowledged(self, count: int) -> bool:
-        return len(self.acknowledged) >= count
-
-    async def _post(self, client: httpx.AsyncClient) -> None:
-        self._count += 1
-        event_id = f"evt_{self._count:06}"
-        started_s = time.monotonic()
-        try:
-            answer = await post(self._url, lead(event_id), client=client)
-        except httpx.HTTPError as error:
-            self.others.append(f"{event_id}: {error!r}")
-            return
-        self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
-        if answer.status_code == httpx.codes.ACCEPTED:
-            self.acknowledged.add(event_id)
-        else:
-            self.others.append(f"{event_id}: {answer.status_code}")
-
-    async def on_one_connection(self, stop: asyncio.Event) -> None:
-        async with http_client() as client:
-            while not stop.is_set():
-                await self._post(client)
-                await asyncio.sleep(0.005)
-
-    async def on_many_connections(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            async with http_client() as client:
-                await self._post(client)
-            await asyncio.sleep(0.005)
-
-
-@contextlib.asynccontextmanager
-async def under_load(load: Load, way: str) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    call = getattr(load, way)
-    async with asyncio.TaskGroup() as callers:
-        for _ in range(CALLERS):
-            callers.create_task(call(stop))
-        try:
-            yield
-        finally:
-            stop.set()
 
 
 @pytest.mark.parametrize("way", ["on_one_connection", "on_many_connections"])

@@ -1,0 +1,190 @@
+"""deploy/systemd as it runs: the units on a real systemd, with all of their restrictions."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from tests.deploy import units
+from tests.deploy.load import Load, under_load
+from tests.deploy.service_manager import PROGRAM, why_not
+from tests.deploy.units import SECRETS, Installed
+from tests.guarantees.far_ends import FarEnd
+from tests.guarantees.process import until
+from tests.guarantees.traffic import lead, post
+
+RESTARTS = 2
+
+# One of each kind that has a client of its own; nobody listens where they lead.
+_KINDS = """
+[[sink]]
+name = "amqp"
+type = "amqp"
+url = "amqp://relay:secret@127.0.0.1:9/"
+routing_key = "relay"
+[[sink]]
+name = "kafka"
+type = "kafka"
+brokers = "127.0.0.1:9"
+topic = "relay"
+[[sink]]
+name = "mqtt"
+type = "mqtt"
+url = "mqtt://127.0.0.1:9"
+[[sink]]
+name = "nats"
+type = "nats"
+servers = "nats://127.0.0.1:9"
+[[sink]]
+name = "pubsub"
+type = "pubsub"
+project = "my-project-123"
+topic = "relay"
+emulator_host = "127.0.0.1:9"
+[[sink]]
+name = "redis"
+type = "redis"
+url = "redis://127.0.0.1:9"
+[[sink]]
+name = "sqs"
+type = "sqs"
+queue_url = "http://127.0.0.1:9/123456789012/relay"
+region = "eu-west-1"
+endpoint_url = "http://127.0.0.1:9"
+aws_access_key_id = "AKIAIOSFODNN7EXAMPLE"
+aws_secret_access_key = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+[[sink]]
+name = "console"
+type = "stdout"
+"""
+_NOBODY = re.compile("refused|could not connect")
+_FAR_KINDS = ("amqp", "kafka", "mqtt", "nats", "pubsub", "redis", "sqs", "sales")
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip all where there is none, or where nobody may run one."""
+    if not PROGRAM.exists():
+        pytest.skip("systemd is not installed")
+    if not units.PYTHON.exists():
+        pytest.skip("declared: this Python is not the distribution's own")
+    if why := await why_not(tmp_path_factory.mktemp("probe")):
+        pytest.skip(f"declared: {why}")
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[FarEnd]:
+    async with FarEnd("crm") as far_end:
+        yield far_end
+
+
+@pytest.fixture
+async def host(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Installed]:
+    """All is installed, with a sink of each kind, and nothing is started."""
+    async with units.installed(tmp_path, crm_url=far_end.url, sinks=_KINDS) as host:
+        yield host
+
+
+async def test_it_runs_with_nothing_but_what_it_needs(host: Installed, far_end: FarEnd) -> None:
+    host.run("systemctl", "start", "relay.service")
+    shown = host.shows("relay.service", "ActiveState", "MainPID", "StatusText")
+    assert shown["ActiveState"] == "active"
+    assert shown["StatusText"].endswith("0 pending")
+    status = host.run("cat", f"/proc/{shown['MainPID']}/status").stdout
+    assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
+    assert re.search(r"^Seccomp:\t2$", status, re.MULTILINE)
+    assert set(re.findall(r"^Cap\w+:\t(\w+)$", status, re.MULTILINE)) == {"0" * 16}
+    assert not re.search(r"^Uid:.*\b0\b", status, re.MULTILINE)
+    listed = host.run("ls", "-l", "/run/credentials/relay.service").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in listed] == ["-r--------"] * len(SECRETS)
+    assert host.run("stat", "--format=%a", "/var/lib/relay/").stdout == "700\n"
+    assert (await post(host.url, lead("evt_1"))).status_code == 202
+    await until(lambda: bool(far_end.taken), what="the delivery")
+    # The clients of all kinds of sinks work under the restrictions, as far as to their far ends.
+    await until(lambda: _reasons(host).keys() == set(_FAR_KINDS), what="a try of each kind")
+    unlike = {kind: why for kind, why in _reasons(host).items() if not _NOBODY.search(why)}
+    assert unlike == {}
+    assert '"id":"evt_1"' in host.told()
+    assert "Traceback" not in host.told()
+
+
+def _reasons(host: Installed) -> dict[str, str]:
+    """Why each kind's far end was not reached, in the log's words."""
+    lines = [orjson.loads(line) for line in host.told().splitlines() if line.startswith("{")]
+    return {line["sink"]: line["reason"] for line in lines if line.get("event") == "delivery.retry"}
+
+
+async def test_no_request_fails_over_restarts_under_load(host: Installed) -> None:
+    host.run("systemctl", "start", "relay.service")
+    load = Load(host.url)
+    async with under_load(load, "on_one_connection"):
+        for number in range(RESTARTS):
+            await until(partial(load.has_acknowledged, 100 * (number + 1)), what="the load")
+            await asyncio.to_thread(host.run, "systemctl", "restart", "relay.service")
+        await until(partial(load.has_acknowledged, 100 * (RESTARTS + 1)), what="the load")
+    assert load.others == []
+    sys.stdout.write(
+        f"{len(load.acknowledged)} requests, the slowest took {load.slowest_s:.2f} s\n"
+    )
+    assert host.shows("relay.service", "NRestarts", "Result") == {
+        "NRestarts": "0",
+        "Result": "success",
+    }
+
+
+async def test_a_request_starts_it_and_one_that_comes_while_it_is_killed_waits(
+    host: Installed,
+) -> None:
+    host.quicker()
+    host.run("systemctl", "start", "relay.socket")
+    assert host.shows("relay.service", "ActiveState") == {"ActiveState": "inactive"}
+    assert (await post(host.url, lead("evt_1"))).status_code == 202
+    host.run("systemctl", "kill", "--signal=SIGKILL", "relay.service")
+    assert (await post(host.url, lead("evt_2"))).status_code == 202
+    assert host.shows("relay.service", "NRestarts") == {"NRestarts": "1"}
+
+
+async def test_one_that_hangs_is_ended_and_another_takes_what_waits(host: Installed) -> None:
+    host.quicker()
+    host.run("systemctl", "start", "relay.service")
+    host.run("kill", "-STOP", host.shows("relay.service", "MainPID")["MainPID"])
+    assert (await post(host.url, lead("evt_1"))).status_code == 202
+    assert host.shows("relay.service", "NRestarts") == {"NRestarts": "1"}
+
+
+async def test_a_reload_is_taken_and_one_that_is_refused_changes_nothing(host: Installed) -> None:
+    host.run("systemctl", "start", "relay.service")
+    host.run("systemctl", "reload", "relay.service")
+    await until(lambda: '"config.reloaded"' in host.told(), what="the reload")
+    host.run("sed", "--in-place", "s/^name = .redis.$/nome = 7/", "/etc/relay/config.toml")
+    command = ("/opt/relay/bin/relay", "reload", "--config", "/etc/relay/config.toml")
+    verdict = host.run(*command, check=False)
+    assert verdict.returncode == 1
+    assert verdict.stdout.startswith("refused; the relay goes on with the config that it has\n")
+    assert "nome: is not a known key" in verdict.stdout
+    assert host.shows("relay.service", "ActiveState") == {"ActiveState": "active"}
+    assert (await post(host.url, lead("evt_1"))).status_code == 202
+
+
+async def test_a_bad_config_is_not_tried_for_ever(host: Installed) -> None:
+    host.quicker()
+    host.run("sed", "--in-place", "s/^listen/lisden/", "/etc/relay/config.toml")
+    assert host.run("systemctl", "start", "relay.service", check=False).returncode != 0
+    shown = host.shows("relay.service", "ActiveState", "ExecMainStatus", "NRestarts")
+    assert shown == {
+        "ActiveState": "failed",
+        "ExecMainStatus": str(os.EX_CONFIG),
+        "NRestarts": "0",
+    }
+    assert "server.lisden: is not a known key; did you mean listen?" in host.told()
+    # The socket goes on; whoever comes starts it again, and again, until the limit ends both.
+    with pytest.raises(httpx.TransportError):
+        await post(host.url, lead("evt_1"))
+    assert host.shows("relay.socket", "Result") == {"Result": "service-start-limit-hit"}

@@ -1,0 +1,109 @@
+"""The units of deploy/systemd on a real systemd, with the relay where the units look for it."""
+
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+
+import relay
+from tests.deploy.service_manager import ServiceManager
+from tests.guarantees.process import SECRET, free_port
+
+ROOT = Path(relay.__file__).parent.parent
+FOLDER = ROOT / "deploy" / "systemd"
+
+SECRETS = {
+    "admin-token": "0123456789abcdef" * 4,
+    "source-main": SECRET,
+    "slack-url": "http://127.0.0.1:9/services/T/B/x",
+    "crm-url": "http://127.0.0.1:9/hook",
+    "crm-signing": "whsec_" + "A" * 44,
+}
+"""What deploy/systemd/relay.toml refers to; nobody listens on port 9."""
+
+PYTHON = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+"""Debian's own: another one may live in a home, and homes are hidden from the relay."""
+
+# So may the packages that this Python has.
+_INSTALL = """
+mkdir -p /opt/relay/bin /opt/packages /etc/relay/secrets
+chmod 0700 /etc/relay/secrets
+mount --bind {packages} /opt/packages
+cp -rp {source} /opt/relay/relay
+cp {config} /etc/relay/config.toml
+cp {secrets}/* /etc/relay/secrets/
+cat > /opt/relay/bin/relay <<'END'
+#!/bin/sh
+export PYTHONPATH=/opt/relay:/opt/packages
+exec {python} -m relay "$@"
+END
+chmod 0755 /opt/relay/bin/relay
+"""
+
+
+class Installed(ServiceManager):
+    """A systemd with the relay's units; the ports are free ones, all else is as it is shipped."""
+
+    def __init__(self, folder: Path, *, crm_url: str, sinks: str = "") -> None:
+        """`sinks` are TOML tables behind those of the config."""
+        self.port, self.admin_port = free_port(), free_port()
+        self.config = folder / "relay.toml"
+        self.config.write_text(self._config() + sinks)
+        secrets = folder / "secrets"
+        secrets.mkdir()
+        for name, value in {**SECRETS, "crm-url": crm_url}.items():
+            (secrets / name).write_text(value + "\n")
+        paths = {
+            "python": PYTHON,
+            "packages": Path(orjson.__file__).parent.parent,
+            "source": ROOT / "relay",
+            "config": self.config,
+            "secrets": secrets,
+        }
+        quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
+        super().__init__(folder, install=_INSTALL.format(**quoted))
+        for name in ("relay.service", "relay.socket"):
+            self.unit(name, (FOLDER / name).read_text())
+        self.unit("relay.service.d/sinks.conf", (FOLDER / "sinks.conf").read_text())
+        output = f"append:{folder / 'output'}"
+        self.unit(
+            "relay.service.d/test.conf",
+            f"[Service]\nStandardOutput={output}\nStandardError={output}\n",
+        )
+        self.unit(
+            "relay.socket.d/test.conf",
+            f"[Socket]\nListenStream=\nListenStream=127.0.0.1:{self.port}\n",
+        )
+
+    def _config(self) -> str:
+        text = (FOLDER / "relay.toml").read_text()
+        text = text.replace(":9464", f":{self.admin_port}")
+        text = text.replace('drain_timeout = "10s"', 'drain_timeout = "2s"')
+        # A layer in memory may be small.
+        return text.replace('/relay.db"\n', '/relay.db"\nmin_free = "1MiB"\n')
+
+    def quicker(self) -> None:
+        """Wait for seconds where the unit waits for a minute; to be called before a start."""
+        self.unit(
+            "relay.service.d/quicker.conf",
+            "[Unit]\nStartLimitBurst=3\n[Service]\nWatchdogSec=3\nRestartSec=1\n",
+        )
+        self.run("systemctl", "daemon-reload")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/webhooks"
+
+
+@asynccontextmanager
+async def installed(folder: Path, *, crm_url: str, sinks: str = "") -> AsyncIterator[Installed]:
+    """Everything is laid out and systemd runs; nothing is started yet."""
+    manager = Installed(folder, crm_url=crm_url, sinks=sinks)
+    try:
+        await manager.start()
+        yield manager
+    finally:
+        await manager.stop()
