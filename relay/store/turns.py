@@ -39,6 +39,10 @@ iif(
 """
 """What is added to the time of a new delivery."""
 
+_FORGET_KEY = """
+DELETE FROM keys
+WHERE name = 'turns' AND NOT EXISTS (SELECT 1 FROM deliveries WHERE turn IS NOT NULL)
+"""
 _KEY = "SELECT value FROM keys WHERE name = 'turns'"
 _MAKE_KEY = "INSERT INTO keys VALUES ('turns', ?) ON CONFLICT DO NOTHING"
 _HOLD = f"""
@@ -65,7 +69,11 @@ class Turns:
 
     @classmethod
     def of(cls, db: sqlite3.Connection) -> "Turns":
-        """Those of a store; its secret is made with the first."""
+        """Those of a store; its secret is a new one wherever nothing waits that was given a turn.
+
+        So what the file's unused parts may hold of old turns cannot be compared with anything.
+        """
+        db.execute(_FORGET_KEY)
         db.execute(_MAKE_KEY, (secrets.token_bytes(KEY_BYTES),))
         return cls(db.execute(_KEY).fetchone()[0])
 
