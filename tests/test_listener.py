@@ -160,6 +160,58 @@ async def test_an_idle_connection_is_closed_by_the_stop() -> None:
         assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_a_request_that_nobody_has_read_yet_is_answered_by_the_stop(
+    asked_before: bool,
+) -> None:
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        if asked_before:
+            writer.write(request())
+            await reader.readuntil(b"127.0.0.1")
+        await soon(lambda: bool(listener._server.server_state.connections))
+        writer.write(request())
+        # No turn of the loop since: it lies with the kernel, and closing now would drop it.
+        await listener.stop()
+        answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.endswith(b"127.0.0.1")
+    assert b"connection: close" in answer
+
+
+async def test_while_it_retires_every_connection_gets_a_last_answer() -> None:
+    async with (
+        listening(client_address) as listener,
+        connected(listener) as (used, used_writer),
+        connected(listener) as (fresh, fresh_writer),
+        connected(listener) as (idle, _),
+    ):
+        port = listener.port
+        used_writer.write(request())
+        await used.readuntil(b"127.0.0.1")
+        retiring = asyncio.create_task(listener.retire())
+        await soon(lambda: refuses(port))
+        for reader, writer in ((used, used_writer), (fresh, fresh_writer)):
+            writer.write(request())
+            answer = await asyncio.wait_for(reader.read(), 5)
+            assert answer.endswith(b"127.0.0.1")
+            assert b"connection: close" in answer
+        await asyncio.wait_for(retiring, 5)
+        assert not idle.at_eof()
+        await listener.stop()
+        assert await asyncio.wait_for(idle.read(), 5) == b""
+
+
+async def test_a_listener_in_use_does_not_retire_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.listener.RETIRE_LOOKS", 30)
+    gate = Gate()
+    async with listening(gate) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await gate.entered.wait()
+        await asyncio.wait_for(listener.retire(), 5)
+        gate.release.set()
+        await listener.stop()
+        assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"done")
+
+
 async def test_after_the_stop_nothing_is_served() -> None:
     async with listening(client_address) as listener:
         port = listener.port
