@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
@@ -13,9 +14,18 @@ DASHBOARDS = {name: _FOLDER / f"{name}.json" for name in ("engagement", "relay")
 _BUILD = {"engagement": engagement.build, "relay": operations.build}
 
 
-def text(name: str) -> str:
-    """Build one anew, as the file of its name must hold it."""
+def made(name: str) -> dict[str, Any]:
+    """Build one anew, as plain JSON."""
     board = _BUILD[name]().build()
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
-    return json.dumps(board, cls=JSONEncoder, indent=2, ensure_ascii=False) + "\n"
+    plain: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
+    for annotation in plain["annotations"].get("list", []):
+        # The library knows only what annotations of every data source have.
+        annotation.update(operations.WORDS_OF_ANNOTATION)
+    return plain
+
+
+def text(name: str) -> str:
+    """Build one anew, as the file of its name must hold it."""
+    return json.dumps(made(name), indent=2, ensure_ascii=False) + "\n"

@@ -14,6 +14,13 @@ FIRING = 'ALERTS{job=~"$job", alertname=~"Relay.+", alertstate="firing"}'
 PAGES = {1: ("ticket", looks.DOUBTFUL), 2: ("page", looks.BAD)}
 RUNBOOK = "docs/runbook.md"
 
+WORDS_OF_ANNOTATION = {
+    "titleFormat": "{{alertname}}",
+    "textFormat": "{{source}} {{sink}}",
+    "tagKeys": "severity",
+}
+"""What a mark in the panels says of its alert."""
+
 
 def glance() -> Iterator[stat.Panel]:
     up = panels.number(

@@ -11,6 +11,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from deploy.grafana.document import DOCUMENT, renewed
 from deploy.grafana.files import DASHBOARDS, text
 from relay.metrics import Metrics
 from tests.deploy import dashboard_linter, fortnight, story, viewer
@@ -67,6 +68,23 @@ def test_the_shipped_dashboard_is_what_its_code_makes(name: str) -> None:
     assert DASHBOARDS[name].read_text(encoding="utf-8") == text(name), (
         "run: python -m deploy.grafana"
     )
+
+
+def test_the_document_has_every_panel_with_its_description() -> None:
+    document = DOCUMENT.read_text(encoding="utf-8")
+    boards = {name: viewer.read(name) for name in viewer.NAMES}
+    assert document == renewed(document, boards), "run: python -m deploy.grafana"
+    for name, panel in PANELS:
+        table = document.partition(f"<!-- {name} -->")[2].partition("<!-- end of")[0]
+        assert f"| {panel['title']} | {panel['description']} |" in table
+
+
+@pytest.mark.parametrize("name", viewer.NAMES)
+def test_the_picture_was_drawn_of_the_panels_that_there_are(name: str) -> None:
+    picture = (DOCUMENT.parent / "images" / f"{name}.png").read_bytes()
+    titles = "; ".join(panel["title"] for panel in viewer.panels(viewer.read(name)))
+    assert b"tEXtpanels\0" + titles.encode() in picture, "run: python -m tests.deploy.drawing"
+    assert len(picture) < 300_000
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)

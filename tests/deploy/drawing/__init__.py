@@ -1,0 +1,5 @@
+"""Draws the dashboards as pictures for the documents: `python -m tests.deploy.drawing`.
+
+Not Grafana, but what Prometheus answers to every panel's queries, in the panels' places, with their
+titles, units, colours and legends. Needs `matplotlib`, which nothing else here does.
+"""
