@@ -1,10 +1,14 @@
 """What several parts of deploy/ are tested with."""
 
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.deploy import blocks
+from tests.deploy import blocks, compose
+from tests.deploy import image as images
+from tests.deploy.image import Builder, Debian, Image
 from tests.deploy.prometheus import Prometheus, require_prometheus
 
 
@@ -19,3 +23,35 @@ def scripted_day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheu
     blocks.write(folder)
     with Prometheus(data=folder) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
+    """Packages of the release that the image is made of."""
+    images.require_builder()
+    folder = tmp_path_factory.mktemp("debian")
+    yield images.bootstrap(folder)
+    # Hundreds of megabytes, which pytest would keep for three runs.
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """Build images; what it keeps lasts as long as the session."""
+    images.require_builder()
+    folder = tmp_path_factory.mktemp("buildah")
+    yield Builder(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def image(debian: Debian, builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The relay's image."""
+    base = builder.base(debian.archive, images.surroundings(tmp_path_factory.mktemp("host")))
+    return builder.image(builder.build(images.DOCKERFILE, f"--build-arg=PYTHON={base}"))
+
+
+@pytest.fixture(scope="session")
+def document(debian: Debian) -> dict[str, Any]:
+    """deploy/compose, as Compose reads it."""
+    return compose.read(debian.compose)

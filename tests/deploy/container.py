@@ -1,12 +1,14 @@
 """A container of an image, with the restrictions of deploy/compose, and without an engine.
 
-Its own processes and mounts, a read-only root, no privilege; only the network is this machine's.
+Its own processes and mounts, a read-only root, no privilege; only the network is this machine's,
+unless another one is made for it.
 """
 
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,8 +29,13 @@ class Container:
         volumes: Mapping[str, Path],
         files: Mapping[str, Path],
         log: Path,
+        host: Sequence[str] = (),
     ) -> None:
-        """`volumes` can be written to, `files` cannot; `command` stands in for the image's own."""
+        """`volumes` can be written to, `files` cannot; `command` stands in for the image's own.
+
+        `host` goes before a command that shall run on another host (network.py).
+        """
+        self._host = host
         self._image = image
         self._command = command or tuple(image.config["Cmd"])
         self._volumes = volumes
@@ -42,7 +49,7 @@ class Container:
             f"mount -t proc proc {self._at('/proc')}",
         ]
         inside.append(f"mount -t tmpfs -o nosuid,nodev,noexec,mode=1777 tmpfs {self._at('/tmp')}")  # noqa: S108
-        for target, source in (self._volumes | self._files).items():
+        for target, source in {**self._volumes, **self._files}.items():
             make = "mkdir -p" if source.is_dir() else "install -D /dev/null"
             inside += [f"{make} {self._at(target)}", f"mount --bind {source} {self._at(target)}"]
         inside += [f"mount -o remount,bind,ro {self._at(target)}" for target in self._files]
@@ -51,8 +58,10 @@ class Container:
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*apart, "sh", "-euc", "\n".join(inside)], stdout=log, stderr=log
+                [*self._host, *apart, "sh", "-euc", "\n".join(inside)], stdout=log, stderr=log
             )
+        while not self._children() and self.running:
+            time.sleep(0.01)
         return self
 
     def __exit__(
@@ -71,14 +80,16 @@ class Container:
     @property
     def pid(self) -> int:
         """The number of its PID 1 out here."""
-        (child,) = (
-            Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        )
+        (child,) = self._children()
         return int(child)
+
+    def _children(self) -> list[str]:
+        number = self._process.pid
+        return Path(f"/proc/{number}/task/{number}/children").read_text().split()
 
     def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command beside PID 1, as a health check does."""
-        enter = f"nsenter --target {self.pid} --mount --pid --root {self._started(*command)}"
+        enter = f"nsenter --target {self.pid} --mount --net --pid --root {self._started(*command)}"
         return subprocess.run(
             shlex.split(enter), capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )

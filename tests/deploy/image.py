@@ -87,25 +87,29 @@ def require_builder() -> None:
             pytest.skip(f"{program} is not installed")
 
 
-def bootstrap(archive: Path) -> Path:
-    """Make a small Debian with Python of the packages that this machine's mirror has."""
+@dataclass(frozen=True)
+class Debian:
+    """What is taken from the packages of the image's release, which this machine's may not be."""
+
+    archive: Path
+    """A small system with Python."""
+    compose: Path
+    """Docker's Compose, as a program of its own."""
+
+
+def bootstrap(folder: Path) -> Debian:
+    """Take both from where this machine takes its packages."""
     mirrors = run(["apt-get", "indextargets", "--format=$(REPO_URI)", "Created-By: Packages"])
+    archive = folder / "base.tar"
     quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
-    lean = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNREAD]
+    lean = [f"--dpkgopt=path-exclude=/usr/share/{unread}/*" for unread in _UNREAD]
     kind = ["--variant=minbase", "--include=python3-venv,ca-certificates"]
-    run(
-        [
-            "mmdebstrap",
-            "--quiet",
-            *kind,
-            *quick,
-            *lean,
-            base()["debian"],
-            archive,
-            mirrors.split()[0],
-        ]
-    )
-    return archive
+    fetch = f'chroot "$1" apt-get download docker-compose && mv "$1"/docker-compose_* {folder}'
+    whence = [base()["debian"], str(archive), mirrors.split()[0]]
+    run(["mmdebstrap", "--quiet", *quick, *lean, *kind, f"--customize-hook={fetch}", *whence])
+    (package,) = folder.glob("docker-compose_*.deb")
+    run(["dpkg-deb", "--extract", package, folder / "compose"])
+    return Debian(archive, folder / "compose/usr/libexec/docker/cli-plugins/docker-compose")
 
 
 def surroundings(folder: Path) -> Path:

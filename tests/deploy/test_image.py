@@ -2,12 +2,11 @@
 
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
@@ -48,24 +47,6 @@ name = "main"
 path = "/webhooks"
 secrets = ["file:/run/secrets/source-main"]
 """
-
-
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    images.require_builder()
-    folder = tmp_path_factory.mktemp("buildah")
-    yield Builder(folder)
-    # Hundreds of megabytes, and pytest would keep them for three runs.
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module")
-def image(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    folder = tmp_path_factory.mktemp("base")
-    archive = images.bootstrap(folder / "base.tar")
-    base = builder.base(archive, images.surroundings(folder / "etc"))
-    archive.unlink()
-    return builder.image(builder.build(DOCKERFILE, f"--build-arg=PYTHON={base}"))
 
 
 class Running:

@@ -1,0 +1,202 @@
+"""deploy/compose: all that it names is there and agrees, and it is as restricted as it can be."""
+
+import re
+import shutil
+import stat
+import subprocess
+import tomllib
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relay.settings import Duration
+from tests.deploy import compose
+from tests.deploy.compose import FOLDER
+from tests.deploy.image import ROOT, Image
+
+Document = dict[str, Any]
+
+OWNER = 10001
+SERVICES = ("relay", "nginx", "prometheus", "grafana")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONFIG: Document = tomllib.loads((FOLDER / "relay/config.toml").read_text(encoding="utf-8"))
+
+
+def port(listener: str) -> str:
+    return listener.rpartition(":")[2]
+
+
+def test_compose_knows_every_key_and_the_services_are_these(document: Document) -> None:
+    assert set(document["services"]) == set(SERVICES)
+
+
+def test_all_that_is_mounted_is_there(document: Document) -> None:
+    mounted = [
+        Path(volume["source"])
+        for service in document["services"].values()
+        for volume in service["volumes"]
+        if volume["type"] == "bind"
+    ]
+    assert len(mounted) >= len(SERVICES)
+    assert [path for path in mounted if not path.exists()] == []
+
+
+def test_nothing_that_is_mounted_from_here_can_be_written_to(document: Document) -> None:
+    for name, service in document["services"].items():
+        for volume in service["volumes"]:
+            if volume["type"] == "bind":
+                assert volume["read_only"], f"{name}: {volume['target']}"
+
+
+def test_every_image_is_pinned_by_its_digest_or_built_here(document: Document) -> None:
+    for name, service in document["services"].items():
+        if "build" in service:
+            assert (name, service["pull_policy"]) == ("relay", "build")
+        else:
+            assert re.search(r":v?\d+\.\d+\.\d+(-\w+)?@sha256:[0-9a-f]{64}$", service["image"])
+
+
+def test_the_image_that_is_built_has_the_version_of_the_project(document: Document) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert document["services"]["relay"]["image"] == f"relay:{project['version']}"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_cannot_write_to_its_root_nor_gain_privileges(
+    document: Document, name: str
+) -> None:
+    service = document["services"][name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["logging"]["options"]["max-size"]
+    assert ("cap_add" in service) == (name == "nginx")
+
+
+def test_only_nginx_can_be_reached_from_other_hosts(document: Document) -> None:
+    published = {
+        (name, each["published"], each.get("host_ip"))
+        for name, service in document["services"].items()
+        for each in service.get("ports", [])
+    }
+    assert published == {
+        ("nginx", "443", None),
+        ("prometheus", "9090", "127.0.0.1"),
+        ("grafana", "3000", "127.0.0.1"),
+    }
+
+
+def test_nginx_is_in_no_network_with_the_admin_listeners_users(document: Document) -> None:
+    assert set(document["services"]["nginx"]["networks"]) == {"front"}
+    assert set(document["services"]["prometheus"]["networks"]) == {"watch"}
+
+
+def test_addresses_and_ports_agree(document: Document) -> None:
+    assert CONFIG["server"]["trusted_proxies"] == [compose.address(document, "nginx")]
+    network = ip_network(document["networks"]["front"]["ipam"]["config"][0]["subnet"])
+    hosts = [*map(str, network.hosts())][1:]  # Docker takes the first one
+    assert {compose.address(document, name) for name in ("relay", "nginx")} <= set(hosts)
+
+
+def test_nginx_is_told_the_same_as_elsewhere_but_for_the_relays_address(document: Document) -> None:
+    here, elsewhere = (
+        [line.strip() for line in (folder / "upstream.conf").read_text().splitlines()]
+        for folder in (FOLDER / "nginx", ROOT / "deploy/proxy/nginx/relay")
+    )
+    relay = f"{compose.address(document, 'relay')}:{port(CONFIG['server']['listen'])}"
+    assert [line for line in here if line and not line.startswith("#")] == [
+        line.replace("127.0.0.1:8080", relay)
+        for line in elsewhere
+        if line and not line.startswith("#")
+    ]
+
+
+def test_prometheus_scrapes_the_admin_listener_by_the_services_name(document: Document) -> None:
+    given = compose.files(document, "prometheus", FOLDER)
+    scraped = yaml.safe_load((given["/etc/prometheus"] / "prometheus.yml").read_text())
+    (job,) = scraped["scrape_configs"]
+    assert job["static_configs"] == [
+        {"targets": [f"relay:{port(CONFIG['server']['admin_listen'])}"]}
+    ]
+    for rules in scraped["rule_files"]:
+        assert (given["/etc/prometheus"] / rules).exists()
+
+
+def test_grafana_finds_prometheus_and_the_dashboards(document: Document) -> None:
+    given = compose.files(document, "grafana", FOLDER)
+    provisioning = given["/etc/grafana/provisioning"]
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((provisioning / "dashboards/relay.yml").read_text())["providers"]
+    dashboards = given[provider["options"]["path"]]
+    home = Path(
+        document["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    )
+    assert home.parent == Path(provider["options"]["path"])
+    assert (dashboards / home.name).exists()
+
+
+def test_every_secret_is_used_and_lies_where_git_does_not_look(document: Document) -> None:
+    used = {
+        secret["source"]
+        for service in document["services"].values()
+        for secret in service.get("secrets", [])
+    }
+    assert used == set(document["secrets"])
+    for secret in document["secrets"].values():
+        ignored = subprocess.run(
+            ["git", "check-ignore", "--quiet", secret["file"]], cwd=ROOT, check=False
+        )
+        assert ignored.returncode == 0, secret["file"]
+
+
+def test_the_readmes_commands_make_every_secret_for_the_containers_and_nobody_else(
+    document: Document, tmp_path: Path
+) -> None:
+    shutil.copytree(FOLDER, tmp_path / "deploy/compose", ignore=shutil.ignore_patterns("secrets"))
+    certificates = tmp_path / "letsencrypt/live/hooks.example.com"
+    certificates.mkdir(parents=True)
+    for name in ("fullchain.pem", "privkey.pem"):
+        (certificates / name).write_text(name, encoding="utf-8")
+        (certificates / name).chmod(0o600)
+    (block,) = re.findall(r"```sh\n(cd deploy/compose\n.*?)```", README, re.DOTALL)
+    enter, *steps = block.replace("/etc/letsencrypt", str(tmp_path / "letsencrypt")).splitlines()
+    own, docker = steps[:-3], steps[-3:]
+    for step in own:
+        ran = subprocess.run(
+            ["sh", "-euc", f"umask 022; {enter}; {step}"],
+            cwd=tmp_path,
+            input=b"typed\n",
+            check=False,
+        )
+        assert ran.returncode == 0, step
+    made = tmp_path / "deploy/compose/secrets"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    wanted = {Path(secret["file"]).name for secret in document["secrets"].values()}
+    assert {path.name for path in made.iterdir()} == wanted
+    for path in made.iterdir():
+        assert path.stat().st_size
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [line.split()[:2] for line in docker] == [["docker", "compose"]] * 3
+    assert [line.split()[4:] for line in docker[1:]] == [
+        *(["relay", "check-config", "--connect"], ["relay", "status"]),
+    ]
+
+
+def test_the_relay_has_time_to_drain(document: Document) -> None:
+    service = document["services"]["relay"]
+    drain_s = Duration.parse(CONFIG["server"]["drain_timeout"]) / 1000
+    assert compose.seconds(service["stop_grace_period"]) >= 2 * drain_s
+
+
+def test_the_health_check_is_the_images(document: Document, image: Image) -> None:
+    check = document["services"]["relay"]["healthcheck"]
+    own = image.config["Healthcheck"]
+    assert check["test"] == own["Test"]
+    for key, name in (("interval", "Interval"), ("timeout", "Timeout")):
+        assert compose.seconds(check[key]) == own[name] / 1_000_000_000
