@@ -18,6 +18,8 @@ from tests.deploy.pod_security import broken, containers
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 GIBIBYTE = 1 << 30
+APPLICATION_S = 10
+"""What the overlay's comment says that the application may take to end."""
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -181,8 +183,9 @@ def test_user_config_and_store_are_the_images(objects: Objects) -> None:
 def test_the_relay_has_time_to_drain(objects: Objects) -> None:
     drain = Duration.parse(config(objects)["server"]["drain_timeout"])
     pause_s = objects.relay["lifecycle"]["preStop"]["sleep"]["seconds"]
-    others_s = 10 * (len(objects.pod["containers"]) - ("initContainers" not in objects.pod))
-    needed_s = pause_s + drain.seconds + ADMIN_GRACE.seconds + others_s
+    # A sidecar ends after the application, and out of the same time.
+    applications = [each for each in objects.pod["containers"] if each["name"] != "relay"]
+    needed_s = pause_s + drain.seconds + ADMIN_GRACE.seconds + APPLICATION_S * len(applications)
     assert objects.pod["terminationGracePeriodSeconds"] >= needed_s + 5
 
 
