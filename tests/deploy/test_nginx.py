@@ -1,0 +1,167 @@
+"""What the shipped nginx does beyond what all proxies do: it shields the relay and bridges gaps."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from relay.config import ServerSettings
+from relay.listener import KEEP_ALIVE_S
+from tests import service
+from tests.caller import PATH
+from tests.deploy.proxies import SHIPPED, Nginx, chunked, event, in_front, post
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, until
+
+README = SHIPPED.parents[1] / "README.md"
+
+MAX_BODY = ServerSettings().max_body
+SENDERS_PATIENCE_S = 10
+
+
+@pytest.fixture
+async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
+    async with service.serving(service.read(tmp_path)) as relay:
+        yield relay
+
+
+@pytest.fixture
+async def nginx(tmp_path: Path, relay: Relay) -> AsyncIterator[Nginx]:
+    async with in_front(Nginx, tmp_path, relay_port=relay.service.public.port) as nginx:
+        yield nginx
+
+
+async def test_what_dribbles_in_is_not_passed_on_before_it_is_whole(
+    nginx: Nginx, relay: Relay
+) -> None:
+    async with contextlib.AsyncExitStack() as open_:
+        for _ in range(20):
+            caller = await open_.enter_async_context(await nginx.call())
+            caller.write(post(event(1000))[:-100])
+            await caller.flush()
+        good = await asyncio.wait_for(nginx.ask(post(event(100))), SENDERS_PATIENCE_S)
+        # The one of the good request is kept for the next.
+        connections = len(relay.service.public._server.server_state.connections)
+    assert good.status == 202
+    assert connections <= 1
+    assert await relay.counts("relay_requests_total") == {("202", "main"): 1}
+
+
+async def test_one_address_cannot_take_all_connections(nginx: Nginx) -> None:
+    limit = int(directives("nginx.conf")["limit_conn"].split()[1])
+    dribbled = post(event(1000))[:-100]
+    async with contextlib.AsyncExitStack() as held:
+        for _ in range(limit):
+            caller = await held.enter_async_context(await nginx.call())
+            caller.write(dribbled)
+            await caller.flush()
+        async with asyncio.timeout(SENDERS_PATIENCE_S):
+            while (await nginx.ask(post(event(100)))).status != 503:
+                await asyncio.sleep(0.02)
+        other = await nginx.ask(post(event(100)), caller="127.0.0.3")
+    assert other.status in (200, 202)
+
+
+@pytest.mark.parametrize("size", [MAX_BODY // 2, MAX_BODY])
+async def test_no_body_touches_the_proxys_disk(nginx: Nginx, relay: Relay, size: int) -> None:
+    assert (await nginx.ask(post(event(size)))).status == 202
+    assert (await nginx.ask(chunked(event(size // 2), size=10_000))).status == 200
+    assert "temporary file" not in nginx.error_log.read_text()
+
+
+async def test_a_body_over_the_limit_does_not_reach_the_relay(nginx: Nginx, relay: Relay) -> None:
+    assert (await nginx.ask(post(event(MAX_BODY + 1)))).status == 413
+    assert (await nginx.ask(chunked(event(MAX_BODY + 1), size=10_000))).status == 413
+    assert await relay.counts("relay_requests_total") == {}
+
+
+async def test_one_request_has_one_id_in_both_logs(nginx: Nginx, relay: Relay) -> None:
+    await nginx.ask(post(b"{}", sign=False))
+    (refused,) = relay.lines("request.refused")
+    await until(lambda: nginx.access_log.read_bytes().endswith(b"\n"), what="the access log")
+    (line,) = [orjson.loads(line) for line in nginx.access_log.read_bytes().splitlines()]
+    assert line["request_id"] == refused["request_id"]
+    assert (line["status"], line["client"], line["path"]) == (401, refused["client"], PATH)
+
+
+async def test_where_the_relay_hangs_up_a_request_is_passed_on_once_more_as_it_was(
+    tmp_path: Path,
+) -> None:
+    body = event(1000)
+    async with (
+        FarEnd() as relay,
+        in_front(Nginx, tmp_path, relay_port=relay.port) as nginx,
+    ):
+        relay.reply = lambda _: b"" if len(relay.requests) == 1 else Reply(202, b"{}")
+        assert (await nginx.ask(post(body))).status == 202
+    first, second = relay.requests
+    assert first.body == second.body == body
+    changed = {"connection", "host"}  # the first one's connection is to be kept
+    assert [each for each in first.headers if each[0] not in changed] == [
+        each for each in second.headers if each[0] not in changed
+    ]
+    assert "connection" not in first.header
+    assert second.header["connection"] == "close"
+
+
+async def test_a_request_that_failed_twice_is_left_to_the_sender(tmp_path: Path) -> None:
+    async with (
+        FarEnd() as relay,
+        in_front(Nginx, tmp_path, relay_port=relay.port) as nginx,
+        await nginx.call() as caller,
+    ):
+        relay.reply = lambda _: b""
+        caller.write(post(event(100)))
+        assert (await caller._reader.readline()).startswith(b"HTTP/1.1 502 ")
+    assert len(relay.requests) == 2
+
+
+def directives(file: str) -> dict[str, str]:
+    """The directives of a shipped file by their names, without those that hold others."""
+    return read((SHIPPED / "nginx" / file).read_text())
+
+
+def read(text: str) -> dict[str, str]:
+    lines = re.findall(r"^ *([a-z_]+) +([^;{]+);", text, re.MULTILINE)
+    return dict(lines)
+
+
+def seconds(value: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)(ms|s)", value).groups()  # type: ignore[union-attr]
+    return int(number) / (1000 if unit == "ms" else 1)
+
+
+def test_every_wait_is_shorter_than_the_senders_patience() -> None:
+    passing, whole = directives("relay/pass.conf"), directives("nginx.conf")
+    waits = {name: value for name, value in passing.items() if name.endswith("_timeout")}
+    waits["client_header_timeout"] = whole["client_header_timeout"]
+    assert {name for name, value in waits.items() if seconds(value) >= SENDERS_PATIENCE_S} == set()
+    assert len(waits) == 5
+    assert seconds(waits["proxy_read_timeout"]) > ServerSettings().ack_timeout.seconds
+
+
+def test_nginx_closes_idle_connections_before_the_relay_does() -> None:
+    assert seconds(directives("relay/upstream.conf")["keepalive_timeout"]) < KEEP_ALIVE_S
+
+
+def test_the_limits_of_a_body_are_the_relays_default() -> None:
+    passing = directives("relay/pass.conf")
+    assert passing["client_max_body_size"] == passing["client_body_buffer_size"] == "1m"
+    assert MAX_BODY == 1024 * 1024
+
+
+def test_the_readmes_lines_are_those_that_are_shipped() -> None:
+    (snippet,) = re.findall(r"```nginx\n(.*?)```", README.read_text(), re.DOTALL)
+    shown, shipped = read(snippet), directives("relay/pass.conf")
+    assert shown.pop("proxy_pass") == "http://127.0.0.1:8080"
+    assert len(shown) > 5
+    assert shown.items() <= shipped.items()
+    assert headers(snippet) <= headers((SHIPPED / "nginx/relay/pass.conf").read_text())
+
+
+def headers(text: str) -> set[str]:
+    return set(re.findall(r"proxy_set_header +([^;]+);", text))
