@@ -13,7 +13,7 @@ from relay.config import ServerSettings
 from relay.listener import KEEP_ALIVE_S
 from tests import service
 from tests.caller import PATH
-from tests.deploy.proxies import SHIPPED, Nginx, chunked, event, in_front, post
+from tests.deploy.proxies import SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
 
@@ -33,6 +33,62 @@ async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
 async def nginx(tmp_path: Path, relay: Relay) -> AsyncIterator[Nginx]:
     async with in_front(Nginx, tmp_path, relay_port=relay.service.public.port) as nginx:
         yield nginx
+
+
+class ExistingNginx(Nginx):
+    """One that somebody has for other things, and that includes the folder relay/ only."""
+
+    def write(self) -> None:
+        super().write()
+        config = self.folder / "nginx" / "nginx.conf"
+        temp = re.findall(r"\w+_temp_path [^;]+;", config.read_text())
+        config.write_text(
+            EXISTING.format(
+                folder=self.folder,
+                temp=" ".join(temp),
+                listen=f"127.0.0.1:{self.port}",
+                certificate=self.certificate,
+            )
+        )
+
+
+EXISTING = """
+pid {folder}/nginx.pid;
+events {{}}
+http {{
+    {temp}
+    access_log {folder}/access.log;
+    gzip on;
+    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    include relay/upstream.conf;
+
+    server {{
+        listen {listen} ssl;
+        ssl_certificate {certificate};
+        ssl_certificate_key {certificate};
+        client_max_body_size 10k;
+
+        location / {{ return 301 /elsewhere; }}
+        location ~ hooks {{ return 418; }}
+        location ~* ^/web {{ return 418; }}
+        include relay/sources.conf;
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize("target", [PATH, f"{PATH}/"])
+async def test_the_folder_does_the_same_in_a_server_that_is_there_already(
+    tmp_path: Path, relay: Relay, target: str
+) -> None:
+    port = relay.service.public.port
+    async with in_front(ExistingNginx, tmp_path, relay_port=port) as nginx:
+        large = post(event(MAX_BODY), target=target)
+        forged = post(b"{}", ("X-Forwarded-For", "203.0.113.7"), target=target, sign=False)
+        assert (await nginx.ask(large)).status == 202
+        assert (await nginx.ask(forged)).status == 401
+    (line,) = relay.lines("request.refused")
+    assert line["client"] == STRANGER
 
 
 async def test_what_dribbles_in_is_not_passed_on_before_it_is_whole(
