@@ -95,6 +95,7 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
             ),
         )
         .override_by_regexp(".*dead", looks.painted(looks.BAD))
+        .no_value("nothing was delivered")
         .span(8)
         .height(8)
     )
@@ -110,6 +111,7 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
         .override_by_name("retry", looks.painted(looks.DOUBTFUL))
         .override_by_name("parked", looks.painted(looks.PURPLE))
         .override_by_name("dead", looks.painted(looks.BAD))
+        .no_value("nothing was tried")
         .span(8)
         .height(8)
     )

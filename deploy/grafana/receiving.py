@@ -31,6 +31,7 @@ def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
         .override_by_name("200", looks.painted(looks.SKY))
         .override_by_regexp("4..", looks.painted(looks.DOUBTFUL))
         .override_by_regexp("5..", looks.painted(looks.BAD))
+        .no_value("nobody called")
         .span(12)
         .height(8)
     )
@@ -87,6 +88,7 @@ def events() -> Iterator[Lines]:
                 "{{event}}",
             ),
         )
+        .no_value("no event came")
         .span(8)
         .height(9)
     )
@@ -105,6 +107,7 @@ def events() -> Iterator[Lines]:
         .override_by_name("duplicate", looks.painted(looks.SKY))
         .override_by_name("conflict", looks.painted(looks.ORANGE))
         .override_by_name("unreadable", looks.painted(looks.BAD))
+        .no_value("none came")
         .span(8)
         .height(9)
     )
@@ -136,6 +139,7 @@ def signatures() -> Iterator[Lines]:
                 "{{source}}, secret {{secret}}",
             ),
         )
+        .no_value("nothing was verified")
         .span(8)
         .height(8)
     )

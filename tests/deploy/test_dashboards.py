@@ -199,3 +199,14 @@ def test_grafana_reckons_with_the_interval_that_prometheus_scrapes_at() -> None:
     (source,) = provisioned("datasources/prometheus.yml")["datasources"]
     scraping = yaml.safe_load((GRAFANA.parent / "prometheus" / "prometheus.yml").read_text())
     assert source["jsonData"]["timeInterval"] == scraping["global"]["scrape_interval"]
+
+
+def test_compose_mounts_what_grafana_looks_for() -> None:
+    compose = yaml.safe_load((GRAFANA.parent / "compose" / "compose.yaml").read_text())
+    mounts = dict(each.split(":")[:2] for each in compose["services"]["grafana"]["volumes"])
+    (provider,) = provisioned("dashboards/relay.yml")["providers"]
+    assert mounts["../grafana/dashboards"] == provider["options"]["path"]
+    assert mounts["../grafana/provisioning"] == "/etc/grafana/provisioning"
+    (source,) = provisioned("datasources/prometheus.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert compose["services"].keys() >= {"prometheus"}
