@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.guarantees.process import until
@@ -24,7 +24,7 @@ mount -t cgroup2 cgroup2 "$FOLDER/cgroups"
 own="$FOLDER/cgroups/relay-test-$$"
 mkdir "$own"
 echo $$ > "$own/cgroup.procs"
-unshare --mount --pid --ipc --uts --cgroup --fork --kill-child sh "$FOLDER/inside.sh" || true
+unshare $SPACES --fork --kill-child sh "$FOLDER/inside.sh" || true
 echo $$ > "$FOLDER/cgroups/cgroup.procs"
 find "$own" -depth -type d -exec rmdir {} \\;
 """
@@ -35,7 +35,8 @@ mount --make-rshared /
 mount -t proc proc /proc
 umount -R /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-mount -t tmpfs -o mode=0755 tmpfs /run
+# The layers are in it, and a relay wants room.
+mount -t tmpfs -o mode=0755,size=1g tmpfs /run
 mkdir /run/folder
 mount --bind "$FOLDER" /run/folder
 for each in etc opt tmp var; do
@@ -46,9 +47,13 @@ done
 chmod 1777 /tmp
 mount --bind /run/folder "$FOLDER"
 . "$FOLDER/install.sh"
-export container=relay-test SYSTEMD_UNIT_PATH="$FOLDER/units"
+rm -rf /etc/systemd/system
+mkdir /etc/systemd/system
+export container=relay-test SYSTEMD_UNIT_PATH="/etc/systemd/system:$FOLDER/units"
 exec /lib/systemd/systemd --system --unit=test.target --log-target=null --show-status=no
 """
+
+_SPACES = ("mount", "pid", "ipc", "uts", "cgroup")
 
 _TARGETS = (
     *("basic", "multi-user", "network-online", "shutdown", "sockets", "sysinit", "test", "umount"),
@@ -62,8 +67,12 @@ class NotHere(Exception):
 class ServiceManager:
     """Give it units in `units`, then `start` it; `run` runs a command beside it."""
 
-    def __init__(self, folder: Path, *, install: str = "") -> None:
-        """`install` is a piece of shell that lays out files for the units, in the layers."""
+    def __init__(self, folder: Path, *, install: str = "", apart: Sequence[str] = ()) -> None:
+        """`install` is a piece of shell that lays out files for the units, in the layers.
+
+        `apart` are more kinds of namespaces: with "net", the machine's network is not seen either.
+        """
+        self._spaces = [f"--{kind}" for kind in (*_SPACES, *apart)]
         self._folder = folder
         self.units = folder / "units"
         self.units.mkdir(parents=True)
@@ -83,7 +92,7 @@ class ServiceManager:
         """Start it and wait until it answers; raises NotHere with what was said where it cannot."""
         self._process = await asyncio.create_subprocess_exec(
             *("unshare", "--mount", "sh", "-c", _OUTSIDE),
-            env={**os.environ, "FOLDER": str(self._folder)},
+            env={**os.environ, "FOLDER": str(self._folder), "SPACES": " ".join(self._spaces)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -98,11 +107,13 @@ class ServiceManager:
             os.kill(self._pid, signal.SIGKILL)
         await self._process.communicate()
 
-    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command where the units are; its files, its processes."""
-        spaces = ("--mount", "--pid", "--ipc", "--uts", "--cgroup")
         done = subprocess.run(
-            ["nsenter", f"--target={self._pid}", *spaces, "--", *command],
+            ["nsenter", f"--target={self._pid}", *self._spaces, "--", *command],
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,

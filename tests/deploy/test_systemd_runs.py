@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from functools import partial
@@ -14,12 +15,13 @@ import pytest
 
 from tests.deploy import units
 from tests.deploy.load import Load, under_load
-from tests.deploy.service_manager import PROGRAM, why_not
+from tests.deploy.service_manager import PROGRAM, ServiceManager, why_not
 from tests.deploy.units import SECRETS, Installed
 from tests.guarantees.far_ends import FarEnd
 from tests.guarantees.process import until
 from tests.guarantees.traffic import lead, post
 
+DOCUMENT = units.ROOT / "docs" / "deployment.md"
 RESTARTS = 2
 
 # One of each kind that has a client of its own; nobody listens where they lead.
@@ -188,3 +190,28 @@ async def test_a_bad_config_is_not_tried_for_ever(host: Installed) -> None:
     with pytest.raises(httpx.TransportError):
         await post(host.url, lead("evt_1"))
     assert host.shows("relay.socket", "Result") == {"Result": "service-start-limit-hit"}
+
+
+def _steps() -> list[str]:
+    """The commands of the documentation, in their order."""
+    section = DOCUMENT.read_text().partition("\n## systemd\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines()]
+
+
+async def test_the_documented_steps_lead_to_a_relay_that_acknowledges(tmp_path: Path) -> None:
+    """Word by word, on the ports that are shipped: in a network of its own."""
+    manager = ServiceManager(tmp_path, install=units.program(), apart=("net",))
+    async with units.running(manager) as host:
+        said = {}
+        for step in _steps():
+            asked = re.match(r"cat > /etc/relay/secrets/(\S+)", step)
+            typed = units.SECRETS[asked[1]] + "\n" if asked else ""
+            shell = f"export PATH=$PATH:/opt/relay/bin; cd {shlex.quote(str(units.ROOT))}; {step}"
+            said[step] = host.run("bash", "-euc", shell, stdin=typed).stdout
+        (sent,) = [text for step, text in said.items() if step.startswith("relay send")]
+        assert "202" in sent
+        assert "sinks active" in said["systemctl status relay.service"]
+        assert "running" in said["relay status --config /etc/relay/config.toml"]
+        for unit in ("relay.service", "relay.socket"):
+            assert host.shows(unit, "UnitFileState") == {"UnitFileState": "enabled"}

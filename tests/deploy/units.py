@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 
@@ -28,13 +29,10 @@ PYTHON = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}
 """Debian's own: another one may live in a home, and homes are hidden from the relay."""
 
 # So may the packages that this Python has.
-_INSTALL = """
-mkdir -p /opt/relay/bin /opt/packages /etc/relay/secrets
-chmod 0700 /etc/relay/secrets
+_PROGRAM = """
+mkdir -p /opt/relay/bin /opt/packages
 mount --bind {packages} /opt/packages
 cp -rp {source} /opt/relay/relay
-cp {config} /etc/relay/config.toml
-cp {secrets}/* /etc/relay/secrets/
 cat > /opt/relay/bin/relay <<'END'
 #!/bin/sh
 export PYTHONPATH=/opt/relay:/opt/packages
@@ -43,6 +41,22 @@ END
 chmod 0755 /opt/relay/bin/relay
 """
 
+_FILES = """
+mkdir -p /etc/relay/secrets
+chmod 0700 /etc/relay/secrets
+cp {config} /etc/relay/config.toml
+cp {secrets}/* /etc/relay/secrets/
+"""
+
+
+def program() -> str:
+    """The shell that puts the relay where the units look for it."""
+    return _PROGRAM.format(
+        packages=shlex.quote(str(Path(orjson.__file__).parent.parent)),
+        source=shlex.quote(str(ROOT / "relay")),
+        python=PYTHON,
+    )
+
 
 class Installed(ServiceManager):
     """A systemd with the relay's units; the ports are free ones, all else is as it is shipped."""
@@ -50,21 +64,13 @@ class Installed(ServiceManager):
     def __init__(self, folder: Path, *, crm_url: str, sinks: str = "") -> None:
         """`sinks` are TOML tables behind those of the config."""
         self.port, self.admin_port = free_port(), free_port()
-        self.config = folder / "relay.toml"
-        self.config.write_text(self._config() + sinks)
-        secrets = folder / "secrets"
+        config, secrets = folder / "relay.toml", folder / "secrets"
+        config.write_text(self._config() + sinks)
         secrets.mkdir()
         for name, value in {**SECRETS, "crm-url": crm_url}.items():
             (secrets / name).write_text(value + "\n")
-        paths = {
-            "python": PYTHON,
-            "packages": Path(orjson.__file__).parent.parent,
-            "source": ROOT / "relay",
-            "config": self.config,
-            "secrets": secrets,
-        }
-        quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
-        super().__init__(folder, install=_INSTALL.format(**quoted))
+        files = _FILES.format(config=shlex.quote(str(config)), secrets=shlex.quote(str(secrets)))
+        super().__init__(folder, install=program() + files)
         for name in ("relay.service", "relay.socket"):
             self.unit(name, (FOLDER / name).read_text())
         self.unit("relay.service.d/sinks.conf", (FOLDER / "sinks.conf").read_text())
@@ -101,7 +107,15 @@ class Installed(ServiceManager):
 @asynccontextmanager
 async def installed(folder: Path, *, crm_url: str, sinks: str = "") -> AsyncIterator[Installed]:
     """Everything is laid out and systemd runs; nothing is started yet."""
-    manager = Installed(folder, crm_url=crm_url, sinks=sinks)
+    async with running(Installed(folder, crm_url=crm_url, sinks=sinks)) as host:
+        yield host
+
+
+Host = TypeVar("Host", bound=ServiceManager)
+
+
+@asynccontextmanager
+async def running(manager: Host) -> AsyncIterator[Host]:
     try:
         await manager.start()
         yield manager
