@@ -1,0 +1,142 @@
+"""Whatever deploy/ and its documents call by the name of a metric is one, with such labels."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from relay.metrics import Metrics
+from tests.deploy.prometheus import rules
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("dashboards.md", "deployment.md", "metrics.md", "runbook.md")
+
+_NAME = re.compile(r"(?<![\w:$/.-])(?:\w+:)?(?:relay|process|python)_[a-z]\w*(?::\w+)?")
+_SELECTOR = re.compile(r"(?<![\w:])(\w+)\{([^{}]*)\}")
+_MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
+
+OTHERS = {
+    # A pip requirement's condition.
+    "python_full_version",
+    # Where nginx goes if a connection that was kept has ended.
+    "relay_afresh",
+}
+ADDED = {"instance", "job"}
+"""By Prometheus."""
+
+OPEN = {"source", "sink", "secret", "version", "revision", "python", "sqlite", "instance", "job"}
+"""Labels whose values an operator chooses."""
+
+Known = dict[str, dict[str, set[str]]]
+
+
+@cache
+def known() -> Known:
+    """Every sample that a relay exposes, with the values that each of its labels can have."""
+    metrics = Metrics(["main"], ["crm"], sqlite="3.51.2")
+    metrics.show_secrets("main", ["1"])
+    found: Known = {}
+    for family in text_string_to_metric_families(metrics.exposition("")[0].decode()):
+        for sample in family.samples:
+            labels = found.setdefault(sample.name, defaultdict(set))
+            for label, value in sample.labels.items():
+                labels[label].add(value)
+    return found
+
+
+@cache
+def names() -> set[str]:
+    """What may be called a metric: samples, histograms as a whole, and what the rules record."""
+    histograms = {name.removesuffix("_bucket") for name in known()}
+    return known().keys() | histograms | {rule["record"] for rule in rules("record")}
+
+
+def files() -> list[Path]:
+    shipped = [
+        path
+        for path in sorted((ROOT / "deploy").rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    return [*shipped, *(ROOT / "docs" / name for name in DOCUMENTS)]
+
+
+def texts(path: Path) -> Iterator[str]:
+    """What is written in a file; of JSON the strings, without its own escapes."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        yield from _strings(json.loads(text))
+    else:
+        yield text
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+
+
+def strangers(text: str) -> set[str]:
+    """Names of metrics that are none."""
+    return {name for name in _NAME.findall(text) if name not in names() | OTHERS}
+
+
+def misfits(text: str) -> set[str]:
+    """Selectors with a label that the metric does not have, or a value that it never has."""
+    return {
+        f"{name}{{{label}{operator}{value!r}}}"
+        for name, inside in _SELECTOR.findall(text)
+        if name in known()
+        for label, operator, value in _MATCHER.findall(inside)
+        if not _fits(known()[name], label, operator, value)
+    }
+
+
+def _fits(labels: dict[str, set[str]], label: str, operator: str, value: str) -> bool:
+    if label not in labels:
+        return label in ADDED
+    if label in OPEN or "$" in value:
+        return True
+    wanted = value.split("|") if "~" in operator else [re.escape(value)]
+    return all(any(re.fullmatch(each, one) for one in labels[label]) for each in wanted)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_metric_that_is_named_exists_with_its_labels(path: Path) -> None:
+    for text in texts(path):
+        assert strangers(text) == set()
+        assert misfits(text) == set()
+
+
+def test_a_name_or_a_label_that_does_not_exist_is_found() -> None:
+    assert strangers("rate(relay_lead_captured_total[5m]) / source:relay_leads:rate5m") == {
+        "relay_lead_captured_total",
+        "source:relay_leads:rate5m",
+    }
+    assert misfits('relay_sink_state{sink="crm",state="stopped"}') == {
+        "relay_sink_state{state='stopped'}"
+    }
+    assert misfits('relay_requests_total{sink="crm", code=~"2..|9.."}') == {
+        "relay_requests_total{sink='crm'}",
+        "relay_requests_total{code=~'2..|9..'}",
+    }
+
+
+def test_the_dashboards_and_the_rules_are_among_what_is_looked_at() -> None:
+    looked_at = {path.relative_to(ROOT).as_posix() for path in files()}
+    assert looked_at >= {
+        "deploy/prometheus/rules.yml",
+        "deploy/grafana/dashboards/engagement.json",
+        "deploy/grafana/dashboards/relay.json",
+        "deploy/kubernetes/base/prometheus-rule.yaml",
+        "docs/runbook.md",
+    }

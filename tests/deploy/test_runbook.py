@@ -1,0 +1,117 @@
+"""The runbook: a section for each alert, with commands that exist and queries that are answered."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import pytest
+
+from relay.cli import main
+from tests.deploy import story
+from tests.deploy.prometheus import Prometheus, rules
+
+RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOK, re.MULTILINE | re.DOTALL))
+PARTS = ("What it means.", "What to look at.", "What to do.", "If nothing is done.")
+
+
+def told() -> str:
+    """All that is written for whoever is woken: the runbook, and the alerts' own words."""
+    alerts = (rule["annotations"]["description"] for rule in rules("alert"))
+    return "\n".join([RUNBOOK, *(re.sub(r"\{\{[^}]*\}\}", "NAME", each) for each in alerts)])
+
+
+def commands() -> list[str]:
+    """Each command of the relay that is written down, wherever it is run."""
+    written = re.findall(r"`([^`\n]+)`", told())
+    for block in re.findall(r"```sh\n(.*?)```", RUNBOOK, re.DOTALL):
+        written += block.splitlines()
+    found = (re.search(r"(?:^|(?<=relay )|(?<=-- ))relay (?!relay)\S.*", line) for line in written)
+    return sorted({match[0] for match in found if match})
+
+
+def queries() -> Iterator[str]:
+    for block in re.findall(r"```promql\n(.*?)```", RUNBOOK, re.DOTALL):
+        yield from block.splitlines()
+
+
+def parse(command: str) -> click.Command:
+    """Read a command line as the relay would, up to where it would do something."""
+    _, *arguments = shlex.split(command)
+    context = main.make_context("relay", arguments)
+    with ExitStack() as opened:
+        opened.enter_context(context)
+        while isinstance(context.command, click.Group):
+            rest = [*context._protected_args, *context.args]
+            name, chosen, rest = context.command.resolve_command(context, rest)
+            assert chosen is not None
+            context = opened.enter_context(chosen.make_context(name, rest, parent=context))
+    return context.command
+
+
+def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
+    assert list(SECTIONS) == list(dict.fromkeys(rule["alert"] for rule in rules("alert")))
+
+
+@pytest.mark.parametrize("alert", SECTIONS)
+def test_a_section_says_what_it_means_what_to_look_at_what_to_do_and_what_is_lost(
+    alert: str,
+) -> None:
+    assert tuple(re.findall(r"^\*\*(.+?)\*\*", SECTIONS[alert], re.MULTILINE)) == PARTS
+
+
+@pytest.mark.parametrize("alert", SECTIONS)
+def test_a_section_shows_how_to_look(alert: str) -> None:
+    assert re.search(r"```(sh|promql)\n", SECTIONS[alert])
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_is_one_that_the_relay_knows(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELAY_SECRET", "a-secret-of-sixteen-bytes")
+    (tmp_path / "FILE").touch()
+    assert not isinstance(parse(command), click.Group)
+
+
+def test_commands_of_every_kind_are_found() -> None:
+    found = set(commands())
+    assert {"relay status", "relay sinks list", "relay rotate begin --source NAME"} <= found
+    assert "relay status --config /etc/relay/config.toml" in found
+    assert len(found) > 20
+
+
+@pytest.mark.parametrize("wrong", ["relay sink list", "relay sinks stop NAME", "relay status -x"])
+def test_a_command_that_does_not_exist_is_found(wrong: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(wrong)
+
+
+@pytest.mark.parametrize("query", dict.fromkeys(queries()))
+def test_a_query_has_an_answer_on_the_scripted_day(scripted_day: Prometheus, query: str) -> None:
+    assert scripted_day.ask(query, at_s=story.at("13:05"))
+
+
+def test_links_within_the_runbook_lead_to_sections() -> None:
+    anchors = set(re.findall(r"\]\(#([^)]+)\)", RUNBOOK))
+    assert anchors <= {name.lower() for name in SECTIONS}
+
+
+def test_links_to_other_documents_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", RUNBOOK)
+    docs = Path(__file__).parents[2] / "docs"
+    assert [link for link in links if not (docs / link).exists()] == []
+
+
+def test_log_events_that_are_named_are_in_the_code() -> None:
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in (Path(__file__).parents[2] / "relay").rglob("*.py")
+    )
+    named = set(re.findall(r"`((?:config|event|receiver|request|store)\.[a-z_]+)`", RUNBOOK))
+    assert named
+    assert {name for name in named if f'"{name}"' not in code} == set()
