@@ -122,10 +122,11 @@ async def test_one_address_cannot_take_all_connections(nginx: Nginx) -> None:
     assert other.status in (200, 202)
 
 
-@pytest.mark.parametrize("size", [MAX_BODY // 2, MAX_BODY])
-async def test_no_body_touches_the_proxys_disk(nginx: Nginx, relay: Relay, size: int) -> None:
-    assert (await nginx.ask(post(event(size)))).status == 202
-    assert (await nginx.ask(chunked(event(size // 2), size=10_000))).status == 200
+@pytest.mark.parametrize("chunk", [1000, 50_000])
+async def test_no_body_touches_the_proxys_disk(nginx: Nginx, chunk: int) -> None:
+    body = event(MAX_BODY)
+    assert (await nginx.ask(post(body))).status == 202
+    assert (await nginx.ask(chunked(body, size=chunk))).status == 200
     assert "temporary file" not in nginx.error_log.read_text()
 
 
@@ -204,9 +205,9 @@ def test_nginx_closes_idle_connections_before_the_relay_does() -> None:
     assert seconds(directives("relay/upstream.conf")["keepalive_timeout"]) < KEEP_ALIVE_S
 
 
-def test_the_limits_of_a_body_are_the_relays_default() -> None:
+def test_the_limit_of_a_body_is_the_relays_default() -> None:
     passing = directives("relay/pass.conf")
-    assert passing["client_max_body_size"] == passing["client_body_buffer_size"] == "1m"
+    assert passing["client_max_body_size"] == "1m"
     assert MAX_BODY == 1024 * 1024
 
 

@@ -25,7 +25,7 @@ from tests.deploy.proxies import (
     post,
 )
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, until
+from tests.sinks.far_end import FarEnd, Reply, until
 
 PROXIES: list[type[Proxy]] = [Nginx, Caddy, Traefik]
 
@@ -94,6 +94,22 @@ async def test_the_callers_address_is_in_the_relays_log_and_no_forged_one(
     (line,) = relay.lines("request.refused")
     assert line["client"] == STRANGER
     assert "203.0.113.7" not in relay.log
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_what_a_stranger_says_of_addresses_is_replaced(
+    tmp_path: Path, kind: type[Proxy]
+) -> None:
+    forged = [("X-Forwarded-For", "203.0.113.7"), ("X-Forwarded-For", "203.0.113.8")]
+    async with (
+        FarEnd() as relay,
+        in_front(kind, tmp_path, relay_port=relay.port) as proxy,
+    ):
+        relay.reply = lambda _: Reply(202, b"{}")
+        await proxy.ask(post(b"{}", *forged))
+    (request,) = relay.requests
+    told = [value for name, value in request.headers if name == "x-forwarded-for"]
+    assert told == [STRANGER]
 
 
 async def test_a_strangers_request_id_is_not_in_the_relays_log(proxy: Proxy, relay: Relay) -> None:
