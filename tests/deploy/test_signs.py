@@ -1,0 +1,61 @@
+"""What the alert rules take for granted of a relay."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from relay import upkeep
+from tests.caller import PATIENCE_S
+from tests.reloading import party, sink
+from tests.service import Relay, read, serving
+from tests.sinks.far_end import FarEnd, Reply, until
+
+BEAT_S = 0.01
+
+
+@pytest.fixture(autouse=True)
+def _chores_are_done_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "HEARTBEAT_EVERY_S", BEAT_S)
+    monkeypatch.setattr(upkeep, "GAUGES_EVERY_S", BEAT_S)
+
+
+async def commits(relay: Relay) -> float:
+    return (await relay.counts("relay_store_commit_seconds_count")).get((), 0)
+
+
+async def commits_within(relay: Relay, beats: int) -> float:
+    before = await commits(relay)
+    await asyncio.sleep(beats * BEAT_S)
+    return await commits(relay) - before
+
+
+async def test_a_relay_that_can_write_commits_without_any_event(tmp_path: Path) -> None:
+    async with serving(read(tmp_path)) as relay, asyncio.timeout(PATIENCE_S):
+        # More than what a start brings with it.
+        while await commits(relay) < 50:
+            await asyncio.sleep(BEAT_S)
+
+
+async def test_a_relay_without_room_stops_committing(tmp_path: Path) -> None:
+    async with serving(read(tmp_path, min_free="1024GiB")) as relay, asyncio.timeout(PATIENCE_S):
+        # The first look at what is to be forgotten ends with a few empty transactions.
+        while await commits_within(relay, beats=20):
+            pass
+        (free,) = (await relay.counts("relay_store_free_bytes")).values()
+        (floor,) = (await relay.counts("relay_store_min_free_bytes")).values()
+        assert free < floor
+
+
+async def test_what_waits_for_a_removed_sink_is_shown_but_it_has_no_state(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
+        far_end.reply = lambda _: Reply(404)
+        await there.send("a", "b")
+        await there.relay.until_counted("relay_sink_state", "crm", "parked")
+        await there.reload()
+        await until(
+            lambda: bool(there.relay.lines("sink.not_configured")), what="the line of the backlog"
+        )
+        await there.relay.until_counted("relay_pending_deliveries", "crm", value=2)
+        assert await there.relay.counts("relay_oldest_pending_timestamp_seconds")
+        assert await there.relay.counts("relay_sink_state") == {}
