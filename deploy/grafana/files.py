@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from deploy.grafana import engagement, operations
+from deploy.grafana import engagement, looks, operations
 
 _FOLDER = Path(__file__).parent / "dashboards"
 
@@ -20,10 +20,17 @@ def made(name: str) -> dict[str, Any]:
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
     plain: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
-    for annotation in plain["annotations"].get("list", []):
-        # The library knows only what annotations of every data source have.
-        annotation.update(operations.WORDS_OF_ANNOTATION)
+    _add_what_the_library_does_not_know(plain)
     return plain
+
+
+def _add_what_the_library_does_not_know(plain: dict[str, Any]) -> None:
+    """It is of Grafana 11.6, and has of annotations what all data sources have."""
+    for annotation in plain["annotations"].get("list", []):
+        annotation.update(operations.WORDS_OF_ANNOTATION)
+    for panel in plain["panels"]:
+        if panel["type"] == "timeseries":
+            panel["fieldConfig"]["defaults"]["color"] = {"mode": looks.PALETTE}
 
 
 def text(name: str) -> str:

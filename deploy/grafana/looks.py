@@ -11,6 +11,7 @@ SKY = "#56B4E9"
 GREEN = "#009E73"
 ORANGE = "#E69F00"
 VERMILION = "#D55E00"
+YELLOW = "#F0E442"
 PURPLE = "#CC79A7"
 GREY = "#8E8E8E"
 
@@ -19,6 +20,9 @@ DOUBTFUL = ORANGE
 BAD = VERMILION
 PLAIN = SKY
 """Of a number that is neither good nor bad; readable on Grafana's dark and light background."""
+
+PALETTE = "palette-colorblind"
+"""The same colours for series whose names nobody knows here; Grafana has it from 13 on."""
 
 NOTHING = "-"
 

@@ -14,6 +14,17 @@ REQUESTS = of_source("relay_requests_total")
 OURS_TO_ACKNOWLEDGE = of_source("relay_requests_total", 'code=~"2..|503"')
 UNAVAILABLE = of_source("relay_requests_total", 'code="503"')
 
+KINDS = {
+    "video.watched": looks.SKY,
+    "lead.captured": looks.BLUE,
+    "video.created": looks.GREEN,
+    "video.ready": looks.YELLOW,
+    "video.failed": looks.BAD,
+    "video.deleted": looks.GREY,
+    "webhook.test": looks.PURPLE,
+    "other": looks.ORANGE,
+}
+
 Lines = timeseries.Panel
 
 
@@ -44,6 +55,11 @@ def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
             "short",
             asking.series(came(of_source("relay_rejected_total"), "reason"), "{{reason}}"),
         )
+        .override_by_name("mismatch", looks.painted(looks.PURPLE))
+        .override_by_regexp("ambiguous|malformed|missing", looks.painted(looks.SKY))
+        .override_by_regexp("stale|future", looks.painted(looks.DOUBTFUL))
+        .override_by_regexp("path|method", looks.painted(looks.GREY))
+        .override_by_regexp("too_large|timeout|disconnected", looks.painted(looks.BLUE))
         .override_by_name("unavailable", looks.painted(looks.BAD))
         .no_value("nothing was turned away")
         .span(12)
@@ -77,8 +93,15 @@ def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
     )
 
 
+def _by_kind(panel: Lines) -> Lines:
+    """Give each kind of event one colour, wherever it is shown."""
+    for kind, colour in KINDS.items():
+        panel.override_by_name(kind, looks.painted(colour))
+    return panel
+
+
 def events() -> Iterator[Lines]:
-    yield (
+    yield _by_kind(
         panels.bars(
             "Events by kind",
             "Verified events that were new.",
@@ -111,7 +134,7 @@ def events() -> Iterator[Lines]:
         .span(8)
         .height(9)
     )
-    yield (
+    yield _by_kind(
         panels.levels(
             "Time since the last event",
             "How long ago each kind of event came last, since the relay's start. A line that climbs"

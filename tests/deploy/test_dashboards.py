@@ -11,8 +11,10 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from deploy.grafana import receiving
 from deploy.grafana.document import DOCUMENT, renewed
 from deploy.grafana.files import DASHBOARDS, text
+from relay.event import KINDS
 from relay.metrics import Metrics
 from tests.deploy import dashboard_linter, fortnight, story, viewer
 from tests.deploy.prometheus import Prometheus
@@ -109,6 +111,11 @@ def test_every_metric_of_the_relay_is_shown() -> None:
     families = {re.sub(r"_(bucket|count|sum)$", "", each) for each in exposed()}
     shown = {re.sub(r"_(bucket|count|sum)$", "", each) for each in shown}
     assert {each for each in families if each.startswith("relay_")} - shown == set()
+
+
+def test_every_kind_of_event_has_a_colour_of_its_own() -> None:
+    assert receiving.KINDS.keys() == {*KINDS, "other"}
+    assert len({*receiving.KINDS.values()}) == len(receiving.KINDS)
 
 
 @pytest.mark.parametrize("name", viewer.NAMES)

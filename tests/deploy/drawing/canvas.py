@@ -12,8 +12,8 @@ INK = "#24292E"
 PAPER = "#F4F5F5"
 GREYED = "#6B7075"
 
-PALETTE = ("#7EB26D", "#EAB839", "#6ED0E0", "#EF843C", "#E24D42", "#1F78C1", "#BA43A9", "#705DA0")
-"""Grafana's classic one, for series that the dashboard gives no colour of their own."""
+PALETTE = ("#0072B2", "#009E73", "#CC79A7", "#D55E00", "#000000")
+"""Grafana's own for the colour-blind, on a light ground, where a series has no colour."""
 
 _TITLE = 26
 
