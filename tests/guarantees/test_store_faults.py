@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import pytest
 
 from relay.event import LEAD_CAPTURED
 from relay.store.driver import sqlite3
+from tests.guarantees import faulty_disk as faults
 from tests.guarantees import ledger
 from tests.guarantees.far_ends import FarEnd
 from tests.guarantees.process import Relay, until
@@ -34,14 +33,7 @@ url = "{url}"
 @pytest.fixture(scope="session")
 def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that makes system calls fail, built now."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler, and a disk's faults cannot be brought about without")
-    library = tmp_path_factory.mktemp("faults") / "faulty_disk.so"
-    source = Path(__file__).with_name("faulty_disk.c")
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
+    return faults.build(tmp_path_factory.mktemp("faults"))
 
 
 @dataclass(frozen=True)
@@ -52,10 +44,7 @@ class Scene:
     fault: Path
 
     def let(self, happen: str) -> None:
-        """Say what the disk does from now on; at once and whole, for it is read at every call."""
-        told = self.fault.with_suffix(".new")
-        told.write_text(happen)
-        told.rename(self.fault)
+        faults.let(self.fault, happen)
 
     def heal(self) -> None:
         self.fault.unlink()
