@@ -133,6 +133,7 @@ def columns(title: str, description: str, unit: str, query: Query) -> barchart.P
         .orientation(kinds.VizOrientation.VERTICAL)
         .show_value(kinds.VisibilityMode.NEVER)
         .bar_width(0.85)
+        .color_scheme(looks.fixed(looks.BLUE))
         .fill_opacity(85)
         .line_width(0)
         .legend(common.VizLegendOptions().show_legend(False))

@@ -83,6 +83,7 @@ def views_over_time() -> timeseries.Panel:
         )
         # Not on top of one another: who finished has started too.
         .stacking(common.StackingConfig().mode(kinds.StackingMode.NONE))
+        .fill_opacity(100)
         .override_by_name("Started", looks.painted(looks.SKY))
         .override_by_name("Finished", looks.painted(looks.BLUE))
         .max_data_points(panels.DAYS)

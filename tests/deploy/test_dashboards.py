@@ -208,6 +208,16 @@ def test_grafana_reckons_with_the_interval_that_prometheus_scrapes_at() -> None:
     assert source["jsonData"]["timeInterval"] == scraping["global"]["scrape_interval"]
 
 
+def test_the_document_installs_what_is_there_to_where_grafana_looks() -> None:
+    document = (GRAFANA.parents[1] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    section = document.partition("### Grafana\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"(?<![\w./])deploy/grafana/[\w./*-]+", section))
+    assert len(named) >= 4
+    assert [each for each in named if not [*GRAFANA.parents[1].glob(each)]] == []
+    (provider,) = provisioned("dashboards/relay.yml")["providers"]
+    assert f"-t {provider['options']['path']} " in section
+
+
 def test_compose_mounts_what_grafana_looks_for() -> None:
     compose = yaml.safe_load((GRAFANA.parent / "compose" / "compose.yaml").read_text())
     mounts = dict(each.split(":")[:2] for each in compose["services"]["grafana"]["volumes"])

@@ -49,7 +49,7 @@ def columns(canvas: Canvas, answers: Answers) -> None:
     field = canvas.panel["options"]["xField"]
     bars = sorted((dict(labels)[field], values[-1][1]) for labels, values in answer.items())
     axes = canvas.axes(left=44, right=10, bottom=24, top=32)
-    axes.bar([name for name, _ in bars], [value for _, value in bars], color=_one(canvas))
+    axes.bar([name for name, _ in bars], [value for _, value in bars], color=canvas.threshold(0))
     axes.grid(axis="y", color="#E4E5E8", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.01)
@@ -72,7 +72,3 @@ def table(canvas: Canvas, answers: Answers) -> None:
         canvas.text(12 + place * step, 44, heading, weight="bold", color=GREYED, size=6.8)
         for line, row in enumerate(rows.values()):
             canvas.text(12 + place * step, 72 + 26 * line, row.get(field, "-"), size=9)
-
-
-def _one(canvas: Canvas) -> str:
-    return str(canvas.defaults.get("color", {}).get("fixedColor", "#0072B2"))
