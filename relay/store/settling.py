@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from relay.delivery import MOVES, STATUS_AFTER, Settlement, Status
 from relay.store import rows
 from relay.store.driver import Row, sqlite3
+from relay.store.writer import transaction
 
 TRIGGER = """
 CREATE TEMP VIEW outcomes AS
@@ -68,7 +69,8 @@ def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[S
     except sqlite3.IntegrityError:
         if len(settlements) > 1:
             # One of them has moved, and nothing was written: by itself each shows whether it did.
-            return [status for each in settlements for status in _settle(db, [each])]
+            with transaction(db):
+                return [status for each in settlements for status in _settle(db, [each])]
         db.execute(_OVERTAKEN, _attempt(settlements[0]))
         return [None]
     return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
@@ -101,7 +103,12 @@ def _attempt(settlement: Settlement) -> Row:
         attempt.duration_ms,
         attempt.result,
         attempt.status,
-        attempt.reason,
-        attempt.answer,
+        _text(attempt.reason),
+        _text(attempt.answer),
         delivery.replay,
     )
+
+
+def _text(said: str) -> str:
+    """What a far end said, in characters that can be stored: halves of some cannot."""
+    return said if said.isascii() else said.encode(errors="replace").decode()

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,6 +34,7 @@ class Statement(Generic[Item, Result]):
     """A write that is one statement for up to `ROWS_MAX` rows.
 
     Where nothing else waits it is a transaction by itself, which leaves Python's lock alone.
+    Should it take more statements than one to write after all, it makes its own transaction.
     """
 
     def __init__(
@@ -205,17 +207,27 @@ def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
         if alone.is_one(items):
             return list(alone(db, items))
     results: list[Any] = []
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         for write, alike in groupby(batch, key=lambda waiting: waiting.write):
             results += write(db, [waiting.item for waiting in alike])
+    return results
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing; a part of the one that is under way, where one is."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         db.execute("COMMIT")
     except BaseException:
         # A full disk has rolled the transaction back already.
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return results
 
 
 def _is_all_for(write: object, batch: list[_Waiting]) -> bool:

@@ -375,6 +375,23 @@ class Settling:
             statuses = Counter(status for status, _ in (await shelf.deliveries()).values())
             assert statuses == {"dead": 19, "delivered": 1}
 
+    async def test_what_a_far_end_said_is_written_also_where_it_is_no_text(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await accept(store, event("a"), event("b"))
+            first, second = (await lease(store)).deliveries
+            said = replace(
+                settlement(first, "dead", reason="no \ud800").attempt, answer="\udfff \0 é"
+            )
+            odd = Settlement(delivery=first, attempt=said, due_ms=NOW_MS)
+            await store.settle(odd, settlement(second))
+            assert await shelf.deliveries() == {
+                ("main", "a", "sales"): ("dead", "no ?"),
+                ("main", "b", "sales"): ("delivered", None),
+            }
+            assert len(await shelf.attempts()) == 2
+
     async def test_an_outcome_is_counted_also_when_nobody_waits_any_more(
         self, shelf: Shelf
     ) -> None:
