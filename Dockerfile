@@ -20,12 +20,16 @@ RUN python3 -m venv tools \
         --requirement deploy/requirements-build.txt
 
 # Both locks hold the newer SQLite of the extra `sqlite`: the base's own (3.46.1) has the fault that
-# can lose pages (reset of the write-ahead log, mended in 3.51.3).
+# can lose pages (reset of the write-ahead log, mended in 3.51.3). It is there for x86_64 alone.
 # All comes as wheels, so that no compiler has to be here, but for nkeys, which is Python alone and
 # is published as source only.
 ARG EXTRAS=""
 COPY deploy/requirements-sqlite.txt deploy/requirements-extras.txt deploy/
-RUN case "$EXTRAS" in \
+RUN if [ "$(uname -m)" != x86_64 ]; then \
+        echo "a recent SQLite is only there for x86_64: build with --platform linux/amd64" >&2; \
+        exit 1; \
+    fi \
+ && case "$EXTRAS" in \
         "")  lock=deploy/requirements-sqlite.txt ;; \
         all) lock=deploy/requirements-extras.txt ;; \
         *)   echo "EXTRAS is \"all\" or left out, not \"$EXTRAS\"" >&2; exit 1 ;; \
