@@ -90,9 +90,10 @@ class Transport:
         self._unwritten.append(data)
 
     def _flush(self) -> None:
-        if self._unwritten:
-            self._writer.write(b"".join(self._unwritten))
-            self._unwritten = []
+        unwritten, self._unwritten = self._unwritten, []
+        # Once the connection is lost, which only reading tells, uvloop would raise.
+        if unwritten and not self._writer.is_closing():
+            self._writer.write(b"".join(unwritten))
 
     async def close(self) -> None:
         self._flush()
