@@ -12,7 +12,7 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from relay import log
+from relay import endpoint, log
 from relay.connection import Connection
 from relay.errors import ListenFailed
 from relay.settings import Duration
@@ -33,8 +33,6 @@ QUIET_LOOKS = 25
 RETIRE_LOOKS = 200
 """Idle connections are kept until nothing was asked on any for 0.25 s, and for 2 s at most."""
 
-PORT_MAX = 65535
-
 _SACKED = struct.Struct("=28xI")
 
 
@@ -54,7 +52,7 @@ class Listener:
 
         `unread` is told whenever what is no HTTP is answered with 400, without the app.
         """
-        self._address = address if handed_over is None else _shown(handed_over)
+        self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
         self._handed_over = handed_over
         self.grace = grace
         self._server = _Server(
@@ -131,7 +129,7 @@ class Listener:
     @property
     def url(self) -> str:
         """Where to reach it from the same machine if its address is a wildcard."""
-        return local_url(self._address, self.port)
+        return endpoint.url(self._address, self.port)
 
 
 class _Server(uvicorn.Server):
@@ -200,33 +198,6 @@ class _Server(uvicorn.Server):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Read `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080` or `:8080` (every address).
-
-    Raises ValueError.
-    """
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
-        raise ValueError('expected an address such as "127.0.0.1:8080" or "[::1]:8080"')
-    if ":" in host and not bracketed:
-        raise ValueError('an IPv6 address stands in brackets: "[::1]:8080"')
-    return host[1:-1] if bracketed else host, int(port)
-
-
-def local_url(address: str, port: int | None = None) -> str:
-    """Where an address is reached from the same machine; `port` stands in for its own."""
-    host, own = split_address(address)
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{own if port is None else port}"
-
-
-def _shown(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _queue_length(listening: socket.socket) -> int:
     """What whoever made the socket has set, for the server listens on it once more.
 
@@ -243,7 +214,7 @@ def _queue_length(listening: socket.socket) -> int:
 def bind(address: str) -> socket.socket:
     """Make the listening socket. Raises ListenFailed."""
     try:
-        host, port = split_address(address)
+        host, port = endpoint.parts(address)
         infos = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
         family, kind, protocol, _, where = infos[0]
         bound = socket.socket(family, kind, protocol)

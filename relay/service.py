@@ -13,7 +13,6 @@ from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
-from relay.downtime import Downtime, between
 from relay.errors import (
     ConfigError,
     Fault,
@@ -27,13 +26,14 @@ from relay.fleet import Fleet
 from relay.listener import Listener
 from relay.metrics import Metrics
 from relay.notify import Manager
+from relay.opening import Opening
 from relay.receiver import Receiver
 from relay.reload import Reloader
 from relay.replayer import Replayer
 from relay.rotation import Rotations
 from relay.settings import Duration
 from relay.sink import Sink
-from relay.store import disk, driver
+from relay.store import driver
 from relay.store.backup import Backups
 from relay.store.inspection import Inspections
 from relay.store.sqlite import SqliteStore, open_store
@@ -72,7 +72,7 @@ class Service:
         self._store = store
         self._metrics = metrics
         self._log = log.get()
-        self._downtime: Downtime | None = None
+        self._opening = Opening(store, metrics=metrics, clock=clock)
         self._stopping = False
         self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
         self.fleet = Fleet(
@@ -126,7 +126,7 @@ class Service:
             rotations=self._rotations,
             draining=lambda: self._stopping,
             started_ms=clock.now_ms(),
-            downtime=lambda: self._downtime,
+            downtime=lambda: self._opening.downtime,
             token=lambda: self._reloader.config.admin.token,
         )
         self.admin = Listener(
@@ -204,9 +204,8 @@ class Service:
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._backups.clear()
-        self._report_store()
+        await self._opening.report()
         self._show_secrets(self._reloader.config)
-        await self._report_downtime()
         await self.fleet.report_orphans()
         await self._upkeep.show_gauges()
         await self.fleet.start(parts)
@@ -310,27 +309,6 @@ class Service:
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
 
-    async def _report_downtime(self) -> None:
-        """Before the first heartbeat, which would hide it."""
-        alive_ms = await self._store.desk.last_alive_ms()
-        self._downtime = downtime = between(alive_ms, self._clock.now_ms())
-        if downtime is None:
-            return
-        self._metrics.was_down(downtime.seconds, downtime.lost_s)
-        if downtime.lacks is None:
-            self._log.info("relay.was_down", seconds=round(downtime.seconds))
-        else:
-            away_s, lost_s = round(downtime.seconds), round(downtime.lost_s)
-            self._log.warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
-
-    def _report_store(self) -> None:
-        path = str(self._store.path)
-        if driver.has_wal_reset_fault():
-            self._log.warning("store.sqlite_fault", sqlite=driver.VERSION, advice=_ADVICE_SQLITE)
-        network = disk.network_file_system(self._store.path)
-        if network is not None:
-            self._log.warning("store.network_file_system", path=path, reason=network)
-
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
     """What ended the run; a broken store comes before what else it made fail."""
@@ -344,12 +322,4 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 _ADVICE = (
     "nothing is acknowledged any more; look at the disk and the kernel's log, "
     "then start again: the store is checked at the start"
-)
-_ADVICE_LOST = (
-    "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
-    "time away did not come again: relay status says from when to when"
-)
-_ADVICE_SQLITE = (
-    "this SQLite can lose pages where several programs write to the file; relay writes with one "
-    "connection only; open it with no other program, or install relay[sqlite]"
 )

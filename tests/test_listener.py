@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relay.connection import Connection
 from relay.errors import ListenFailed
-from relay.listener import Listener, split_address
+from relay.listener import Listener
 from relay.settings import Duration
 
 GRACE = Duration.parse("5s")
@@ -343,25 +343,6 @@ async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
 def test_a_listener_that_has_not_started_has_no_port() -> None:
     with pytest.raises(RuntimeError, match="not been started"):
         _ = Listener(client_address, "127.0.0.1:0", grace=GRACE).port
-
-
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [
-        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
-        ("[::1]:8080", ("::1", 8080)),
-        ("localhost:0", ("localhost", 0)),
-        (":8080", ("", 8080)),
-    ],
-)
-def test_an_address_is_read(address: str, parts: tuple[str, int]) -> None:
-    assert split_address(address) == parts
-
-
-@pytest.mark.parametrize("address", ["", "8080", "host:", "host:http", "::1:80", "h:65536", "h:-1"])
-def test_a_wrong_address_is_told_by_example(address: str) -> None:
-    with pytest.raises(ValueError, match=r"\[::1\]:8080"):
-        split_address(address)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "256.256.256.256:1", "192.0.2.1:0"])

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import msgspec
 
+from relay import endpoint
 from relay.config import default_path, load_admin
 from relay.errors import ApiError, Fault
-from relay.listener import local_url
 
 WAIT_S = 60.0
 """A replay of many events is counted before it is answered."""
@@ -122,7 +122,7 @@ def connected(path: Path | None) -> Iterator[Client]:
     if admin.token is None:
         raise ApiError(f"{file}: [admin] token is not set, so the admin API is off")
     with httpx.Client(
-        base_url=f"{local_url(server.admin_listen)}/api/v1",
+        base_url=f"{endpoint.url(server.admin_listen)}/api/v1",
         headers={"authorization": f"Bearer {admin.token.reveal()}"},
         timeout=WAIT_S,
         trust_env=False,
