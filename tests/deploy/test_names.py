@@ -26,8 +26,8 @@ OTHERS = {
     # Where nginx goes if a connection that was kept has ended.
     "relay_afresh",
 }
-ADDED = {"instance", "job"}
-"""By Prometheus."""
+ADDED = {"instance", "job", "namespace"}
+"""By Prometheus, the last in a cluster."""
 
 OPEN = {"source", "sink", "secret", "version", "revision", "python", "sqlite", "instance", "job"}
 """Labels whose values an operator chooses."""
