@@ -65,6 +65,12 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
+    async def cut_off(self) -> None:
+        """Close it without an answer to what it works on."""
+        if self._connection is not None:
+            await self.interrupt()
+        await self.close()
+
 
 async def open_writer(path: Path) -> Connection:
     """Open the one connection that writes and checkpoints."""

@@ -7,7 +7,7 @@ import asyncio
 import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
@@ -146,8 +146,7 @@ class SqliteStore:
 
     async def reclaim(self, sink: str) -> None:
         # Writes are made in the order of their coming, also where nobody waits for them any more.
-        with suppress(StoreError):
-            await self._writer.submit(_write_nothing, None)
+        await self._writer.catch_up()
         self._leased[sink].clear()
 
     async def backlogs(self) -> Mapping[str, Backlog]:
@@ -208,8 +207,9 @@ class SqliteStore:
             closing.callback(self._wiper.release)
             closing.push_async_callback(self._writer.close)
             closing.push_async_callback(self._reader.close)
-            closing.push_async_callback(self._operators.close)
-            closing.push_async_callback(self._searcher.close)
+            # Whoever asked has been cut off by now, and a search can take minutes.
+            closing.push_async_callback(self._operators.cut_off)
+            closing.push_async_callback(self._searcher.cut_off)
             closing.push_async_callback(self._wiper.close)
             if self._writer.broken is None and not self.unclean:
                 await self._mark_clean()
@@ -276,10 +276,6 @@ async def open_store(
 
 def _read_nothing(_: sqlite3.Connection) -> None:
     pass
-
-
-def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
-    return items
 
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:

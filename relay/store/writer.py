@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -63,6 +63,10 @@ def _nothing(_: object) -> None:
     pass
 
 
+def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[None]:
+    return items
+
+
 class Writer:
     """The queue in front of the one connection that writes.
 
@@ -109,6 +113,17 @@ class Writer:
             raise self.broken
         if len(self._waiting) >= WAITING_MAX:
             raise StoreError(f"{WAITING_MAX} writes wait for the disk already")
+        return await self._queue(write, item, done)
+
+    async def catch_up(self) -> None:
+        """Return once all that waits by now is written or refused, however many wait."""
+        if self.broken is None:
+            with suppress(StoreError):
+                await self._queue(_write_nothing, None, _nothing)
+
+    async def _queue(
+        self, write: Write[Item, Result], item: Item, done: Callable[[Result], None]
+    ) -> Result:
         outcome: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Waiting(write, item, outcome, done))
         if self._flushing is None:

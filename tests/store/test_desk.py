@@ -368,3 +368,27 @@ async def test_an_event_without_its_body_is_listed_and_not_replayed(store: Sqlit
     assert record.bytes is None
     assert await store.desk.choose(Selection(), after=0, until=9, limit=9) == []
     assert await found(store, Selection(email="ada@example.com")) == []
+
+
+async def test_a_close_waits_for_no_search(store: SqliteStore) -> None:
+    begun = threading.Event()
+    counting = (
+        "WITH RECURSIVE c(x) AS (SELECT begun() UNION ALL SELECT x + 1 FROM c WHERE x < 100000000)"
+        "SELECT max(x) FROM c"
+    )
+
+    def tell() -> int:
+        begun.set()
+        return 1
+
+    def long(db: Any) -> Any:
+        db.create_function("begun", 0, tell)
+        return db.execute(counting).fetchone()
+
+    for ask in (store.desk._search, store.desk._read):
+        begun.clear()
+        search_ = asyncio.create_task(ask(long))
+        await asyncio.to_thread(begun.wait, 10)
+        search_.cancel()
+    async with asyncio.timeout(10):
+        await store.close()

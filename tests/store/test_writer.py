@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -63,6 +64,35 @@ async def test_a_disk_that_hangs_does_not_fill_the_memory(tmp_path: Path) -> Non
         refused = [result for result in results if isinstance(result, StoreError)]
         assert 0 < len(refused) <= BATCH_MAX + 1
         assert len(stored(tmp_path)) == more - len(refused)
+
+
+async def test_to_catch_up_is_to_wait_for_all_that_waits_however_many(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, connection, _):
+        disk = threading.Event()
+        hangs = asyncio.create_task(connection.run(lambda _: disk.wait(60)))
+        told: list[int] = []
+        writes = [asyncio.create_task(writer.submit(insert, "x", told.append))]
+        await asyncio.sleep(0)  # so that the first is taken out of the queue
+        writes += [
+            asyncio.create_task(writer.submit(insert, "x", told.append)) for _ in range(WAITING_MAX)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(StoreError):
+            await writer.submit(insert, "one too many")
+        caught_up = asyncio.create_task(writer.catch_up())
+        done, _ = await asyncio.wait({caught_up}, timeout=0.05)
+        assert not done
+        disk.set()
+        await caught_up
+        assert len(told) == len(writes)
+        await asyncio.gather(hangs, *writes)
+
+
+async def test_of_a_broken_store_all_has_been_refused(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        writer.condemn(StoreBroken("the store is damaged"))
+        await writer.catch_up()
+        assert stored(tmp_path) == []
 
 
 async def test_unlike_writes_share_a_commit_in_their_order(tmp_path: Path) -> None:
