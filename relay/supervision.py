@@ -46,7 +46,12 @@ class Supervision:
         A disk that hangs holds up the writer with the next heartbeat at the latest.
         """
         while True:
-            await self._store.respond()
+            try:
+                await self._store.respond()
+            except StoreBroken:
+                raise
+            except StoreError:
+                pass  # it did come round; what the trouble is, the heartbeat tells
             self._manager.alive()
             await asyncio.sleep(every_s)
 
