@@ -58,14 +58,22 @@ class Prometheus:
                 stderr=log,
                 env={**os.environ, "GOMAXPROCS": "2"},
             )
-        self.until(self._is_ready, what="Prometheus' readiness")
+        try:
+            self.until(self._is_ready, what="Prometheus' readiness")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._client.close()
         self._process.terminate()
-        self._process.wait(DEADLINE_S)
+        try:
+            self._process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def ask(self, query: str, *, at_s: float | None = None) -> dict[Labels, float]:
         """The value of each series at an instant (Unix seconds; now unless given)."""
