@@ -90,7 +90,11 @@ async def test_a_request_on_an_idle_connection_is_answered_after_the_signal(
     tmp_path: Path,
 ) -> None:
     async with activated.relay(tmp_path, sinks="") as relay:
-        async with await _connected(relay) as used, await _connected(relay) as unused:
+        slow, used, unused = [await _connected(relay) for _ in range(3)]
+        async with slow, used, unused:
+            # While a request is under way, idle connections are not given up before their time.
+            request = _request(lead("evt_slow"))
+            slow.write(request[:-10])
             assert (await used.ask(_request(lead("evt_1")))).status == 202
             relay.signal(signal.SIGTERM)
             await until(_is_stopping(relay), what="the drain")
@@ -98,8 +102,9 @@ async def test_a_request_on_an_idle_connection_is_answered_after_the_signal(
                 answer = await caller.ask(_request(lead(f"evt_late_{number}")))
                 assert (answer.status, answer.headers["connection"]) == (202, "close")
                 assert await caller.is_closed()
+            assert (await slow.ask(request[-10:])).status == 202
         assert await relay.exit() == 0
-        assert len(ledger.read(relay.store).events) == 3
+        assert len(ledger.read(relay.store).events) == 4
 
 
 async def test_connections_that_stay_idle_do_not_hold_up_a_stop(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Installed(ServiceManager):
         """Wait for seconds where the unit waits for a minute; to be called before a start."""
         self.unit(
             "relay.service.d/quicker.conf",
-            "[Unit]\nStartLimitBurst=3\n[Service]\nWatchdogSec=3\nRestartSec=1\n",
+            "[Unit]\nStartLimitBurst=3\n[Service]\nWatchdogSec=5\nRestartSec=1\n",
         )
         self.run("systemctl", "daemon-reload")
 
