@@ -99,13 +99,15 @@ class Debian:
 
 def bootstrap(folder: Path) -> Debian:
     """Take both from where this machine takes its packages."""
-    mirrors = run(["apt-get", "indextargets", "--format=$(REPO_URI)", "Created-By: Packages"])
+    mirror, *_ = re.findall(
+        r"^'(\S+)/dists/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
+    )
     archive = folder / "base.tar"
     quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
     lean = [f"--dpkgopt=path-exclude=/usr/share/{unread}/*" for unread in _UNREAD]
     kind = ["--variant=minbase", "--include=python3-venv,ca-certificates"]
     fetch = f'chroot "$1" apt-get download docker-compose && mv "$1"/docker-compose_* {folder}'
-    whence = [base()["debian"], str(archive), mirrors.split()[0]]
+    whence = [base()["debian"], str(archive), mirror]
     run(["mmdebstrap", "--quiet", *quick, *lean, *kind, f"--customize-hook={fetch}", *whence])
     (package,) = folder.glob("docker-compose_*.deb")
     run(["dpkg-deb", "--extract", package, folder / "compose"])
