@@ -135,7 +135,7 @@ class Dispatcher:
             for task in late:
                 task.cancel()
         await self._settler.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
-        self._settler.stop()
+        await self._settler.stop()
         self._store.release(self._hand.clear())
 
     def _fill(self, group: asyncio.TaskGroup) -> None:

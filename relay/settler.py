@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from relay import log
@@ -61,18 +62,25 @@ class Settler:
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=limit_s)
 
-    def stop(self) -> None:
-        """Leave what is not written: it comes due again after the next start."""
-        if self._writing is not None:
-            self._writing.cancel()
+    async def stop(self) -> None:
+        """Wait no more for what is not written; what the store refuses now comes due again."""
+        if self._writing is None:
+            return
+        self._writing.cancel()
+        ended, self._ended = self._ended, []
+        if ended:
+            # It takes what it is given, also where nobody waits: a disk that hangs may come back.
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(0):
+                    await self._store.settle(*(each.settlement for each in ended))
 
     async def _write_all(self) -> None:
         while self._ended:
             ended, self._ended = self._ended, []
             failed = await self._write(ended)
             if failed:
-                await asyncio.sleep(STORE_AGAIN_S)
                 self._ended = failed + self._ended
+                await asyncio.sleep(STORE_AGAIN_S)
         self._writing = None
 
     async def _write(self, ended: list[Ended]) -> list[Ended]:

@@ -82,7 +82,7 @@ async def settling(lead: Event) -> AsyncIterator[Bench]:
     async with asyncio.TaskGroup() as group:
         bench = Bench(group, lead)
         yield bench
-        bench.settler.stop()
+        await bench.settler.stop()
 
 
 async def test_what_ends_during_a_write_shares_the_next(lead: Event) -> None:
@@ -143,6 +143,27 @@ async def test_a_flush_waits_no_longer_than_it_is_given(lead: Event) -> None:
         await bench.settler.flush(30)
         assert bench.clock.monotonic() - began_s == pytest.approx(30)
         assert bench.settler.count == 1
+
+
+async def test_a_stop_gives_the_store_what_it_has_not_had_and_waits_no_more(lead: Event) -> None:
+    async with settling(lead) as bench:
+        bench.end(1)
+        await asyncio.sleep(0.5)
+        bench.end(2, 3)
+        bench.end(4, result="retry")
+        began_s = bench.clock.monotonic()
+        await bench.settler.stop()
+        assert bench.store.writes == [[1], [2, 3, 4]]
+        assert bench.clock.monotonic() == began_s
+
+
+async def test_a_stop_gives_once_more_what_was_refused(lead: Event) -> None:
+    async with settling(lead) as bench:
+        bench.store.refused = {1}
+        bench.end(1)
+        await asyncio.sleep(1 + STORE_AGAIN_S / 2)
+        await bench.settler.stop()
+        assert bench.store.writes == [[1], [1]]
 
 
 async def test_a_broken_store_ends_whoever_runs_it(lead: Event) -> None:
