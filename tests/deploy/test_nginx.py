@@ -12,8 +12,8 @@ import pytest
 from relay.config import ServerSettings
 from relay.listener import KEEP_ALIVE_S
 from tests import service
-from tests.caller import PATH
-from tests.deploy.proxies import SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
+from tests.caller import PATH, head
+from tests.deploy.proxies import HOST, SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
 
@@ -163,6 +163,32 @@ async def test_where_the_relay_hangs_up_a_request_is_passed_on_once_more_as_it_w
     ]
     assert "connection" not in first.header
     assert second.header["connection"] == "close"
+
+
+async def test_who_hangs_up_has_sent_the_event_all_the_same(tmp_path: Path) -> None:
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        asked.set()
+        await gone.wait()
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(slow, "127.0.0.1", 0) as relay:
+        port = relay.sockets[0].getsockname()[1]
+        async with in_front(Nginx, tmp_path, relay_port=port) as nginx:
+            async with await nginx.call() as caller:
+                caller.write(post(b"{}"))
+                await asyncio.wait_for(asked.wait(), SENDERS_PATIENCE_S)
+                caller._writer.transport.abort()
+            # Later ones are served: by then nginx has read that the first one is gone.
+            for _ in range(10):
+                await nginx.ask(head("GET", "/", ("Host", HOST)))
+            gone.set()
+            await until(
+                lambda: b'"upstream_status":"202"' in nginx.access_log.read_bytes(), what="202"
+            )
 
 
 async def test_a_request_that_failed_twice_is_left_to_the_sender(tmp_path: Path) -> None:
