@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def bootstrap(folder: Path) -> Debian:
 def surroundings(folder: Path) -> Path:
     """How this machine's pip reaches its packages; the stand-in knows it from the start."""
     names = ("global.cert", "global.index-url", "global.proxy", "global.trusted-host")
-    told = run(["python3", "-m", "pip", "config", "list"])
+    told = run([sys.executable, "-m", "pip", "config", "list"])
     known = dict(re.findall(r"^([\w.-]+)='(.*)'$", told, re.MULTILINE))
     lines = [f"{name.partition('.')[2]} = {known[name]}\n" for name in names if name in known]
     place = folder / CERTIFICATES.relative_to("/")
