@@ -31,8 +31,8 @@ def serve(path: Path | None) -> None:
 
     Takes listening sockets that systemd hands over, and tells it how the relay is doing.
 
-    Exits 0 after a drain, 78 for a bad config, 75 if another relay holds the store,
-    74 if the disk failed under the store.
+    Exits 0 after a drain, 78 for a bad config or a socket of no use, 75 if another relay holds
+    the store, 74 if the disk failed under the store.
     """
     clock = SystemClock()
     manager = Manager.found(os.environ, pid=os.getpid(), clock=clock)
