@@ -13,9 +13,11 @@ import orjson
 import pytest
 
 from relay import signature
+from relay.errors import StoreFull
+from tests import service
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client, until
-from tests.operator import ADMIN, TOKEN
+from tests.operator import ADMIN, TOKEN, operating
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.test_api import body, send, working
 
@@ -242,3 +244,25 @@ async def test_the_commands_refuse_what_is_no_address(tmp_path: Path, wrong: str
     for command in ("erase", "export"):
         (*_, line) = await Scene(tmp_path).run(f"{command} {wrong}")
         assert "expected an e-mail address such as ann@example.com" in line
+
+
+async def test_an_erasure_that_fails_amid_its_work_leaves_nothing_of_it_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise StoreFull("the disk is full")
+
+    async with FarEnd() as far_end:
+        slow = _SINK.format(name="slow", url=far_end.url("/"), more="rate = '4/s'")
+        loaded = service.read(tmp_path, tables=ADMIN + slow)
+        async with service.serving(loaded) as relay, operating(relay) as operator:
+            await relay.service.fleet.pause("slow")
+            await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
+            await send(relay, body("bob", email="bob@example.com"))
+            await relay.service.fleet.resume("slow")  # so that all of them are leased at once
+            await until(lambda: bool(far_end.requests), what="the first of them")
+            monkeypatch.setattr(relay.service._store.people, "_leases_made", fail)
+            await operator.post("/people/erase", {"email": ANN}, status=503)
+            begun = len(far_end.requests)
+            await until(lambda: b"bob" in far_end.requests[-1].body, what="what is not erased")
+            assert len(far_end.requests) <= begun + 2

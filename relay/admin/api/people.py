@@ -72,10 +72,12 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be done about a person."""
 
     async def erase_person(_: object, person: Person) -> Erasure:
-        erased = await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
-        # What is gone may be at hand, and what is left may have waited for it.
-        admin.sinks.put_back()
-        return erased
+        try:
+            return await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
+        finally:
+            # What is gone may be at hand, and what is left may have waited for it; also where the
+            # erasure did not come to its end.
+            admin.sinks.put_back()
 
     async def count_person(_: object, person: Person) -> Erasure:
         return await admin.people.count(person.email)
