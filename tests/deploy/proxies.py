@@ -71,8 +71,8 @@ async def in_front(kind: type[P], folder: Path, *, relay_port: int) -> AsyncIter
     own = folder / kind.__name__.lower()
     own.mkdir()
     proxy = kind(own, relay_port=relay_port)
-    await asyncio.to_thread(proxy.start)
     try:
+        await asyncio.to_thread(proxy.start)
         yield proxy
     finally:
         await asyncio.to_thread(proxy.stop)
