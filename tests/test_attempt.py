@@ -71,6 +71,20 @@ async def test_an_answer_is_handed_on_without_an_error(lead: Event) -> None:
     assert await tried(act, lead) == (Answer(202, "queued"), None)
 
 
+@pytest.mark.parametrize("status", ["503", 503.5, 1 << 63, {}, b"503"], ids=repr)
+async def test_a_status_or_an_excerpt_that_is_none_is_left_out(lead: Event, status: Any) -> None:
+    odd: Any = {"a": 1}
+
+    async def act() -> Answer:
+        return Answer(status, odd)
+
+    assert await tried(act, lead) == (Answer(), None)
+    error = Refused("the far end said no", status=status, answer="try later")
+    assert await tried(raising(error), lead) == (Answer(None, "try later"), error)
+    error = Refused("the far end said no", status=503, answer=odd)
+    assert await tried(raising(error), lead) == (Answer(503), error)
+
+
 @pytest.mark.parametrize("kind", [Temporary, Refused, Misconfigured])
 async def test_what_a_sink_may_raise_is_handed_on_with_the_answer_in_it(
     lead: Event, lines: list[Any], kind: type[SinkError]

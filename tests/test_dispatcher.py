@@ -366,6 +366,18 @@ async def test_every_attempt_is_recorded_with_what_the_far_end_said(tmp_path: Pa
         ]
 
 
+async def test_whatever_a_far_end_says_the_outcome_is_recorded_once(tmp_path: Path) -> None:
+    odd: Any = "5O3"
+    async with working(tmp_path, retry=policy(first="10s")) as bench:
+        bench.sink.reply(Temporary("no", status=odd, answer="\ud800"), Answer(odd, "\udfff \0"))
+        await bench.accept("a")
+        await asyncio.sleep(60)
+        assert attempts(bench) == [
+            ("a", NOW_MS, 0, "retry", None, "no", "?"),
+            ("a", NOW_MS + 10_000, 0, "delivered", None, "", "? \0"),
+        ]
+
+
 async def test_one_line_and_two_metrics_tell_of_a_delivery(
     tmp_path: Path, lines: list[Any]
 ) -> None:
