@@ -202,7 +202,10 @@ class Desk(Protocol):
         ...
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
-        """Give the dead letters up for good; returns how many."""
+        """Give the dead letters up for good, some at a time; returns how many.
+
+        Where it raises, some may have been given up already.
+        """
         ...
 
     async def choose(

@@ -1,4 +1,4 @@
-"""The operators' side of the SQLite store: reads on a connection of its own, writes on the one."""
+"""The operators' side of the SQLite store: reads on connections of its own, writes on the one."""
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
