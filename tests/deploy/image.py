@@ -6,6 +6,7 @@ in for it: the same libraries and the same minor version of Python, at another p
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -100,8 +101,10 @@ class Debian:
 
 def bootstrap(folder: Path) -> Debian:
     """Take both from where this machine takes its packages."""
+    # Of the release itself: where its security updates come from, another release may not be.
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     mirror, *_ = re.findall(
-        r"^'(\S+)/dists/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
+        rf"^'(\S+)/dists/{release}/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
     )
     archive = folder / "base.tar"
     quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
