@@ -8,7 +8,7 @@ import logging
 import re
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -119,7 +119,9 @@ class Connection(aio_pika.Connection):
         """Cut the connection; the library notices and gives up what waits."""
         self._aborted = True
         if self._stream.writer is not None:
-            self._stream.writer.transport.abort()
+            # In CPython 3.11.2 a TLS transport that is closed already has nothing to abort.
+            with suppress(AttributeError):
+                self._stream.writer.transport.abort()
 
 
 class _AnyQueue(commands.Queue.Declare):
