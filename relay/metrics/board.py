@@ -1,6 +1,7 @@
 """How metrics are kept: plain numbers at hand, turned into Prometheus' terms only at a scrape."""
 
 import itertools
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ V = TypeVar("V")
 S = TypeVar("S", bound="Series[Any]")
 
 
-class Series(dict[Any, V]):
+class Series(dict[Any, V], ABC):
     """One metric's values by those of its labels: one value, a tuple of them, or ().
 
     Written by the event loop's thread only; Prometheus' own types lock at every step, which makes
@@ -31,12 +32,13 @@ class Series(dict[Any, V]):
     def __missing__(self, key: Any) -> V:
         return self.setdefault(key, self.zero())
 
+    @abstractmethod
     def zero(self) -> V:
-        raise NotImplementedError
+        """The value of labels that nothing was counted for."""
 
+    @abstractmethod
     def family(self) -> Metric:
         """Return what a scrape is told; called from another thread."""
-        raise NotImplementedError
 
     def exist(self, *axes: Iterable[object]) -> None:
         """Let every combination of the labels' values exist, at 0."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from relay.config import ServerSettings
-from tests import service
 from tests.brokers.program import free_port
 from tests.caller import PATH, Caller, head
 from tests.deploy.proxies import (
@@ -43,18 +42,6 @@ ELSEWHERE = [
     *("//metrics", "/%6detrics", f"{PATH}/%2e%2e/metrics"),
 ]
 """The admin listener's paths and others that are no source's."""
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
-        yield relay
 
 
 @pytest.fixture(params=PROXIES, ids=lambda kind: kind.__name__.lower())
