@@ -52,7 +52,8 @@ class FarEnd:
         self.name = name
         self.mood = mood
         self.arrivals: list[Arrival] = []
-        self.accepted = 0
+        self.idled_s: list[float] = []
+        """For each connection that the relay has closed, how long it had had nothing to do."""
         self._faults: list[AssertionError] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -98,12 +99,13 @@ class FarEnd:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        self.accepted += 1
+        idle_from_s = time.monotonic()
         try:
             while True:
                 await self._exchange(reader, writer)
+                idle_from_s = time.monotonic()
         except (OSError, asyncio.IncompleteReadError):
-            pass
+            self.idled_s.append(time.monotonic() - idle_from_s)
         except AssertionError as fault:
             self._faults.append(fault)
         except asyncio.CancelledError:
