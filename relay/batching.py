@@ -1,123 +1,108 @@
-"""Events that wait side by side go out together; what comes meanwhile makes up the next batch.
-
-A batch is formed by whoever waits, never by a timer.
-"""
+"""Events that go out together: in parts that the far end takes, and each with its own outcome."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from relay.delivery import Answer
 from relay.errors import Refused, Temporary
+from relay.event import Event
+from relay.sink import Outcomes
 
 Item = TypeVar("Item")
+Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
 
-Outcomes = Sequence[Answer | Exception]
-_Future = asyncio.Future[Answer | Exception]
+Chain = Sequence[Sequence[int]]
+"""Parts that go one after the other, each as the places of its items in the batch."""
 
 
-class Batches(Generic[Item]):
-    """The items of a sink that are on their way, and those that wait for their turn."""
+class Batching(ABC):
+    """A sink that sends batches: a single event is a batch of one."""
 
-    def __init__(
-        self,
-        send: Callable[[Sequence[Item]], Awaitable[Outcomes]],
-        *,
-        count: Callable[[Sequence[Item]], int],
-        at_once: int,
+    @abstractmethod
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        """As `relay.sink.BatchSink` says."""
+
+    async def send(self, event: Event) -> Answer:
+        (outcome,) = await self.send_batch((event,))
+        if isinstance(outcome, Answer):
+            return outcome
+        raise outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Parting(Generic[Item]):
+    """How a sink parts its batches."""
+
+    prepare: Callable[[Event], Item]
+    """May raise Refused, for this event alone."""
+    part: Callable[[Mapping[int, Item]], Iterable[Chain]]
+    """Chains of parts over all items, by their places in the batch; chains go side by side."""
+    send: Send[Item]
+    """Returns each item's outcome, in their order, or raises what holds for all."""
+    within_s: float
+    """So long for each chain; what was not sent or answered by then is Temporary."""
+
+    async def deliver(self, events: Sequence[Event]) -> Outcomes:
+        """Send all of them; nothing is raised but a cancellation."""
+        items: dict[int, Item] = {}
+        outcomes: dict[int, Answer | Exception] = {}
+        for place, event in enumerate(events):
+            try:
+                items[place] = self.prepare(event)
+            except Refused as refusal:
+                outcomes[place] = refusal
+        chains = list(self.part(items)) if items else []
+        if len(chains) == 1:
+            await self._follow(chains[0], items, outcomes)
+        else:
+            async with asyncio.TaskGroup() as group:
+                for chain in chains:
+                    group.create_task(self._follow(chain, items, outcomes))
+        late = Temporary(f"no answer within {self.within_s:g} s")
+        return [outcomes.get(place, late) for place in range(len(events))]
+
+    async def _follow(
+        self, chain: Chain, items: Mapping[int, Item], outcomes: dict[int, Answer | Exception]
     ) -> None:
-        """`send` returns each item's outcome, in their order, or raises what holds for all.
-
-        `count` says how many of those that wait, from the first one on, make up a batch: at least
-        one. `at_once` batches are on their way at most.
-        """
-        self._send = send
-        self._count = count
-        self._at_once = at_once
-        self._waiting: dict[_Future, Item] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything waits or is on its way; if not, this can be thrown away."""
-        return bool(self._waiting or self._tasks)
-
-    async def add(self, item: Item) -> Answer:
-        """Raises the item's outcome where that is an error."""
-        outcome: _Future = asyncio.get_running_loop().create_future()
-        self._waiting[outcome] = item
-        if len(self._tasks) < self._at_once:
-            self._tasks.add(asyncio.create_task(self._work()))
         try:
-            found = await outcome
-        finally:
-            self._waiting.pop(outcome, None)  # who was cancelled wants nothing sent
-        if isinstance(found, Answer):
-            return found
-        raise found
+            async with asyncio.timeout(self.within_s):
+                for part in chain:
+                    found = await judge([items[place] for place in part], self.send)
+                    outcomes.update(zip(part, found, strict=True))
+        except TimeoutError:
+            pass  # those that have no outcome tell
 
-    async def close(self) -> None:
-        """Leave what is on its way; may be called twice."""
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
-    async def _work(self) -> None:
-        while batch := self._next():
-            await self._deliver(batch)
-        # Before anything else can happen, or what comes then would find nobody to take it.
-        self._tasks -= {asyncio.current_task()}
+async def judge(items: Sequence[Item], send: Send[Item]) -> Outcomes:
+    """Send them together; where that is refused each by itself, as one's fault is not another's."""
+    try:
+        found = await send(items)
+    except Refused as refusal:
+        if len(items) == 1:
+            return [refusal]
+        return [outcome for item in items for outcome in await judge([item], send)]
+    except TimeoutError:
+        raise
+    except Exception as error:  # noqa: BLE001  other parts of the batch have their own outcomes
+        return [error] * len(items)
+    if len(found) != len(items):
+        return [RuntimeError(f"{len(found)} outcomes for {len(items)} events")] * len(items)
+    return found
 
-    def _next(self) -> dict[_Future, Item]:
-        waiting = [(outcome, item) for outcome, item in self._waiting.items() if not outcome.done()]
-        count = self._count([item for _, item in waiting]) if waiting else 0
-        batch = dict(waiting[:count])
-        self._waiting = dict(waiting[count:])
-        return batch
 
-    async def _deliver(self, batch: dict[_Future, Item]) -> None:
-        outcomes: Outcomes
-        try:
-            outcomes = await self._outcomes(batch)
-        except Refused as refusal:
-            if len(batch) > 1:
-                await self._deliver_singly(batch)
-                return
-            outcomes = [refusal]
-        except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
-            outcomes = [error] * len(batch)
-        for future, outcome in zip(batch, outcomes, strict=True):
-            if not future.done():
-                future.set_result(outcome)
-
-    async def _deliver_singly(self, batch: dict[_Future, Item]) -> None:
-        """One event's own fault must not fail its neighbours."""
-        for future, item in batch.items():
-            if not future.done():
-                await self._deliver({future: item})
-
-    async def _outcomes(self, batch: dict[_Future, Item]) -> Outcomes:
-        """Send, but no longer than anybody waits for it: else a dead far end would fill us up."""
-        sending = asyncio.ensure_future(self._send(tuple(batch.values())))
-        waiting = set(batch)
-
-        def leave(future: _Future) -> None:
-            waiting.discard(future)
-            if not waiting:
-                sending.cancel()
-
-        for future in batch:
-            future.add_done_callback(leave)
-        try:
-            await asyncio.wait({sending})
-        finally:
-            sending.cancel()
-            await asyncio.wait({sending})
-        if sending.cancelled():  # which a client may also do to itself
-            raise Temporary("the send was broken off")
-        outcomes = sending.result()
-        if len(outcomes) != len(batch):
-            raise RuntimeError(f"{len(outcomes)} outcomes for {len(batch)} items")
-        return outcomes
+def cut(
+    items: Mapping[int, Item], size: Callable[[Item], int], count_max: int, size_max: int
+) -> Chain:
+    """Fill one part after the other; an item that is too large by itself has one for itself."""
+    parts: list[list[int]] = []
+    filled = 0
+    for place, item in items.items():
+        filled += size(item)
+        if not parts or filled > size_max or len(parts[-1]) == count_max:
+            parts.append([])
+            filled = size(item)
+        parts[-1].append(place)
+    return parts

@@ -7,11 +7,11 @@ from random import Random
 
 from relay import log
 from relay.account import Account
-from relay.attempt import attempt
+from relay.attempt import Tried, attempt, sending
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.deadline import Deadlines
-from relay.delivery import Answer, Attempt, Delivery, Settlement
+from relay.delivery import Attempt, Delivery, Settlement
 from relay.errors import SinkError, StoreBroken, StoreError
 from relay.feed import Feed
 from relay.gate import Gate
@@ -21,6 +21,7 @@ from relay.retry import decide
 from relay.settings import Duration
 from relay.settler import STORE_AGAIN_S, Ended, Settler
 from relay.sink import Sink, SinkSettings
+from relay.slots import Slots
 from relay.store import Store, Tier
 
 LOOK_AGAIN_S = 30.0
@@ -30,10 +31,6 @@ GIVE_WAY_S = 0.1
 
 WRITTEN_S = 1.0
 """What has ended is written after a drain even if its sends took the whole grace."""
-
-UNSETTLED = 4
-UNSETTLED_MAX = 256
-"""Outcomes that wait for the disk while others are sent: so many per slot, and at most in all."""
 
 
 class Dispatcher:
@@ -54,7 +51,7 @@ class Dispatcher:
         """While `gives_way()`, one send at a time: what waits here is safe already."""
         self.name = settings.name
         self._settings = settings
-        self._sink = sink
+        self._send = sending(sink)
         self._store = store
         self._clock = clock
         self._dice = dice
@@ -62,9 +59,9 @@ class Dispatcher:
         self._account = Account(settings, metrics=metrics, clock=clock, feed=feed)
         self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
-        self._hand = Hand(settings.slots())
+        self._hand = Hand(settings.slots(), settings.batch())
         self._attempts: set[asyncio.Task[None]] = set()
-        self._sending = 0
+        self._slots = Slots(settings.slots(), settings.batch())
         self._settler = Settler(
             self.name,
             store=store,
@@ -120,7 +117,7 @@ class Dispatcher:
 
     def condition(self) -> Condition:
         """How the sink is doing right now."""
-        return self._account.condition(self._gate, in_flight=self._sending)
+        return self._account.condition(self._gate, in_flight=self._slots.sending)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, let running sends end for as long as the grace, then leave them.
@@ -171,27 +168,48 @@ class Dispatcher:
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
-        busy = self._gives_way()
-        while self._hand and self._has_room(busy=busy) and not self._draining:
-            wait_s = self._wait_for_gate_s()
-            if wait_s > 0:
-                return wait_s
-            now_s = self._clock.monotonic()
-            apart_s = self._hand.wait_s(now_s)
-            if apart_s > 0:
-                # By a bell of its own: that a replay waits its turn is no reason to look again.
-                self._ring_in(apart_s)
-                return math.inf
-            self._gate.started(now_s=now_s)
-            self._sending += 1
-            task = group.create_task(self._attempt(self._hand.pop(now_s), group))
+        while batch := self._next():
+            task = group.create_task(self._work(batch, group))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
-        if self._hand or self._looking or not self._has_room(busy=busy):
+        if self._hand and self._has_room():
+            return self._wait_for_next_s()
+        if self._hand or self._looking or not self._has_room():
             # Nobody rings when the door is quiet again.
-            return GIVE_WAY_S if busy else math.inf
+            return GIVE_WAY_S if self._gives_way() else math.inf
         due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
         return max(due_s, self._wait_for_gate_s())
+
+    def _next(self) -> list[Delivery]:
+        """Take from the hand what may start now and goes out together; it may be nothing."""
+        batch: list[Delivery] = []
+        while len(batch) < self._settings.batch() and self._may_start():
+            now_s = self._clock.monotonic()
+            self._gate.started(now_s=now_s)
+            self._slots.take()
+            batch.append(self._hand.pop(now_s))
+        if batch:
+            self._slots.begin()
+        return batch
+
+    def _may_start(self) -> bool:
+        if self._draining or not self._hand or not self._has_room():
+            return False
+        now_s = self._clock.monotonic()
+        if self._gate.wait_s(in_flight=self._slots.sending, now_s=now_s) > 0:
+            return False
+        return self._hand.wait_s(now_s) <= 0
+
+    def _wait_for_next_s(self) -> float:
+        wait_s = self._wait_for_gate_s()
+        if wait_s > 0:
+            return wait_s
+        apart_s = self._hand.wait_s(self._clock.monotonic())
+        if apart_s > 0:
+            # By a bell of its own: that a replay waits its turn is no reason to look again.
+            self._ring_in(apart_s)
+            return math.inf
+        return 0.0
 
     def _ring_in(self, wait_s: float) -> None:
         if self._ringing is None:
@@ -202,15 +220,11 @@ class Dispatcher:
         self._ringing = None
         self._bell.set()
 
-    def _has_room(self, *, busy: bool) -> bool:
-        unsettled = self._settler.count
-        if busy:
-            return not self._sending and not unsettled
-        slots = self._settings.slots()
-        return self._sending < slots and unsettled < min(UNSETTLED * slots, UNSETTLED_MAX)
+    def _has_room(self) -> bool:
+        return self._slots.has_room(unsettled=self._settler.count, alone=self._gives_way())
 
     def _wait_for_gate_s(self) -> float:
-        return self._gate.wait_s(in_flight=self._sending, now_s=self._clock.monotonic())
+        return self._gate.wait_s(in_flight=self._slots.sending, now_s=self._clock.monotonic())
 
     async def _wait(self, wait_s: float) -> None:
         """Until the bell rings or the time is over; neither opens a gate that is closed."""
@@ -221,43 +235,53 @@ class Dispatcher:
             # Whatever the reason for the wait was, it is time to look.
             self._look_at_ms = min(self._look_at_ms, self._clock.now_ms())
 
-    async def _attempt(self, delivery: Delivery, group: asyncio.TaskGroup) -> None:
-        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
-        answer, error = await self._send(delivery)
-        now_s = self._clock.monotonic()
-        decision = decide(
-            delivery,
-            error,
-            self._settings.retry,
-            started_ms=started_ms,
-            now_ms=self._clock.now_ms(),
-            dice=self._dice,
-        )
-        made = Attempt(
-            started_ms=started_ms,
-            duration_ms=round((now_s - started_s) * 1000),
-            result=decision.result,
-            status=answer.status,
-            reason=decision.reason,
-            answer=answer.excerpt,
-        )
-        self._learn(error, started_s=started_s, now_s=now_s)
-        settlement = Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms)
-        self._settler.add(group, Ended(settlement, now_s - started_s))
+    async def _work(self, batch: list[Delivery], group: asyncio.TaskGroup) -> None:
+        """Keep a slot busy while there is something to start: a task each would cost more."""
+        try:
+            while batch:
+                await self._attempt(batch, group)
+                self._fill(group)
+                batch = self._next()
+        finally:
+            self._bell.set()
 
-    async def _send(self, delivery: Delivery) -> tuple[Answer, SinkError | None]:
-        """Make one try; its slot is free again before the outcome is written."""
+    async def _attempt(self, batch: list[Delivery], group: asyncio.TaskGroup) -> None:
+        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
+        ends = await self._try(batch)
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        for delivery, (answer, error) in zip(batch, ends, strict=True):
+            decision = decide(
+                delivery,
+                error,
+                self._settings.retry,
+                started_ms=started_ms,
+                now_ms=now_ms,
+                dice=self._dice,
+            )
+            made = Attempt(
+                started_ms=started_ms,
+                duration_ms=round((now_s - started_s) * 1000),
+                result=decision.result,
+                status=answer.status,
+                reason=decision.reason,
+                answer=answer.excerpt,
+            )
+            self._learn(error, started_s=started_s, now_s=now_s)
+            settlement = Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms)
+            self._settler.add(group, Ended(settlement, now_s - started_s))
+
+    async def _try(self, batch: list[Delivery]) -> list[Tried]:
+        """Make one try; its slots are free again before the outcomes are written."""
         try:
             return await attempt(
-                self._sink,
+                self._send,
                 self.name,
-                delivery.event,
+                [delivery.event for delivery in batch],
                 limit=self._settings.patience(),
                 deadlines=self._deadlines,
             )
         finally:
-            self._sending -= 1
-            self._bell.set()
+            self._slots.end(len(batch))
 
     def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
         self._account.sent(error, now_s=now_s)

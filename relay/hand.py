@@ -17,14 +17,17 @@ APART_S = 0.005
 """Between two replayed deliveries until then, so that live ones find the relay at leisure."""
 
 SLOTS_MAX = 64
-"""For so many slots at most the next deliveries are kept at hand while a look is under way."""
+"""For so many slots at most the next deliveries are kept at hand while a look is under way.
+
+And as many again for the batch that is made next.
+"""
 
 
 class Hand:
     """A few deliveries of each tier; one with fewer than there are slots asks for more."""
 
-    def __init__(self, slots: int) -> None:
-        self._low = min(slots, SLOTS_MAX)
+    def __init__(self, slots: int, batch: int) -> None:
+        self._low = min(slots, SLOTS_MAX) + min(batch, SLOTS_MAX) - 1
         self._most = self._low + max(self._low, HANDFUL)
         self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
         self._passed_over: set[Tier] = set()

@@ -4,7 +4,8 @@ A sink's file holds two names: `Settings`, its table in the config, and `build`,
 The file's name is the sink's `type`; nothing else names it.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -32,8 +33,12 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retry: RetryPolicy = RetryPolicy()
 
     def slots(self) -> int:
-        """For how many events at once `send` is called; a sink that gathers them takes more."""
+        """How many events are sent at once; a sink that gathers them takes more."""
         return self.concurrency
+
+    def batch(self) -> int:
+        """How many of them go out together at most, so that there are slots for some batches."""
+        return 1
 
     def pace(self) -> Rate | None:
         """How often `send` is called; None for a sink that keeps its rate by itself."""
@@ -42,6 +47,17 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def patience(self) -> Duration:
         """How long one `send` may take; longer where it waits for others."""
         return self.timeout
+
+
+class BatchSettings(SinkSettings, frozen=True, kw_only=True):
+    """What a `BatchSink` has: while one batch is on its way, the next one is made."""
+
+    def batch(self) -> int:
+        return max(1, self.concurrency // 2)
+
+    def patience(self) -> Duration:
+        # The sink keeps `timeout` by itself, because it knows which of a batch have got through.
+        return Duration(self.timeout + 1000)
 
 
 class Sink(Protocol):
@@ -70,6 +86,23 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Let every connection go; may be called twice."""
+        ...
+
+
+Outcomes = Sequence[Answer | Exception]
+"""One for each event of a batch, in their order; an exception is what `send` would have raised."""
+
+
+@runtime_checkable
+class BatchSink(Sink, Protocol):
+    """A sink whose far end takes many events for little more than the price of one."""
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        """Return once it is known of each event whether the far end has it.
+
+        Called for up to `batch()` events, and for some batches at once, up to `slots()` events.
+        Raises as `send` does what holds for all of them.
+        """
         ...
 
 

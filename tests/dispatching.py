@@ -19,7 +19,7 @@ from relay.metrics import Metrics
 from relay.retry import RetryPolicy
 from relay.routing import Verdict
 from relay.settings import Duration, Rate, Size
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes, SinkSettings
 from relay.store import Lease, StoreSettings, Tier
 from relay.store.driver import VERSION
 from relay.store.sqlite import SqliteStore, open_store
@@ -103,6 +103,21 @@ class ScriptedSink:
         raise NotImplementedError
 
 
+class ScriptedBatches(ScriptedSink):
+    """Takes batches, each event of which gets the answer that the script has for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+        self.outcomes: Callable[[Outcomes], Outcomes] = lambda outcomes: outcomes
+        """Has the last word on what a batch returns, and may raise."""
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        self.batches.append([event.id for event in events])
+        found = await asyncio.gather(*map(self.send, events), return_exceptions=True)
+        return self.outcomes([each for each in found if isinstance(each, Answer | Exception)])
+
+
 class Watched:
     """A store that counts what is leased at once, and fails as it is told."""
 
@@ -145,16 +160,23 @@ class Watched:
 class Bench:
     """A dispatcher at work, and what a test asks of it."""
 
-    def __init__(self, folder: Path, store: SqliteStore, clock: LoopClock, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: SqliteStore,
+        clock: LoopClock,
+        sink: ScriptedSink,
+        settings: SinkSettings,
+    ) -> None:
         self.file = folder / "relay.db"
         self.store = Watched(store)
         self.clock = clock
-        self.sink = ScriptedSink()
+        self.sink = sink
         self.busy = False
         """Whether requests wait for the store."""
         self.metrics = Metrics(["main"], [SINK], sqlite=VERSION)
         self.dispatcher = Dispatcher(
-            SinkSettings(name=SINK, type="http", **settings),
+            settings,
             self.sink,
             store=self.store,
             metrics=self.metrics,
@@ -209,14 +231,19 @@ def rate(text: str) -> Rate:
 
 
 @asynccontextmanager
-async def working(folder: Path, *, started: bool = True, **settings: Any) -> AsyncIterator[Bench]:
+async def working(
+    folder: Path, *, started: bool = True, sink: ScriptedSink | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
     """Run a dispatcher until the end of the block, then drain it."""
+    sink = sink or ScriptedSink()
+    kind = BatchSettings if isinstance(sink, ScriptedBatches) else SinkSettings
     clock = LoopClock()
     store = await open_store(
         StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
     )
     try:
-        bench = Bench(folder, store, clock, **settings)
+        table = kind(name=SINK, type="http", **settings)
+        bench = Bench(folder, store, clock, sink, table)
         async with asyncio.TaskGroup() as tasks:
             if started:
                 tasks.create_task(bench.dispatcher.run())

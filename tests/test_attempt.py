@@ -1,19 +1,19 @@
 """One try to send: whatever a sink does, the dispatcher gets an answer and an error of ours."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import structlog
 
-from relay.attempt import attempt
+from relay.attempt import Tried, attempt, sending
 from relay.deadline import Deadlines
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.settings import Duration
-from relay.sink import Sink
+from relay.sink import Outcomes, Sink
 from tests.virtual_time import LoopClock, VirtualLoop
 
 LIMIT = Duration.parse("10s")
@@ -58,10 +58,11 @@ def raising(error: BaseException) -> Callable[[], Awaitable[Answer]]:
     return act
 
 
-async def tried(
-    act: Callable[[], Awaitable[Answer]], lead: Event
-) -> tuple[Answer, SinkError | None]:
-    return await attempt(Acting(act), "crm", lead, limit=LIMIT, deadlines=Deadlines(LoopClock()))
+async def tried(act: Callable[[], Awaitable[Answer]], lead: Event) -> Tried:
+    (ended,) = await attempt(
+        sending(Acting(act)), "crm", [lead], limit=LIMIT, deadlines=Deadlines(LoopClock())
+    )
+    return ended
 
 
 async def test_an_answer_is_handed_on_without_an_error(lead: Event) -> None:
@@ -155,3 +156,47 @@ async def test_whoever_cancels_the_try_ends_it(lead: Event, lines: list[Any]) ->
     with pytest.raises(asyncio.CancelledError):
         await task
     assert lines == []
+
+
+class Together(Acting):
+    """A sink that takes batches, and says of all events what it was told."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        del events
+        return self._outcomes
+
+
+async def tried_together(outcomes: Outcomes, *events: Event) -> list[Tried]:
+    send, deadlines = sending(Together(outcomes)), Deadlines(LoopClock())
+    return await attempt(send, "crm", events, limit=LIMIT, deadlines=deadlines)
+
+
+async def test_of_a_batch_each_event_has_its_own_end(lead: Event, lines: list[Any]) -> None:
+    answer, refusal = Answer(202, "queued"), Refused("not this one", status=400, answer="no")
+    ends = await tried_together([answer, refusal, KeyError(SECRET)], lead, lead, lead)
+    assert ends[:2] == [(answer, None), (Answer(400, "no"), refusal)]
+    assert isinstance(ends[2][1], Temporary)
+    assert [line["event"] for line in lines] == ["sink.bug"]
+    assert SECRET not in repr(lines)
+
+
+async def test_what_a_batch_sink_raises_holds_for_all_of_the_batch(lead: Event) -> None:
+    parked = Misconfigured("no such queue")
+
+    async def fail(_: Sequence[Event]) -> Outcomes:
+        raise parked
+
+    ends = await attempt(fail, "crm", [lead] * 2, limit=LIMIT, deadlines=Deadlines(LoopClock()))
+    assert ends == [(Answer(), parked)] * 2
+
+
+async def test_a_batch_without_an_outcome_for_each_is_a_bug_of_the_sink(
+    lead: Event, lines: list[Any]
+) -> None:
+    for outcomes in ([], [Answer()] * 3):
+        ends = await tried_together(outcomes, lead, lead)
+        assert [type(error) for _, error in ends] == [Temporary] * 2
+    assert [line["event"] for line in lines] == ["sink.bug"] * 4

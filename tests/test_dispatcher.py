@@ -13,12 +13,13 @@ import structlog
 from relay import gate
 from relay.deadline import TICK_S
 from relay.delivery import Answer
-from relay.dispatcher import LOOK_AGAIN_S, UNSETTLED
+from relay.dispatcher import LOOK_AGAIN_S
 from relay.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
 from relay.gate import PATIENCE, PROBE_MAX_S
 from relay.hand import APART_S, HANDFUL, QUIET_S
 from relay.settings import Duration
 from relay.settler import STORE_AGAIN_S
+from relay.slots import UNSETTLED
 from relay.store.desk import Selection, Wanted
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, lead, policy, rate, working

@@ -9,9 +9,9 @@ import hashlib
 import os
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -19,14 +19,14 @@ import httpx
 import orjson
 
 from relay import google_credentials, google_tokens, http_client, message, pubsub_failure
-from relay.batching import Batches
+from relay.batching import Batching, Chain, Parting, cut
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Address, Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 10_000_000
@@ -35,8 +35,6 @@ MESSAGE_MAX = 10 << 20
 """No message is larger, whether Google's 10 MB are decimal or not."""
 TEXT_MAX = 1024
 """Bytes of an ordering key, and of an attribute's value."""
-BATCHES = 4
-"""Requests on their way at once to a topic, of messages without an ordering key."""
 
 SCOPE = "https://www.googleapis.com/auth/pubsub"
 PUBLISH = "pubsub.topics.publish"
@@ -57,7 +55,7 @@ _TOPIC = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 _NOT_IN_TOPIC = re.compile(r"[^A-Za-z0-9._~+-]")
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type pubsub."""
 
     project: str
@@ -73,6 +71,10 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     format: message.Format = "raw"
     concurrency: int = 64
 
+    def batch(self) -> int:
+        # One after the other, so that those of an ordering key keep their order.
+        return self.concurrency
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -83,7 +85,7 @@ class Entry:
     json: bytes
 
 
-class PubsubSink:
+class PubsubSink(Batching):
     """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
 
     def __init__(
@@ -106,11 +108,12 @@ class PubsubSink:
         self._client = http_client.client(
             timeout=settings.timeout, connections=settings.concurrency
         )
-        self._batches: dict[tuple[str, str], Batches[Entry]] = {}
+        self._parting = Parting(
+            self._entry, _chains, self._publish, within_s=settings.timeout.seconds
+        )
 
-    async def send(self, event: Event) -> Answer:
-        entry = self._entry(event)
-        return await self._batches_of(entry).add(entry)
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
 
     async def check(self) -> None:
         for topic in self._topic.samples(self._settings):
@@ -124,8 +127,6 @@ class PubsubSink:
         }
 
     async def close(self) -> None:
-        for batches in self._batches.values():
-            await batches.close()
         if self._tokens is not None:
             await self._tokens.close()
         await self._client.aclose()
@@ -150,17 +151,9 @@ class PubsubSink:
         attributes = {"attributes": {name: _fit(value) for name, value in named.items()}}
         return attributes | ({"orderingKey": _fit(key)} if key else {})
 
-    def _batches_of(self, entry: Entry) -> Batches[Entry]:
-        self._batches = {of: each for of, each in self._batches.items() if each.busy}
-        of = (entry.topic, entry.key)
-        if of not in self._batches:
-            send, at_once = partial(self._publish, entry.topic), 1 if entry.key else BATCHES
-            self._batches[of] = Batches(send, count=_count, at_once=at_once)
-        return self._batches[of]
-
-    async def _publish(self, topic: str, batch: Sequence[Entry]) -> list[Answer | Exception]:
+    async def _publish(self, batch: Sequence[Entry]) -> Outcomes:
         body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
-        response = await self._ask("POST", topic, ":publish", body)
+        response = await self._ask("POST", batch[0].topic, ":publish", body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
         found = pubsub_failure.ids(response, len(batch))
         return [Answer(response.status, each) if each else silent for each in found]
@@ -252,14 +245,15 @@ def _endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
-def _count(waiting: Sequence[Entry]) -> int:
-    count, size = 1, len(waiting[0].json)
-    for entry in waiting[1:MESSAGES_MAX]:
-        size += len(entry.json) + 1
-        if size > BYTES_MAX:
-            break
-        count += 1
-    return count
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
+    """One request after the other for each ordering key of a topic, and the keys side by side."""
+    alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
+    for place, entry in entries.items():
+        alike[entry.topic, entry.key][place] = entry
+    return [
+        cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
+        for each in alike.values()
+    ]
 
 
 def _topic_part(value: str) -> str:

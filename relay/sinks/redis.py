@@ -3,8 +3,9 @@
 brokers.md, section 6; nothing here trims a stream, for that would drop what nobody has read.
 """
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,21 +16,21 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from relay import message, redis_failure, tls
-from relay.batching import Batches
+from relay.batching import Batching, Chain, Parting
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 IDEMPOTENT_SINCE = (8, 6)
 LARGE_BYTES = 1 << 20
 """The least proto-max-bulk-len that can be set; what is beyond it cuts the connection off."""
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type redis."""
 
     url: Secret
@@ -40,6 +41,10 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     client_cert_file: str | None = None
     client_key_file: str | None = None
     concurrency: int = 32
+
+    def batch(self) -> int:
+        # All at once, because there is one connection, and the server syncs once per batch.
+        return self.concurrency
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +57,22 @@ class Entry:
     size: int
 
 
-class RedisSink:
+class RedisSink(Batching):
     """Sends over one connection, one batch after the other."""
 
     def __init__(self, client: Redis, settings: Settings, *, stream: message.Target) -> None:
         self._client = client
         self._settings = settings
         self._stream = stream
-        self._batches = Batches(self._send_batch, count=_count, at_once=1)
+        self._parting = Parting(
+            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
+        )
+        self._sending = asyncio.Lock()
         self._idempotent: bool | None = None
         """Whether the server knows IDMP; asked anew after every failure."""
 
-    async def send(self, event: Event) -> Answer:
-        return await self._batches.add(self._entry(event))
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
 
     async def check(self) -> None:
         failure: Exception | None = None
@@ -87,7 +95,6 @@ class RedisSink:
         }
 
     async def close(self) -> None:
-        await self._batches.close()
         await self._client.aclose()
 
     def _entry(self, event: Event) -> Entry:
@@ -103,7 +110,11 @@ class RedisSink:
         named = message.headers(event, self._settings.format, prefix="ce_")
         return {name.removeprefix("relay-"): value for name, value in named.items()}
 
-    async def _send_batch(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
+    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
+        async with self._sending:
+            return await self._send_alone(batch)
+
+    async def _send_alone(self, batch: Sequence[Entry]) -> Outcomes:
         failure: Exception | None = None
         try:
             replies = await self._add(batch)
@@ -152,10 +163,11 @@ class RedisSink:
         return tuple(int(number) for number in version.split(".")[:2]) >= IDEMPOTENT_SINCE
 
 
-def _count(waiting: Sequence[Entry]) -> int:
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
     """A large one goes alone, for it can be refused, and must not take others along."""
-    large = next((n for n, each in enumerate(waiting) if each.size > LARGE_BYTES), len(waiting))
-    return large or 1
+    small = [place for place, entry in entries.items() if entry.size <= LARGE_BYTES]
+    large = [[place] for place, entry in entries.items() if entry.size > LARGE_BYTES]
+    return [[small, *large] if small else large]
 
 
 def _outcome(reply: bytes | Exception) -> Answer | Exception:

@@ -6,7 +6,7 @@ brokers.md, section 8; events that wait side by side share one SendMessageBatch.
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +17,14 @@ from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from relay import message, sqs_failure
-from relay.batching import Batches
+from relay.batching import Batching, Chain, Parting, cut
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Refused, Temporary
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 ENTRIES_MAX = 10
 BYTES_MAX = 1 << 20
@@ -36,7 +36,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type sqs."""
 
     queue_url: str
@@ -60,20 +60,22 @@ class Entry:
     size: int
 
 
-class SqsSink:
+class SqsSink(Batching):
     """Sends over one client, a few batches at once."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
         self._settings = settings
         self._group = group
         self._fifo = settings.queue_url.endswith(".fifo")
-        self._batches = Batches(self._send_batch, count=_count, at_once=BATCHES)
+        self._parting = Parting(
+            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
+        )
         self._lock = asyncio.Lock()
         self._exit = AsyncExitStack()
         self._client: Any = None
 
-    async def send(self, event: Event) -> Answer:
-        return await self._batches.add(self._entry(event))
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
 
     async def check(self) -> None:
         failure: Exception | None = None
@@ -96,7 +98,6 @@ class SqsSink:
         }
 
     async def close(self) -> None:
-        await self._batches.close()
         self._client = None
         await self._exit.aclose()
 
@@ -132,14 +133,14 @@ class SqsSink:
         identity = f"{event.source}/{event.id}"
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
-    async def _send_batch(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
+    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
         try:
             return await self._add(batch)
         except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
             failure = sqs_failure.meaning(error)
         raise failure
 
-    async def _add(self, batch: Sequence[Entry]) -> list[Answer | Exception]:
+    async def _add(self, batch: Sequence[Entry]) -> Outcomes:
         client = await self._connect()
         answer = await client.send_message_batch(
             QueueUrl=self._settings.queue_url,
@@ -163,14 +164,9 @@ class SqsSink:
             return self._client
 
 
-def _count(waiting: Sequence[Entry]) -> int:
-    count = size = 0
-    for entry in waiting[:ENTRIES_MAX]:
-        size += entry.size
-        if size > BYTES_MAX:
-            break
-        count += 1
-    return count
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
+    """Requests go side by side, each as full as SQS takes it."""
+    return [[part] for part in cut(entries, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
 
 
 def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001

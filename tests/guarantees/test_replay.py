@@ -12,10 +12,10 @@ from typing import Any
 
 from relay.clock import SystemClock
 from relay.delivery import Attempt, Settlement
-from relay.dispatcher import UNSETTLED
 from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
 from relay.routing import Verdict
 from relay.settings import Size
+from relay.slots import UNSETTLED
 from relay.store import StoreSettings
 from relay.store.sqlite import open_store
 from tests.guarantees import ledger
