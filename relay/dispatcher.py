@@ -2,27 +2,26 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
-from relay import log
 from relay.account import Account
 from relay.attempt import Tried, attempt, sending
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.deadline import Deadlines
 from relay.delivery import Attempt, Delivery, Settlement
-from relay.errors import SinkError, StoreBroken, StoreError
+from relay.errors import SinkError
 from relay.feed import Feed
 from relay.gate import Gate
-from relay.hand import Hand
 from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
-from relay.settler import STORE_AGAIN_S, Ended, Settler
+from relay.settler import Ended, Settler
 from relay.sink import Sink, SinkSettings
 from relay.slots import Slots
-from relay.store import Store, Tier
+from relay.store import Store
+from relay.supply import Supply
 
 LOOK_AGAIN_S = 30.0
 """The longest wait between two looks, so that a clock that was set back heals by itself."""
@@ -59,7 +58,7 @@ class Dispatcher:
         self._account = Account(settings, metrics=metrics, clock=clock, feed=feed)
         self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
-        self._hand = Hand(settings.slots(), settings.batch())
+        self._supply = Supply(settings, store=store, clock=clock, ring=self._bell.set)
         self._attempts: set[asyncio.Task[None]] = set()
         self._slots = Slots(settings.slots(), settings.batch())
         self._settler = Settler(
@@ -69,20 +68,13 @@ class Dispatcher:
             account=self._account,
             settled=self._settled,
         )
-        self._looking = False
-        self._outdated = False
-        """Whether what the look under way will find is to be put back."""
         self._ringing: asyncio.TimerHandle | None = None
-        self._look_at_ms = 0.0
         self._draining = False
-        self._sampled = log.Sampled(clock)
         self._deadlines = Deadlines(clock)
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
-        if self._look_at_ms > 0:
-            self._look_at_ms = 0.0
-            self._bell.set()
+        self._supply.wake()
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
@@ -98,22 +90,18 @@ class Dispatcher:
     def pause(self) -> None:
         """Start nothing more until `resume`; what is on its way ends as it does."""
         self._gate.pause()
-        self._store.release(self._hand.clear())
+        self._supply.give_back()
         self._account.state(self._gate.state)
 
     def resume(self) -> None:
         """Go on where `pause` stopped, in the state that the sink was in."""
         self._gate.resume()
-        self._look_at_ms = 0.0
-        self._bell.set()
+        self._supply.look_now()
         self._account.state(self._gate.state)
 
     def put_back(self) -> None:
         """Look again at all that has not begun, because it may have changed in the store."""
-        self._store.release(self._hand.clear())
-        self._outdated = self._looking
-        self._look_at_ms = 0.0
-        self._bell.set()
+        self._supply.put_back()
 
     def condition(self) -> Condition:
         """How the sink is doing right now."""
@@ -133,38 +121,12 @@ class Dispatcher:
                 task.cancel()
         await self._settler.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
         await self._settler.stop()
-        self._store.release(self._hand.clear())
+        self._supply.give_back()
 
     def _fill(self, group: asyncio.TaskGroup) -> None:
-        """Look for what is due, beside the sends, so that a slot finds the next one at hand."""
-        now_ms = self._clock.now_ms()
-        limits = self._hand.wants()
-        is_time = now_ms >= self._look_at_ms or self._hand.is_short()
-        if self._looking or not limits or not is_time or self._wait_for_gate_s() > 0:
-            return
-        # Set before the look: a bell that rings meanwhile resets it, and that must win.
-        self._look_at_ms = math.inf
-        self._looking = True
-        group.create_task(self._look(limits, now_ms=now_ms))
-
-    async def _look(self, limits: Mapping[Tier, int], *, now_ms: int) -> None:
-        try:
-            lease = await self._store.lease(self.name, now_ms=now_ms, limits=limits)
-        except StoreBroken:
-            raise
-        except StoreError as error:
-            self._sampled.line("store.unavailable", reason=str(error), sink=self.name)
-            self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
-        else:
-            self._hand.looked(limits)
-            if self._outdated:
-                self._store.release(lease.deliveries)
-            else:
-                self._hand.take(lease.deliveries)
-            next_ms = math.inf if lease.next_due_ms is None else lease.next_due_ms
-            self._look_at_ms = min(self._look_at_ms, next_ms)
-        self._looking = self._outdated = False
-        self._bell.set()
+        # What a closed gate keeps waiting is better left in the store.
+        if self._wait_for_gate_s() <= 0:
+            self._supply.fill(group)
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
@@ -172,13 +134,12 @@ class Dispatcher:
             task = group.create_task(self._work(batch, group))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
-        if self._hand and self._has_room():
+        if self._supply.hand and self._has_room():
             return self._wait_for_next_s()
-        if self._hand or self._looking or not self._has_room():
+        if self._supply.hand or self._supply.looking or not self._has_room():
             # Nobody rings when the door is quiet again.
             return GIVE_WAY_S if self._gives_way() else math.inf
-        due_s = (self._look_at_ms - self._clock.now_ms()) / 1000
-        return max(due_s, self._wait_for_gate_s())
+        return max(self._supply.due_s(), self._wait_for_gate_s())
 
     def _next(self) -> list[Delivery]:
         """Take from the hand what may start now and goes out together; it may be nothing."""
@@ -187,24 +148,24 @@ class Dispatcher:
             now_s = self._clock.monotonic()
             self._gate.started(now_s=now_s)
             self._slots.take()
-            batch.append(self._hand.pop(now_s))
+            batch.append(self._supply.hand.pop(now_s))
         if batch:
             self._slots.begin()
         return batch
 
     def _may_start(self) -> bool:
-        if self._draining or not self._hand or not self._has_room():
+        if self._draining or not self._supply.hand or not self._has_room():
             return False
         now_s = self._clock.monotonic()
         if self._gate.wait_s(in_flight=self._slots.sending, now_s=now_s) > 0:
             return False
-        return self._hand.wait_s(now_s) <= 0
+        return self._supply.hand.wait_s(now_s) <= 0
 
     def _wait_for_next_s(self) -> float:
         wait_s = self._wait_for_gate_s()
         if wait_s > 0:
             return wait_s
-        apart_s = self._hand.wait_s(self._clock.monotonic())
+        apart_s = self._supply.hand.wait_s(self._clock.monotonic())
         if apart_s > 0:
             # By a bell of its own: that a replay waits its turn is no reason to look again.
             self._ring_in(apart_s)
@@ -233,7 +194,7 @@ class Dispatcher:
                 await self._bell.wait()
         except TimeoutError:
             # Whatever the reason for the wait was, it is time to look.
-            self._look_at_ms = min(self._look_at_ms, self._clock.now_ms())
+            self._supply.look_by(self._clock.now_ms())
 
     async def _work(self, batch: list[Delivery], group: asyncio.TaskGroup) -> None:
         """Keep a slot busy while there is something to start: a task each would cost more."""
@@ -295,13 +256,13 @@ class Dispatcher:
             # Its free slots need not wait for this one's outcome to be written.
             self._bell.set()
         else:
-            self._store.release(self._hand.clear())
-            self._look_at_ms = 0.0
+            self._supply.give_back()
+            self._supply.look_now()
 
     def _settled(self, delivery: Delivery, due_ms: float | None) -> None:
         if due_ms is not None:
-            self._look_at_ms = min(self._look_at_ms, due_ms)
+            self._supply.look_by(due_ms)
         elif delivery.turn is not None:
             # The next of its turn may be due now.
-            self._look_at_ms = 0.0
+            self._supply.look_by(0)
         self._bell.set()
