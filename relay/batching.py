@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from relay.delivery import Answer
@@ -37,60 +37,88 @@ class Parting(Generic[Item]):
     """How a sink parts its batches."""
 
     prepare: Callable[[Event], Item]
-    """May raise Refused, for this event alone."""
+    """What it raises is this event's alone."""
     part: Callable[[Mapping[int, Item]], Iterable[Chain]]
     """Chains of parts over all items, by their places in the batch; chains go side by side."""
     send: Send[Item]
-    """Returns each item's outcome, in their order, or raises what holds for all."""
+    """Returns each item's outcome, in their order, or raises what holds for all of them.
+
+    Refused says that none of them was taken, and that it may be the fault of one.
+    """
     within_s: float
     """So long for each chain; what was not sent or answered by then is Temporary."""
 
     async def deliver(self, events: Sequence[Event]) -> Outcomes:
-        """Send all of them; nothing is raised but a cancellation."""
-        items: dict[int, Item] = {}
-        outcomes: dict[int, Answer | Exception] = {}
+        """Send all of them, where what fails one, or one part, fails no other.
+
+        Once it is cancelled, nothing more is sent.
+        """
+        batch = _Batch(self.send, self.within_s)
         for place, event in enumerate(events):
             try:
-                items[place] = self.prepare(event)
-            except Refused as refusal:
-                outcomes[place] = refusal
-        chains = list(self.part(items)) if items else []
-        if len(chains) == 1:
-            await self._follow(chains[0], items, outcomes)
-        else:
-            async with asyncio.TaskGroup() as group:
-                for chain in chains:
-                    group.create_task(self._follow(chain, items, outcomes))
-        late = Temporary(f"no answer within {self.within_s:g} s")
-        return [outcomes.get(place, late) for place in range(len(events))]
+                batch.items[place] = self.prepare(event)
+            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
+                batch.outcomes[place] = error
+        if batch.items:
+            await batch.follow(*self.part(batch.items))
+        return [batch.outcomes[place] for place in range(len(events))]
 
-    async def _follow(
-        self, chain: Chain, items: Mapping[int, Item], outcomes: dict[int, Answer | Exception]
-    ) -> None:
+
+@dataclass(slots=True)
+class _Batch(Generic[Item]):
+    """One batch on its way: who has an outcome keeps it, whatever becomes of the others."""
+
+    send: Send[Item]
+    within_s: float
+    items: dict[int, Item] = field(default_factory=dict)
+    outcomes: dict[int, Answer | Exception] = field(default_factory=dict)
+
+    async def follow(self, first: Chain, *others: Chain) -> None:
+        async with asyncio.TaskGroup() as group:
+            for chain in others:
+                group.create_task(self._follow(chain))
+            # Most batches are one chain, which needs no task of its own.
+            await self._follow(first)
+
+    async def _follow(self, chain: Chain) -> None:
         try:
             async with asyncio.timeout(self.within_s):
                 for part in chain:
-                    found = await judge([items[place] for place in part], self.send)
-                    outcomes.update(zip(part, found, strict=True))
+                    await self._deliver(part)
         except TimeoutError:
-            pass  # those that have no outcome tell
+            late = Temporary(f"no answer within {self.within_s:g} s")
+            for part in chain:
+                for place in part:
+                    self.outcomes.setdefault(place, late)
 
+    async def _deliver(self, part: Sequence[int]) -> None:
+        found = await self._try(part)
+        if isinstance(found, Refused) and len(part) > 1:
+            # By halves one is soon found whose fault it is; the others are taken.
+            middle = len(part) // 2
+            await self._deliver(part[:middle])
+            await self._deliver(part[middle:])
+        elif isinstance(found, Exception):
+            self.outcomes.update(dict.fromkeys(part, found))
+        else:
+            self.outcomes.update(found)
 
-async def judge(items: Sequence[Item], send: Send[Item]) -> Outcomes:
-    """Send them together; where that is refused each by itself, as one's fault is not another's."""
-    try:
-        found = await send(items)
-    except Refused as refusal:
-        if len(items) == 1:
-            return [refusal]
-        return [outcome for item in items for outcome in await judge([item], send)]
-    except TimeoutError:
-        raise
-    except Exception as error:  # noqa: BLE001  other parts of the batch have their own outcomes
-        return [error] * len(items)
-    if len(found) != len(items):
-        return [RuntimeError(f"{len(found)} outcomes for {len(items)} events")] * len(items)
-    return found
+    async def _try(self, part: Sequence[int]) -> Mapping[int, Answer | Exception] | Exception:
+        """What became of each, or an error of all of them."""
+        if _is_cancelled():
+            # The client kept the cancellation for itself, and answered.
+            raise asyncio.CancelledError
+        try:
+            found = await self.send([self.items[place] for place in part])
+            return dict(zip(part, found, strict=True))
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return Temporary("the client library broke it off")
+        except TimeoutError:
+            return Temporary("no answer in time")
+        except Exception as error:  # noqa: BLE001  also after a bug the other parts are sent
+            return error
 
 
 def cut(
@@ -106,3 +134,8 @@ def cut(
             filled = size(item)
         parts[-1].append(place)
     return parts
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,178 +1,269 @@
-"""How the sends of a sink share batches: who goes with whom, and who learns what."""
+"""How a batch is parted, and that each of its events has an outcome of its own.
+
+An event is a letter here; chains are written as words, one for each part: "ab c" is two of them.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from relay.batching import Batches
+from relay import samples
+from relay.batching import Batching, Chain, Parting, cut
 from relay.delivery import Answer
-from relay.errors import Refused, Temporary
+from relay.errors import Misconfigured, Refused, Temporary
+from relay.event import LEAD_CAPTURED, Event
+from relay.sink import Outcomes
+
+Say = Callable[[str], Outcomes]
 
 
+def taken(part: str) -> Outcomes:
+    return [Answer(excerpt=letter) for letter in part]
+
+
+def fails(letter: str, error: BaseException) -> Say:
+    """Fail each part that this letter is in."""
+
+    def say(part: str) -> Outcomes:
+        if letter in part:
+            raise error
+        return taken(part)
+
+    return say
+
+
+@dataclass
 class FarEnd:
-    """Keeps each batch until it is told what became of it."""
+    """Says of each part what it is told, but of those that it holds nothing."""
 
-    def __init__(self, *, at_once: int = 1, largest: int = 3) -> None:
-        self.batches: list[list[str]] = []
-        self.answer: Callable[[Sequence[str]], list[Answer | Exception]] | None = None
-        self._changed = asyncio.Event()
-        self.sends = Batches(self._send, count=lambda w: min(len(w), largest), at_once=at_once)
+    chains: Sequence[str]
+    say: Say = taken
+    held: str = ""
+    within_s: float = 60.0
+    parts: list[str] = field(default_factory=list)
 
-    def say(self, answer: Callable[[Sequence[str]], list[Answer | Exception]]) -> None:
-        self.answer = answer
-        self._changed.set()
+    async def deliver(self, letters: str) -> Outcomes:
+        parting = Parting(self.prepare, self.part, self.send, self.within_s)
+        return await parting.deliver([event(letter) for letter in letters])
 
-    async def _send(self, batch: Sequence[str]) -> list[Answer | Exception]:
-        self.batches.append(list(batch))
-        await self._changed.wait()
-        assert self.answer is not None
-        return self.answer(batch)
+    def prepare(self, event: Event) -> str:
+        return event.id
 
-    def start(self, names: str) -> list[asyncio.Task[Answer]]:
-        return [asyncio.create_task(self.sends.add(name)) for name in names]
+    def part(self, letters: Mapping[int, str]) -> Sequence[Chain]:
+        places = {letter: place for place, letter in letters.items()}
+        return [[[places[each] for each in part] for part in way.split()] for way in self.chains]
+
+    async def send(self, letters: Sequence[str]) -> Outcomes:
+        part = "".join(letters)
+        self.parts.append(part)
+        if part in self.held.split():
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        return self.say(part)
 
 
-def taken(batch: Sequence[str]) -> list[Answer | Exception]:
-    return [Answer(excerpt=name) for name in batch]
+def event(letter: str) -> Event:
+    return samples.event(LEAD_CAPTURED, event_id=letter)
+
+
+def names(outcomes: Outcomes) -> list[str]:
+    """Name what an answer says, or the type of an error."""
+    return [each.excerpt if isinstance(each, Answer) else type(each).__name__ for each in outcomes]
 
 
 async def settled() -> None:
     """Let everything run that can."""
-    for _ in range(10):
+    for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_what_comes_meanwhile_makes_up_the_next_batch() -> None:
-    far_end = FarEnd()
-    first = far_end.start("a")
+async def test_outcomes_are_in_the_order_of_the_events() -> None:
+    far_end = FarEnd(["d a", "cb"])
+    assert names(await far_end.deliver("abcd")) == ["a", "b", "c", "d"]
+
+
+async def test_parts_of_a_chain_go_one_after_the_other_and_chains_side_by_side() -> None:
+    far_end = FarEnd(["a b", "c d", "e"], held="a e")
+    delivering = asyncio.create_task(far_end.deliver("abcde"))
     await settled()
-    later = far_end.start("bcde")
+    assert far_end.parts == ["a", "c", "e", "d"]
+    delivering.cancel()
+    await asyncio.wait({delivering})
+
+
+async def test_what_fails_a_part_is_the_outcome_of_each_in_it_and_of_no_other() -> None:
+    error = Temporary("away")
+    far_end = FarEnd(["ab cd", "e"], fails("b", error))
+    outcomes = await far_end.deliver("abcde")
+    assert outcomes[:2] == [error, error]
+    assert names(outcomes[2:]) == ["c", "d", "e"]
+
+
+async def test_each_of_a_part_can_have_an_outcome_of_its_own() -> None:
+    error = Misconfigured("not here")
+    far_end = FarEnd(["abc"], lambda _: [Answer(excerpt="a"), error, Answer(excerpt="c")])
+    assert names(await far_end.deliver("abc")) == ["a", "Misconfigured", "c"]
+    assert far_end.parts == ["abc"]
+
+
+async def test_of_a_refused_part_only_the_one_at_fault_is_refused() -> None:
+    far_end = FarEnd(["abcd", "e"], fails("b", Refused("not b")))
+    assert names(await far_end.deliver("abcde")) == ["a", "Refused", "c", "d", "e"]
+    assert [part for part in far_end.parts if part != "e"] == ["abcd", "ab", "a", "b", "cd"]
+
+
+async def test_who_is_at_fault_among_many_is_found_in_few_sends() -> None:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"
+    far_end = FarEnd([letters], fails("q", Refused("not q")))
+    found = names(await far_end.deliver(letters))
+    assert found == ["Refused" if letter == "q" else letter for letter in letters]
+    assert len(far_end.parts) == 1 + 2 * math.log2(len(letters))
+
+
+async def test_all_can_be_refused_each_for_itself() -> None:
+    def refuse(part: str) -> Outcomes:
+        raise Refused(f"not {part}")
+
+    outcomes = await FarEnd(["abc"], refuse).deliver("abc")
+    assert [str(each) for each in outcomes] == ["not a", "not b", "not c"]
+
+
+async def test_a_bug_is_the_outcome_of_its_part_alone() -> None:
+    far_end = FarEnd(["ab c", "d"], fails("a", ZeroDivisionError()))
+    found = names(await far_end.deliver("abcd"))
+    assert found == ["ZeroDivisionError", "ZeroDivisionError", "c", "d"]
+
+
+@pytest.mark.parametrize("said", ["", "a", "abc"])
+async def test_outcomes_that_are_not_as_many_as_the_events_are_a_bug(said: str) -> None:
+    far_end = FarEnd(["ab c"], lambda part: taken(said if part == "ab" else part))
+    assert names(await far_end.deliver("abc")) == ["ValueError", "ValueError", "c"]
+
+
+async def test_what_a_sink_cannot_prepare_fails_no_other() -> None:
+    class Choosy(FarEnd):
+        def prepare(self, event: Event) -> str:
+            if event.id in "bc":
+                raise {"b": Refused("not b"), "c": ZeroDivisionError()}[event.id]
+            return event.id
+
+    far_end = Choosy(["ad"])
+    found = names(await far_end.deliver("abcd"))
+    assert found == ["a", "Refused", "ZeroDivisionError", "d"]
+    assert far_end.parts == ["ad"]
+    assert names(await far_end.deliver("bc")) == ["Refused", "ZeroDivisionError"]
+    assert far_end.parts == ["ad"]
+
+
+async def test_a_part_that_a_sink_forgets_is_a_bug() -> None:
+    with pytest.raises(KeyError):
+        await FarEnd(["a"]).deliver("ab")
+
+
+@pytest.mark.parametrize("chains", [["ab c"], ["ab c", "d"]])
+async def test_a_client_that_cancels_itself_fails_its_part_and_passes(chains: list[str]) -> None:
+    far_end = FarEnd(chains, fails("a", asyncio.CancelledError()))
+    letters = "".join(chains).replace(" ", "")
+    outcomes = await far_end.deliver(letters)
+    assert [str(each) for each in outcomes[:2]] == ["the client library broke it off"] * 2
+    assert names(outcomes) == ["Temporary", "Temporary", *letters[2:]]
+
+
+async def test_a_client_that_runs_out_of_time_by_itself_fails_its_part_alone() -> None:
+    far_end = FarEnd(["ab c"], fails("a", TimeoutError()))
+    outcomes = await far_end.deliver("abc")
+    assert [str(each) for each in outcomes[:2]] == ["no answer in time"] * 2
+    assert names(outcomes) == ["Temporary", "Temporary", "c"]
+
+
+async def test_who_had_an_answer_in_time_keeps_it() -> None:
+    far_end = FarEnd(["a bc d", "e"], held="bc", within_s=0.05)
+    outcomes = await far_end.deliver("abcde")
+    assert names(outcomes) == ["a", "Temporary", "Temporary", "Temporary", "e"]
+    assert {str(each) for each in outcomes[1:4]} == {"no answer within 0.05 s"}
     await settled()
-    assert far_end.batches == [["a"]]
-    far_end.say(taken)
-    answers = await asyncio.gather(*first, *later)
-    assert far_end.batches == [["a"], ["b", "c", "d"], ["e"]]
-    assert [answer.excerpt for answer in answers] == list("abcde")
+    assert "d" not in far_end.parts
 
 
-async def test_no_more_batches_are_on_their_way_than_are_allowed() -> None:
-    far_end = FarEnd(at_once=2, largest=1)
-    sends = far_end.start("abcd")
+async def test_who_had_an_answer_keeps_it_while_a_refused_part_is_sent_by_halves() -> None:
+    far_end = FarEnd(["abcd"], fails("b", Refused("not b")), held="cd", within_s=0.05)
+    assert names(await far_end.deliver("abcd")) == ["a", "Refused", "Temporary", "Temporary"]
+
+
+@pytest.mark.parametrize("chains", [["a b c"], ["a b", "c d"]])
+async def test_of_a_cancelled_batch_nothing_more_is_sent(chains: list[str]) -> None:
+    before = asyncio.all_tasks()
+    far_end = FarEnd(chains, held="a c")
+    delivering = asyncio.create_task(far_end.deliver("".join(chains).replace(" ", "")))
     await settled()
-    assert far_end.batches == [["a"], ["b"]]
-    far_end.say(taken)
-    await asyncio.gather(*sends)
-    assert far_end.batches == [["a"], ["b"], ["c"], ["d"]]
-
-
-async def test_one_that_comes_as_the_last_batch_ends_is_sent() -> None:
-    far_end = FarEnd()
-    far_end.say(taken)
-    async with asyncio.timeout(1):
-        for turns in range(12):
-            (first,) = far_end.start("a")
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await asyncio.gather(first, *far_end.start("b"))
-
-
-async def test_each_learns_its_own_outcome() -> None:
-    far_end = FarEnd()
-    far_end.say(lambda _: [Answer(excerpt="a"), Refused("not b"), Answer(excerpt="c")])
-    found = await asyncio.gather(*far_end.start("abc"), return_exceptions=True)
-    assert [getattr(each, "reason", None) for each in found] == [None, "not b", None]
-
-
-async def test_a_failure_of_the_batch_is_everybodys() -> None:
-    def fail(_: Sequence[str]) -> list[Answer | Exception]:
-        raise Temporary("away")
-
-    far_end = FarEnd()
-    far_end.say(fail)
-    found = await asyncio.gather(*far_end.start("abc"), return_exceptions=True)
-    assert [type(each) for each in found] == [Temporary] * 3
-    far_end.say(taken)
-    assert await far_end.sends.add("d") == Answer(excerpt="d")
-
-
-async def test_of_a_refused_batch_only_the_one_at_fault_is_refused() -> None:
-    def refuse_b(batch: Sequence[str]) -> list[Answer | Exception]:
-        if "b" in batch:
-            raise Refused("not b")
-        return taken(batch)
-
-    far_end = FarEnd()
-    far_end.say(refuse_b)
-    found = await asyncio.gather(*far_end.start("abc"), return_exceptions=True)
-    assert [type(each) for each in found] == [Answer, Refused, Answer]
-    assert far_end.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-
-
-async def test_who_gave_up_before_its_turn_is_not_sent() -> None:
-    far_end = FarEnd()
-    (first,) = far_end.start("a")
+    sent = list(far_end.parts)
+    delivering.cancel()
+    await asyncio.wait({delivering}, timeout=5)
+    assert delivering.cancelled()
+    assert asyncio.all_tasks() == before
     await settled()
-    gone, stays = far_end.start("bc")
+    assert far_end.parts == sent
+
+
+@pytest.mark.parametrize("chains", [["a b"], ["a b", "c"]])
+@pytest.mark.parametrize("error", [None, Temporary("hung up")])
+async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
+    chains: list[str], error: Exception | None
+) -> None:
+    class Deaf(FarEnd):
+        async def send(self, letters: Sequence[str]) -> Outcomes:
+            try:
+                return await super().send(letters)
+            except asyncio.CancelledError:
+                if error is not None:
+                    raise error from None
+                return taken("".join(letters))
+
+    far_end = Deaf(chains, held="a")
+    delivering = asyncio.create_task(far_end.deliver("".join(chains).replace(" ", "")))
     await settled()
-    gone.cancel()
-    await asyncio.wait({gone})
-    far_end.say(taken)
-    await asyncio.gather(first, stays)
-    assert far_end.batches == [["a"], ["c"]]
+    delivering.cancel()
+    await asyncio.wait({delivering}, timeout=5)
+    assert delivering.cancelled()
+    assert "b" not in far_end.parts
+    far_end.within_s = 0.05
+    outcomes = await far_end.deliver("".join(chains).replace(" ", ""))
+    assert "b" not in far_end.parts
+    assert names(outcomes[:2]) == ["a" if error is None else "Temporary", "Temporary"]
 
 
-async def test_a_batch_that_all_have_given_up_is_broken_off_and_makes_room() -> None:
-    far_end = FarEnd()
-    first = far_end.start("ab")
-    await settled()
-    (next_one,) = far_end.start("c")
-    first[0].cancel()
-    await settled()
-    assert far_end.batches == [["a", "b"]]
-    first[1].cancel()
-    await settled()
-    assert far_end.batches == [["a", "b"], ["c"]]
-    far_end.say(taken)
-    assert await next_one == Answer(excerpt="c")
+async def test_a_single_send_is_a_batch_of_one() -> None:
+    class Sink(Batching):
+        async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+            return await FarEnd([events[0].id], fails("b", Temporary("away"))).deliver(events[0].id)
+
+    sink = Sink()
+    assert await sink.send(event("a")) == Answer(excerpt="a")
+    with pytest.raises(Temporary, match="away"):
+        await sink.send(event("b"))
 
 
-async def test_nobody_is_left_waiting_where_outcomes_are_missing() -> None:
-    far_end = FarEnd()
-    far_end.say(lambda batch: taken(batch[1:]))
-    found = await asyncio.gather(*far_end.start("abc"), return_exceptions=True)
-    assert [str(each) for each in found] == ["2 outcomes for 3 items"] * 3
-    far_end.say(taken)
-    assert await far_end.sends.add("d") == Answer(excerpt="d")
+def test_parts_are_filled_one_after_the_other() -> None:
+    sizes = dict(enumerate([4, 4, 2, 1, 1, 1, 11, 3, 12]))
+    parts = cut(sizes, lambda size: size, count_max=3, size_max=10)
+    assert parts == [[0, 1, 2], [3, 4, 5], [6], [7], [8]]
 
 
-async def test_a_client_that_cancels_itself_is_a_failure_that_passes() -> None:
-    def cancel(_: Sequence[str]) -> list[Answer | Exception]:
-        raise asyncio.CancelledError
-
-    far_end = FarEnd()
-    far_end.say(cancel)
-    with pytest.raises(Temporary, match="broken off"):
-        await far_end.sends.add("a")
-
-
-async def test_sends_that_were_given_up_leave_nothing_behind() -> None:
-    far_end = FarEnd()
-    sends = far_end.start("abcdefgh")
-    await settled()
-    for task in sends:
-        task.cancel()
-    await asyncio.wait(sends)
-    assert len(far_end.sends._waiting) == 0
-
-
-async def test_closing_leaves_what_is_on_its_way() -> None:
-    far_end = FarEnd()
-    (send,) = far_end.start("a")
-    await settled()
-    await far_end.sends.close()
-    await far_end.sends.close()
-    assert not send.done()
-    send.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await send
+@given(
+    st.lists(st.integers(0, 20), min_size=1),
+    st.integers(1, 5),
+    st.integers(1, 15),
+)
+def test_a_part_is_too_large_only_where_one_alone_is(
+    sizes: list[int], count_max: int, size_max: int
+) -> None:
+    parts = cut(dict(enumerate(sizes)), lambda size: size, count_max, size_max)
+    assert [place for part in parts for place in part] == list(range(len(sizes)))
+    for part in parts:
+        assert len(part) == 1 or sum(sizes[place] for place in part) <= size_max
+        assert 1 <= len(part) <= count_max
