@@ -1,6 +1,7 @@
 """The `redis` sink: each event is one entry of a stream, delivered when XADD has answered.
 
-brokers.md, section 6; nothing here trims a stream, for that would drop what nobody has read.
+brokers.md, section 6; a batch is one pipeline.
+Nothing here trims a stream, for that would drop what nobody has read.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from relay import message, redis_failure, tls
-from relay.batching import Batching, Chain, Parting
+from relay.batching import Batching, Chain, Parting, cut
 from relay.clock import Clock
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused
@@ -43,7 +44,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
     def batch(self) -> int:
-        # All at once, because there is one connection, and the server syncs once per batch.
+        # All of them, because there is one connection, and the server syncs once for a batch.
         return self.concurrency
 
 
@@ -69,7 +70,7 @@ class RedisSink(Batching):
         )
         self._sending = asyncio.Lock()
         self._idempotent: bool | None = None
-        """Whether the server knows IDMP; asked anew after every failure."""
+        """Whether the server knows IDMP; asked anew unless all went well."""
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         return await self._parting.deliver(events)
@@ -112,34 +113,30 @@ class RedisSink(Batching):
 
     async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
         async with self._sending:
-            return await self._send_alone(batch)
-
-    async def _send_alone(self, batch: Sequence[Entry]) -> Outcomes:
-        failure: Exception | None = None
-        try:
-            replies = await self._add(batch)
-        except Exception as error:  # noqa: BLE001  also after a bug the connection is of no use
-            failure = redis_failure.meaning(error)
-        if failure is not None:
-            self._idempotent = None
+            try:
+                return [_outcome(reply) for reply in await self._add(batch)]
+            except Exception as error:  # noqa: BLE001  also after a bug the connection is of no use
+                failure = redis_failure.meaning(error)
             # What is still to be read there would answer for the next batch.
             await self._client.connection_pool.disconnect()
-            raise failure
-        if any(isinstance(reply, Exception) for reply in replies):
-            self._idempotent = None
-        return [_outcome(reply) for reply in replies]
+        raise failure
 
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
-        if self._idempotent is None:
-            self._idempotent = await self._knows_idempotency()
-        if any(entry.size > LARGE_BYTES for entry in batch):
-            await self._check_size(batch[0].size)
-        producer = self._settings.name if self._idempotent else None
+        idempotent, self._idempotent = self._idempotent, None
+        if idempotent is None:
+            idempotent = await self._knows_idempotency()
+        largest = max(entry.size for entry in batch)
+        if largest > LARGE_BYTES:
+            await self._check_size(largest)
+        # Where it is cancelled with replies unread, the library hangs up.
         async with self._client.pipeline(transaction=False) as pipeline:
             for entry in batch:
-                idmp = (producer, entry.key) if producer is not None else None
+                idmp = (self._settings.name, entry.key) if idempotent else None
                 pipeline.xadd(entry.stream, entry.fields, idmp=idmp)
-            return await pipeline.execute(raise_on_error=False)
+            replies: list[bytes | Exception] = await pipeline.execute(raise_on_error=False)
+        if not any(isinstance(reply, Exception) for reply in replies):
+            self._idempotent = idempotent
+        return replies
 
     async def _check_size(self, size: int) -> None:
         """Raises Refused; without the right to ask, only the server can tell."""
@@ -164,10 +161,8 @@ class RedisSink(Batching):
 
 
 def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """A large one goes alone, for it can be refused, and must not take others along."""
-    small = [place for place, entry in entries.items() if entry.size <= LARGE_BYTES]
-    large = [[place] for place, entry in entries.items() if entry.size > LARGE_BYTES]
-    return [[small, *large] if small else large]
+    """One after the other; a large one goes alone, because it can take its connection along."""
+    return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
 
 
 def _outcome(reply: bytes | Exception) -> Answer | Exception:

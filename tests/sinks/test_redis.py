@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from relay import samples, settings
-from relay.errors import Refused, SinkError, Temporary
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.sinks import redis
 from relay.sinks.redis import RedisSink
@@ -87,13 +88,40 @@ async def test_the_stream_can_follow_from_the_event(
     assert len(server.read(f"relay:{video}")) == 1
 
 
-async def test_many_at_once_share_one_connection(
-    server: RedisServer, make: Make, lead: Event
-) -> None:
+async def test_batches_share_one_connection(server: RedisServer, make: Make, lead: Event) -> None:
     sink = make()
-    await asyncio.gather(*(sink.send(replace(lead, id=f"evt_{n}")) for n in range(300)))
+    events = [replace(lead, id=f"evt_{n}") for n in range(300)]
+    await asyncio.gather(*(sink.send_batch(events[n::10]) for n in range(10)))
     assert len({fields[b"id"] for fields in server.read()}) == 300
     assert server.connections() == 1
+
+
+def test_no_two_batches_are_on_their_way_at_once() -> None:
+    settings = build(url="redis://127.0.0.1")._settings
+    assert settings.slots() // settings.batch() == 1
+
+
+async def test_outcomes_and_entries_are_in_the_order_of_the_events(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    events = [replace(lead, id=f"evt_{n}") for n in range(40)]
+    # What is over this size goes by itself, and here it is taken.
+    events[7] = replace(events[7], body=b"x" * (1 << 20) + b"x")
+    outcomes = await make().send_batch(events)
+    with closing(server.admin()) as admin:
+        entries = {key.decode(): fields[b"id"].decode() for key, fields in admin.xrange("relay")}
+    assert list(entries.values()) == [event.id for event in events]
+    assert [getattr(each, "excerpt", None) for each in outcomes] == list(entries)
+
+
+async def test_one_that_fails_fails_alone(server: RedisServer, make: Make, lead: Event) -> None:
+    with closing(server.admin()) as admin:
+        admin.set("relay:second", "no stream")
+    sink = make(stream="relay:{{ source }}")
+    sources = ["main", "second", "main"]
+    outcomes = await sink.send_batch([replace(lead, source=source) for source in sources])
+    assert [type(each) for each in outcomes] == [Answer, Misconfigured, Answer]
+    assert len(server.read("relay:main")) == 2
 
 
 async def test_one_that_is_too_large_is_refused_alone(
@@ -102,10 +130,7 @@ async def test_one_that_is_too_large_is_refused_alone(
     server.configure(proto_max_bulk_len=1 << 20)
     sink = make()
     large = replace(lead, body=b"x" * (1 << 20) + b"x")
-    found = await asyncio.gather(
-        *(sink.send(event) for event in (lead, large, replace(lead, id="evt_2"))),
-        return_exceptions=True,
-    )
+    found = await sink.send_batch([lead, large, replace(lead, id="evt_2")])
     assert type(found[1]) is Refused
     assert str(found[1]) == "1048577 bytes are more than the server's proto-max-bulk-len"
     assert [fields[b"id"] for fields in server.read()] == [b"evt_lead", b"evt_2"]
@@ -117,13 +142,65 @@ async def test_a_given_up_batch_is_no_answer_to_the_next(
     sink = make(timeout="200ms")
     await sink.send(lead)
     server.freeze()
-    error = await error_of(sink, replace(lead, id="evt_frozen"))
-    assert (type(error), error.reason) == (Temporary, "no answer in time")
+    outcomes = await sink.send_batch([replace(lead, id=f"evt_frozen_{n}") for n in range(3)])
+    assert [str(each) for each in outcomes] == ["no answer within 0.2 s"] * 3
+    assert [type(each) for each in outcomes] == [Temporary] * 3
     server.thaw()
     answer = await sink.send(replace(lead, id="evt_next"))
     with closing(server.admin()) as admin:
         entries = dict(admin.xrange("relay"))
     assert entries[answer.excerpt.encode()][b"id"] == b"evt_next"
+
+
+async def test_a_batch_cancelled_between_two_replies_is_no_answer_to_the_next(
+    lead: Event,
+) -> None:
+    connections = 0
+    all_sent = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer all that is needed, but of the first connection's XADDs only one."""
+        nonlocal connections
+        connections += 1
+        entries = 0
+        async for line in reader:
+            if line == b"SETINFO\r\n":
+                writer.write(b"+OK\r\n")
+            elif line == b"INFO\r\n":
+                writer.write(b"$19\r\nredis_version:7.0.0\r\n")
+            elif line == b"XADD\r\n":
+                entries += 1
+                if connections > 1 or entries == 1:
+                    writer.write(b"$3\r\n%d-%d\r\n" % (connections, entries))
+                if entries == 3:
+                    all_sent.set()
+        writer.close()
+
+    far_end = await asyncio.start_server(serve, "127.0.0.1", 0)
+    sink = build(url=f"redis://127.0.0.1:{far_end.sockets[0].getsockname()[1]}")
+    events = [replace(lead, id=f"evt_{n}") for n in range(3)]
+    given_up = asyncio.create_task(sink.send_batch(events))
+    async with asyncio.timeout(5):
+        await all_sent.wait()
+    await asyncio.sleep(0.02)  # for the sink to read the one reply
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    async with asyncio.timeout(5):
+        assert await sink.send(lead) == Answer(excerpt="2-1")
+    await sink.close()
+    far_end.close()
+    await far_end.wait_closed()
+
+
+async def test_after_a_given_up_batch_the_server_is_asked_anew_whether_it_knows_the_id(
+    server: RedisServer, make: Make, lead: Event
+) -> None:
+    sink = make(timeout="200ms")
+    sink._idempotent = True  # as if there had been a newer server in its place
+    server.freeze()
+    await error_of(sink, lead)
+    server.thaw()
+    await sink.send(replace(lead, id="evt_next"))
 
 
 async def test_from_8_6_on_the_server_is_given_the_id(
