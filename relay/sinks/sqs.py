@@ -1,10 +1,11 @@
 """The `sqs` sink: each event is one message, delivered when SQS lists it as taken.
 
-brokers.md, section 8; events that wait side by side share one SendMessageBatch.
+brokers.md, section 8; a batch is as many SendMessageBatch as it needs, side by side.
 """
 
 import asyncio
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -28,9 +29,7 @@ from relay.sink import BatchSettings, Outcomes
 
 ENTRIES_MAX = 10
 BYTES_MAX = 1 << 20
-"""Of one message, and of one batch; names, types and values of attributes count."""
-BATCHES = 4
-"""Requests on their way at once."""
+"""Of one message, and of one request; names, types and values of attributes count."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -61,7 +60,7 @@ class Entry:
 
 
 class SqsSink(Batching):
-    """Sends over one client, a few batches at once."""
+    """Sends over one client, a few requests at once."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
         self._settings = settings
@@ -136,7 +135,7 @@ class SqsSink(Batching):
     async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
         try:
             return await self._add(batch)
-        except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
+        except Exception as error:  # noqa: BLE001  a bug is told as it is
             failure = sqs_failure.meaning(error)
         raise failure
 
@@ -162,6 +161,11 @@ class SqsSink(Batching):
                 client = get_session().create_client("sqs", **_options(self._settings))
                 self._client = await self._exit.enter_async_context(client)
             return self._client
+
+
+def _requests_at_once(settings: Settings) -> int:
+    """As many as full batches take; of large messages some wait for others."""
+    return (settings.slots() // settings.batch()) * math.ceil(settings.batch() / ENTRIES_MAX)
 
 
 def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
@@ -211,7 +215,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "config": AioConfig(
             connect_timeout=settings.timeout.seconds,
             read_timeout=settings.timeout.seconds,
-            max_pool_connections=BATCHES,
+            max_pool_connections=_requests_at_once(settings),
             retries={"total_max_attempts": 1},  # the relay tries again by itself, and says so
         ),
     }

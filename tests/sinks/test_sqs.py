@@ -1,6 +1,7 @@
 """What holds for the `sqs` sink alone, with moto's server as SQS."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from relay import samples, settings
-from relay.errors import Misconfigured, Refused
+from relay.delivery import Answer
+from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from relay.sinks import sqs
 from relay.sinks.sqs import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.conftest import ManualClock
-from tests.sinks.harness_sqs import shared_server
+from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.sinks.harness_sqs import reply, shared_server
 
 AWS = "https://sqs.eu-west-1.amazonaws.com/1/q"
 
@@ -99,8 +102,64 @@ async def test_every_event_of_a_crowd_arrives_once(server: MotoSqs, make: Make) 
     url = server.put_queue("crowd")
     sink = make(url)
     names = [f"evt_{number}" for number in range(60)]
-    await asyncio.gather(*(sink.send(samples.event(LEAD_CAPTURED, event_id=i)) for i in names))
+    events = [samples.event(LEAD_CAPTURED, event_id=each) for each in names]
+    await asyncio.gather(sink.send_batch(events[:25]), sink.send_batch(events[25:]))
     assert ids(server.read(url)) == sorted(names)
+
+
+async def test_outcomes_are_in_the_order_of_the_events(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    url = server.put_queue("order")
+    outcomes = await make(url).send_batch([replace(lead, id=f"evt_{n}") for n in range(25)])
+    found = {each["MessageId"]: ids([each])[0] for each in server.read(url)}
+    named = [found[each.excerpt] for each in outcomes if isinstance(each, Answer)]
+    assert named == [f"evt_{n}" for n in range(25)]
+
+
+async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
+    def answer(_: Request) -> Reply:
+        failed = {"Id": "1", "SenderFault": True, "Code": "Any"}
+        return reply({"Failed": [failed], "Successful": [{"Id": "0", "MessageId": "taken"}]})
+
+    async with FarEnd() as far_end:
+        far_end.reply = answer
+        sink = build(endpoint_url=far_end.url(""))
+        outcomes = await sink.send_batch([replace(lead, id=f"evt_{n}") for n in range(3)])
+        await sink.close()
+    assert outcomes[0] == Answer(200, "taken")
+    assert [type(each) for each in outcomes[1:]] == [Refused, Temporary]
+    assert str(outcomes[2]) == "SQS did not say what became of the message"
+
+
+@pytest.mark.parametrize("concurrency", [1, 25, 40, 100])
+async def test_all_requests_of_full_batches_are_on_their_way_at_once(
+    lead: Event, concurrency: int
+) -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: None
+        sink = build(endpoint_url=far_end.url(""), concurrency=concurrency)
+        settings = sink._settings
+        batches = settings.slots() // settings.batch()
+        events = [replace(lead, id=f"evt_{n}") for n in range(settings.batch())]
+        sending = [asyncio.create_task(sink.send_batch(events)) for _ in range(batches)]
+        sizes = [len(events[at : at + 10]) for at in range(0, len(events), 10)] * batches
+        await until(lambda: len(far_end.requests) == len(sizes), what="all requests")
+        sent = [len(json.loads(request.body)["Entries"]) for request in far_end.requests]
+        assert sorted(sent) == sorted(sizes)
+        for task in sending:
+            task.cancel()
+        await asyncio.wait(sending)
+        await sink.close()
+
+
+async def test_a_queue_that_says_nothing_is_left_in_time(lead: Event) -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: None
+        sink = build(endpoint_url=far_end.url(""), timeout="200ms")
+        with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
+            await sink.send(lead)
+        await sink.close()
 
 
 async def test_a_missing_queue_is_misconfigured_until_it_is_there(
@@ -178,7 +237,7 @@ async def test_one_that_the_queue_finds_too_large_is_refused_alone(
     sink = make(url)
     events = [replace(lead, id=f"evt_{number}") for number in range(5)]
     events[2] = replace(events[2], body=b'"' + b"x" * 2000 + b'"')
-    found = await asyncio.gather(*(sink.send(event) for event in events), return_exceptions=True)
+    found = await sink.send_batch(events)
     assert [type(each) is Refused for each in found] == [False, False, True, False, False]
     assert ids(server.read(url)) == ["evt_0", "evt_1", "evt_3", "evt_4"]
 
@@ -189,7 +248,7 @@ async def test_what_is_too_large_together_goes_separately(
     url = server.put_queue("large")
     sink = make(url)
     body = b'"' + b"x" * 600_000 + b'"'
-    await asyncio.gather(*(sink.send(replace(lead, id=f"e{n}", body=body)) for n in range(3)))
+    await sink.send_batch([replace(lead, id=f"e{n}", body=body) for n in range(3)])
     assert ids(server.read(url)) == ["e0", "e1", "e2"]
 
 
