@@ -1,10 +1,9 @@
 """The `pubsub` sink: each event is one message, delivered when Pub/Sub has given it an id.
 
 brokers.md, section 9; over REST. All messages of one request must have the same ordering key, so
-that events share a request only where they share the key.
+that a batch is a request for each of its keys, side by side.
 """
 
-import asyncio
 import hashlib
 import os
 import re
@@ -72,7 +71,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
     def batch(self) -> int:
-        # One after the other, so that those of an ordering key keep their order.
+        # All of them, so that no two requests with one ordering key are on their way at once.
         return self.concurrency
 
 
@@ -174,15 +173,9 @@ class PubsubSink(Batching):
         self, method: str, topic: str, verb: str = "", body: bytes = b""
     ) -> http_client.Response:
         url = f"{self._url}/v1/projects/{self._settings.project}/topics/{quote(topic, safe='')}"
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds):
-                token = {} if self._tokens is None else await self._tokens.headers()
-                request = httpx.Request(
-                    method, url + verb, headers={**_HEAD, **token}, content=body
-                )
-                response = await http_client.exchange(self._client, request)
-        except TimeoutError:
-            raise Temporary("no answer in time") from None
+        token = {} if self._tokens is None else await self._tokens.headers()
+        request = httpx.Request(method, url + verb, headers={**_HEAD, **token}, content=body)
+        response = await http_client.exchange(self._client, request)
         if response.status == 401 and self._tokens is not None:
             self._tokens.forget(token)
         pubsub_failure.judge(response, now_ms=self._clock.now_ms())

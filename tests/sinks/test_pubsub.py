@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay import samples
+from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import LEAD_CAPTURED, Event
 from relay.sinks import pubsub
@@ -42,11 +43,18 @@ def sizes(far_end: PubsubHarness) -> list[int]:
     return [len(request) for request in far_end.double.requests]
 
 
-async def test_a_crowd_with_one_ordering_key_shares_requests_in_its_order(
+def test_no_two_batches_are_on_their_way_at_once() -> None:
+    far_end = PubsubHarness()
+    far_end.far_end.port = 1
+    settings = far_end.settings()
+    assert settings.slots() // settings.batch() == 1
+
+
+async def test_a_batch_with_one_ordering_key_is_one_request_in_its_order(
     far_end: PubsubHarness,
 ) -> None:
     sink = build(far_end)
-    await asyncio.gather(*(sink.send(lead(number)) for number in range(200)))
+    await sink.send_batch([lead(number) for number in range(200)])
     await sink.close()
     assert sizes(far_end) == [200]
     assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in range(200)]
@@ -54,36 +62,42 @@ async def test_a_crowd_with_one_ordering_key_shares_requests_in_its_order(
 
 async def test_a_request_holds_messages_of_one_ordering_key_only(far_end: PubsubHarness) -> None:
     sink = build(far_end)
-    await asyncio.gather(*(sink.send(lead(n, video=f"vid_{n % 3}")) for n in range(30)))
+    await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(30)])
     await sink.close()
     assert sizes(far_end) == [10, 10, 10]
     keys = [{message["orderingKey"] for message in each} for each in far_end.double.requests]
     assert sorted(keys, key=str) == [{"vid_0"}, {"vid_1"}, {"vid_2"}]
 
 
+async def test_a_request_holds_messages_to_one_topic_only(far_end: PubsubHarness) -> None:
+    sink = build(far_end, topic="relay-{{ source }}", ordering_key="")
+    far_end.double.topics = {"relay-0", "relay-1"}
+    outcomes = await sink.send_batch([replace(lead(n), source=f"{n % 3}") for n in range(9)])
+    await sink.close()
+    assert sizes(far_end) == [3, 3]
+    assert [type(each) is Misconfigured for each in outcomes] == [False, False, True] * 3
+
+
 async def test_of_one_ordering_key_the_next_request_waits_for_the_last(
     far_end: PubsubHarness,
 ) -> None:
-    def never(_: Request) -> None:
-        far_end.far_end.reply = far_end.double.answer
+    def never(request: Request) -> Reply | None:
+        return None if b"vid_slow" in request.body else far_end.double.answer(request)
 
-    sink = build(far_end, timeout="300ms")
+    sink = build(far_end, timeout="500ms")
     far_end.far_end.reply = never
-    sending = [asyncio.create_task(sink.send(lead(0)))]
-    await until(lambda: len(far_end.far_end.requests) == 1, what="the first request")
-    sending += [asyncio.create_task(sink.send(lead(number))) for number in (1, 2)]
-    await asyncio.sleep(0.05)
-    assert len(far_end.far_end.requests) == 1
-    lost, *outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    # Base64 makes a third more of it, so that no two share a request.
+    slow = [lead(number, video="vid_slow", note="x" * 4_000_000) for number in range(3)]
+    outcomes = await sink.send_batch([*slow, lead(3), lead(4)])
     await sink.close()
-    assert type(lost) is Temporary
-    assert not [each for each in outcomes if isinstance(each, BaseException)]
-    assert [message.id for message in far_end.messages()] == ["evt_1", "evt_2"]
+    assert len(far_end.far_end.requests) == 2
+    assert [str(each) for each in outcomes[:3]] == ["no answer within 0.5 s"] * 3
+    assert [message.id for message in far_end.messages()] == ["evt_3", "evt_4"]
 
 
-async def test_without_ordering_keys_all_share_a_few_requests(far_end: PubsubHarness) -> None:
+async def test_without_ordering_keys_all_share_a_request(far_end: PubsubHarness) -> None:
     sink = build(far_end, ordering_key="")
-    await asyncio.gather(*(sink.send(lead(n, video=f"vid_{n}")) for n in range(50)))
+    await sink.send_batch([lead(n, video=f"vid_{n}") for n in range(50)])
     await sink.close()
     assert sizes(far_end) == [50]
     assert not [each for each in far_end.double.messages if "orderingKey" in each]
@@ -92,16 +106,16 @@ async def test_without_ordering_keys_all_share_a_few_requests(far_end: PubsubHar
 async def test_a_request_stays_below_ten_megabytes(far_end: PubsubHarness) -> None:
     sink = build(far_end)
     big = "x" * 3_000_000
-    await asyncio.gather(*(sink.send(lead(number, note=big)) for number in range(5)))
+    await sink.send_batch([lead(number, note=big) for number in range(5)])
     await sink.close()
     assert sizes(far_end) == [2, 2, 1]
+    assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in range(5)]
 
 
 async def test_one_refused_message_takes_no_other_with_it(far_end: PubsubHarness) -> None:
     sink = build(far_end)
     far_end.double.refuses = lambda message: message["attributes"]["relay-id"] == "evt_3"
-    sends = (sink.send(lead(number)) for number in range(6))
-    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    outcomes = await sink.send_batch([lead(number) for number in range(6)])
     await sink.close()
     assert [type(each) is Refused for each in outcomes] == [n == 3 for n in range(6)]
     assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in (0, 1, 2, 4, 5)]
@@ -109,9 +123,18 @@ async def test_one_refused_message_takes_no_other_with_it(far_end: PubsubHarness
 
 async def test_each_message_has_the_id_at_its_place(far_end: PubsubHarness) -> None:
     sink = build(far_end)
-    answers = await asyncio.gather(*(sink.send(lead(number)) for number in range(4)))
+    outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
-    assert [answer.excerpt for answer in answers] == [str(1_000_000 + n) for n in range(4)]
+    assert outcomes == [Answer(200, str(1_000_000 + n)) for n in range(4)]
+
+
+async def test_outcomes_are_in_the_order_of_the_events(far_end: PubsubHarness) -> None:
+    sink = build(far_end)
+    outcomes = await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(12)])
+    await sink.close()
+    given = {str(1_000_000 + n): each.id for n, each in enumerate(far_end.messages())}
+    named = [given[each.excerpt] for each in outcomes if isinstance(each, Answer)]
+    assert named == [f"evt_{n}" for n in range(12)]
 
 
 async def test_of_an_answer_with_too_few_ids_nothing_counts_as_delivered(
@@ -119,8 +142,7 @@ async def test_of_an_answer_with_too_few_ids_nothing_counts_as_delivered(
 ) -> None:
     sink = build(far_end)
     far_end.far_end.reply = lambda _: said({"messageIds": ["1", "2", "3"]})
-    sends = (sink.send(lead(number)) for number in range(4))
-    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
     assert [type(each) for each in outcomes] == [Temporary] * 4
 
@@ -128,8 +150,7 @@ async def test_of_an_answer_with_too_few_ids_nothing_counts_as_delivered(
 async def test_a_message_without_an_id_is_sent_again_alone(far_end: PubsubHarness) -> None:
     sink = build(far_end)
     far_end.far_end.reply = lambda _: said({"messageIds": ["1", "", "3"]})
-    sends = (sink.send(lead(number)) for number in range(3))
-    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    outcomes = await sink.send_batch([lead(number) for number in range(3)])
     await sink.close()
     assert [isinstance(each, Temporary) for each in outcomes] == [False, True, False]
 
@@ -273,7 +294,7 @@ async def test_an_answer_that_dribbles_in_is_left_in_time(lead: Event) -> None:
     harness = PubsubHarness()
     harness.far_end.port = server.sockets[0].getsockname()[1]
     sink = build(harness, timeout="200ms")
-    with pytest.raises(Temporary, match="no answer in time"):
+    with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
         async with asyncio.timeout(2):
             await sink.send(lead)
     await sink.close()
@@ -311,19 +332,12 @@ async def test_an_emulator_without_the_topic_is_found_by_a_check(far_end: Pubsub
 async def test_many_keys_are_many_requests_at_once(far_end: PubsubHarness) -> None:
     sink = build(far_end, concurrency=20)
     far_end.far_end.reply = lambda _: None
-    sending = [asyncio.create_task(sink.send(lead(n, video=f"vid_{n}"))) for n in range(20)]
+    events = [lead(n, video=f"vid_{n}") for n in range(20)]
+    sending = asyncio.create_task(sink.send_batch(events))
     await until(lambda: len(far_end.far_end.requests) == 20, what="twenty requests")
-    for task in sending:
-        task.cancel()
-    await asyncio.wait(sending)
-    await sink.close()
-
-
-async def test_nothing_is_kept_of_keys_that_are_done(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
-    for number in range(30):
-        await sink.send(lead(number, video=f"vid_{number}"))
-    assert len(sink._batches) <= 2
+    sending.cancel()
+    await asyncio.wait({sending})
+    await until(lambda: far_end.far_end.open == 0, what="the end of the requests")
     await sink.close()
 
 
