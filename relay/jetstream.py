@@ -9,6 +9,7 @@ from typing import Any, cast
 import orjson
 from nats.aio.msg import Msg
 
+from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
@@ -27,6 +28,17 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
 """JetStream's own codes (nats-server, errors.json); what is not here is taken for temporary."""
 
 _EXCERPT_BYTES = 1024
+
+
+def outcome(answer: Msg, subject: str) -> Answer | SinkError:
+    """What became of the message that it answers; `subject` is the setting, for an error."""
+    if is_unheard(answer):
+        return Misconfigured(f"no stream takes the subject {subject}", status=503)
+    try:
+        read(answer)
+    except SinkError as error:
+        return error
+    return Answer(excerpt=excerpt(answer))
 
 
 def is_unheard(answer: Msg) -> bool:

@@ -4,24 +4,20 @@ brokers.md, section 5; the library reconnects by itself, and sends what was give
 """
 
 import asyncio
-import re
 import ssl
-from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
-import nkeys
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from relay import connecting, tls
 from relay.errors import Misconfigured, SinkError, Temporary
-from relay.settings import read_text
+from relay.nats_login import Server
 
 LOST = "the connection was lost"
 
@@ -38,13 +34,35 @@ REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
 """By what the server says (nats-server, errors.go) before it ends a connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One address to try, its credentials apart."""
+@dataclass(slots=True, eq=False)
+class Question:
+    """One message that is answered, and the answer to it."""
 
-    url: str
-    tls: bool
-    login: Mapping[str, Any]
+    subject: str
+    """As the server takes it: the connection checks nothing in it."""
+    body: bytes
+    headers: dict[str, str] | None = None
+    number: int = 0
+    """Its place among all that the connection asked."""
+    found: Msg | SinkError | None = None
+    """None where there is no answer yet, an error where none can come any more."""
+
+
+class Round:
+    """Questions that are waited for together."""
+
+    __slots__ = ("ended", "unanswered")
+
+    def __init__(self, count: int) -> None:
+        self.unanswered = count
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def settle(self, question: Question, found: Msg | SinkError) -> None:
+        """Call it once for each."""
+        question.found = found
+        self.unanswered -= 1
+        if not self.unanswered and not self.ended.done():
+            self.ended.set_result(None)
 
 
 class Connection(Client):
@@ -54,9 +72,10 @@ class Connection(Client):
         super().__init__()
         self._server = server
         self._inbox = ""
-        self._tokens = count()
-        self._waiting: dict[str, tuple[str, asyncio.Future[Msg | SinkError]]] = {}
-        self._answers = 0
+        self._waiting: dict[str, tuple[Question, Round]] = {}
+        self._asked = 0
+        self._heard = 0
+        """The number of the last question that was asked of all that have an answer."""
         self._trouble: Exception | None = None
         self._verdict: SinkError | None = None
         self._is_secured = False
@@ -74,6 +93,7 @@ class Connection(Client):
                 reconnect_time_wait=0,
                 ping_interval=30,
                 pending_size=0,
+                skip_subject_validation=True,
                 **self._server.login,
                 **options,
             )
@@ -89,32 +109,61 @@ class Connection(Client):
             failure = await self._ask_again(context) or failure
         raise failure
 
-    async def ask(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
+    async def ask(self, subject: str, body: bytes) -> Msg:
         """Raises SinkError where no answer can come any more."""
-        answers = self._answers
-        token, answer = str(next(self._tokens)), asyncio.get_running_loop().create_future()
-        self._waiting[token] = subject, answer
+        question = Question(subject, body)
+        await self.ask_all([question])
+        if isinstance(question.found, Msg):
+            return question.found
+        raise question.found or self._fate()
+
+    async def ask_all(self, questions: Sequence[Question]) -> None:
+        """Send all of them in one write, and wait until each has found something.
+
+        Cancelled, it leaves those without an answer as they are.
+        """
+        if not questions:
+            return
+        waited = Round(len(questions))
         try:
-            await self.publish(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
-            found = await answer
+            for question in questions:
+                self._asked = question.number = self._asked + 1
+                token = str(question.number)
+                self._waiting[token] = question, waited
+                # It waits for nothing: the library gathers what is sent until the loop turns.
+                await self.publish(
+                    question.subject,
+                    question.body,
+                    reply=f"{self._inbox}.{token}",
+                    headers=question.headers,
+                )
+            await waited.ended
         except NatsError:
-            found = self._fate()
+            fate = self._fate()
+            for question in questions:
+                question.found = question.found or fate
         except asyncio.CancelledError:
-            if self._answers == answers:
-                # Nothing came all the while: a frozen server would take the rest later, unasked.
+            if self._forget(questions) > self._heard:
+                # Nothing came since it was asked: a frozen server would take the rest later,
+                # unasked.
                 await self.close()
             raise
         finally:
-            del self._waiting[token]
-        if isinstance(found, SinkError):
-            raise found
-        return cast("Msg", found)
+            self._forget(questions)
+
+    def _forget(self, questions: Sequence[Question]) -> int:
+        """Wait for them no more; return the last number that has no answer, or 0."""
+        numbers = [question.number for question in questions if question.found is None]
+        for number in numbers:
+            self._waiting.pop(str(number), None)
+        return max(numbers, default=0)
 
     async def _answered(self, answer: Msg) -> None:
-        self._answers += 1
-        waiting = self._waiting.get(answer.subject.rpartition(".")[2])
-        if waiting is not None and not waiting[1].done():
-            waiting[1].set_result(answer)
+        waiting = self._waiting.pop(answer.subject.rpartition(".")[2], None)
+        if waiting is not None:
+            question, waited = waiting
+            self._heard = max(self._heard, question.number)
+            waited.settle(question, answer)
 
     async def _complained(self, error: Exception) -> None:
         self._trouble = error
@@ -133,9 +182,10 @@ class Connection(Client):
         return failure if isinstance(failure, Misconfigured) else Temporary(LOST)
 
     def _end(self, fate: SinkError, *, to: str | None = None) -> None:
-        for subject, answer in self._waiting.values():
-            if to in (None, subject.lower()) and not answer.done():
-                answer.set_result(fate)
+        for token, (question, waited) in list(self._waiting.items()):
+            if to in (None, question.subject.lower()):
+                del self._waiting[token]
+                waited.settle(question, fate)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
         """Insist on TLS where it is asked for: the library follows the server, or an impostor."""
@@ -168,23 +218,6 @@ class Connection(Client):
         self._end(self._fate())
         await super()._close(status, do_cbs)
         await asyncio.sleep(0)  # the tasks that were cancelled end, and the socket is closed
-
-
-def credentials(path: str) -> dict[str, Any]:
-    """Read a user's JWT and NKEY seed, as options of `open`; raises ValueError, without them."""
-    text = read_text(path)
-    jwt = re.search(r"BEGIN NATS USER JWT-+\s+(\S+)\s", text)
-    seed = re.search(r"BEGIN USER NKEY SEED-+\s+(\w+)\s", text)
-    if jwt is None or seed is None:
-        raise ValueError("holds no user JWT with an NKEY seed")
-    try:
-        pair = nkeys.from_seed(bytearray(seed[1], "ascii"))
-    except Exception:  # noqa: BLE001  it raises what comes, and that may hold the seed
-        raise ValueError("holds no usable NKEY seed") from None
-    return {
-        "user_jwt_cb": jwt[1].encode,
-        "signature_cb": lambda nonce: b64encode(pair.sign(nonce.encode())),
-    }
 
 
 def _failure(error: Exception) -> SinkError:

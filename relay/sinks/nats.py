@@ -6,21 +6,23 @@ brokers.md, section 5; within the stream's window its Nats-Msg-Id makes a second
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from relay import cloudevents, jetstream, message, tls
+from relay import cloudevents, jetstream, message, nats_login, tls
+from relay.batching import Batching
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.faults import Faults
-from relay.nats_connection import Connection, Server, credentials
+from relay.nats_connection import Connection, Question
+from relay.nats_login import Server
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 SUBJECT_MAX_BYTES = 1024
 """Far below the server's max_control_line, which ends the connection."""
@@ -29,7 +31,7 @@ _STREAMS_OF = "$JS.API.STREAM.NAMES"
 _NO_TOKEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type nats."""
 
     servers: Secret
@@ -46,7 +48,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
 
-class NatsSink:
+class NatsSink(Batching):
     """Publishes over one connection, made when it is needed."""
 
     def __init__(
@@ -61,23 +63,20 @@ class NatsSink:
         self._servers = servers
         self._subject = subject
         self._context = context
+        self._constant = _constant(settings)
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
-    async def send(self, event: Event) -> Answer:
-        subject = _tokens(self._subject.resolve(event))
-        if len(subject.encode()) > SUBJECT_MAX_BYTES:
-            raise Refused(f"the subject is longer than {SUBJECT_MAX_BYTES} bytes")
-        headers = self._headers(event)
-        connection = await self._connected()
-        size = _size(headers) + len(event.body)
-        if size > connection.max_payload:
-            raise Refused(f"{size} bytes are more than the server's max_payload")
-        answer = await connection.ask(subject, event.body, headers)
-        if jetstream.is_unheard(answer):
-            raise Misconfigured(f"no stream takes the subject {self._subject.source}", status=503)
-        jetstream.read(answer)
-        return Answer(excerpt=jetstream.excerpt(answer))
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        asked = [self._question(event) for event in events]
+        within_s = self._settings.timeout.seconds
+        try:
+            async with asyncio.timeout(within_s):
+                await self._ask([each for each in asked if isinstance(each, Question)])
+        except TimeoutError:
+            pass  # those that have no answer tell
+        late = Temporary(f"no answer within {within_s:g} s")
+        return [self._outcome(each, late) for each in asked]
 
     async def check(self) -> None:
         connection = await self._connected()
@@ -94,7 +93,7 @@ class NatsSink:
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
-            "subject": _tokens(self._subject.render(event)),
+            "subject": _filled(self._subject.render(event)),
             "headers": self._headers(event),
             "body": event.body.decode(errors="replace"),
         }
@@ -104,7 +103,38 @@ class NatsSink:
         if connection is not None:
             await connection.close()
 
+    def _question(self, event: Event) -> Question | Exception:
+        try:
+            subject = _publishable(self._subject.resolve(event))
+            return Question(subject, event.body, self._headers(event))
+        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
+            return error
+
+    async def _ask(self, questions: Sequence[Question]) -> None:
+        if not questions:
+            return
+        try:
+            connection = await self._connected()
+        except SinkError as error:
+            for question in questions:
+                question.found = error
+            return
+        for question in questions:
+            size = _size(question)
+            if size > connection.max_payload:
+                question.found = Refused(f"{size} bytes are more than the server's max_payload")
+        await connection.ask_all([each for each in questions if each.found is None])
+
+    def _outcome(self, asked: Question | Exception, late: Temporary) -> Answer | Exception:
+        found = asked.found or late if isinstance(asked, Question) else asked
+        if isinstance(found, Exception):
+            return found
+        return jetstream.outcome(found, self._subject.source)
+
     async def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is not None and connection.is_connected:
+            return connection
         async with self._connecting:
             if self._connection is None or not self._connection.is_connected:
                 await self.close()
@@ -130,26 +160,21 @@ class NatsSink:
         raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            "connect_timeout": self._settings.timeout.seconds / len(self._servers)
-        }
-        if self._settings.credentials_file is not None:
-            try:
-                options |= credentials(self._settings.credentials_file)
-            except ValueError as error:
-                raise Misconfigured(f"credentials_file: {error}") from None
-        return options
+        options = {"connect_timeout": self._settings.timeout.seconds / len(self._servers)}
+        try:
+            return options | nats_login.credentials(self._settings.credentials_file)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
 
     def _headers(self, event: Event) -> dict[str, str]:
-        named = message.headers(event, self._settings.format, prefix="ce-")
-        headers = {name: cloudevents.header_value(value) for name, value in named.items()}
+        headers = message.headers(event, self._settings.format, prefix="ce-")
+        together = "".join(headers.values())
+        if cloudevents.header_value(together) != together:  # one look is cheaper than many
+            headers = {name: cloudevents.header_value(value) for name, value in headers.items()}
         # An id is unique in its source only, and another sink may write to the same stream.
         id_ = f"{headers['relay-id']}:{headers['relay-source']}:{self._settings.name}"
         headers["Nats-Msg-Id"] = id_
-        if self._settings.format == "cloudevents":
-            headers["ce-datacontenttype"] = "application/json"
-        if self._settings.stream is not None:
-            headers["Nats-Expected-Stream"] = self._settings.stream
+        headers.update(self._constant)
         return headers
 
     def _find_stream(self, streams: list[str], subject: str) -> None:
@@ -165,10 +190,10 @@ def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
     with faults.noted():
         subject = _subject(settings)
     with faults.noted():
-        texts = [text.strip() for text in settings.servers.reveal().split(",")]
-        servers = tuple(_server(text, secure=tls.is_asked_for(settings)) for text in texts)
+        secure = tls.is_asked_for(settings)
+        servers = nats_login.servers(settings.servers.reveal(), secure=secure)
     with faults.noted():
-        _check_credentials(settings.credentials_file)
+        nats_login.credentials(settings.credentials_file)
     with faults.noted():
         context = tls.context(settings)
     faults.tell()
@@ -178,47 +203,44 @@ def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
 def _subject(settings: Settings) -> message.Target:
     subject = message.Target(settings.subject, key="subject", escape=_token)
     for sample in subject.samples(settings):
-        if sample != _tokens(sample) or _NO_TOKEN.search(sample):
+        if sample != _filled(sample) or _NO_TOKEN.search(sample):
             raise ValueError("subject: expected words with dots between, without blanks, * and >")
     return subject
-
-
-def _check_credentials(path: str | None) -> None:
-    if path is None:
-        return
-    try:
-        credentials(path)
-    except ValueError as error:
-        raise ValueError(f"credentials_file: {error}") from None
-
-
-def _server(text: str, *, secure: bool) -> Server:
-    try:
-        url = urlsplit(text if "://" in text else f"nats://{text}")
-        host, port = url.hostname, url.port
-    except ValueError:
-        host = None
-    if not host or url.scheme not in ("nats", "tls") or url.path.strip("/") or url.query:
-        raise ValueError("servers: expected nats:// or tls:// addresses with commas between them")
-    names = ("user", "password") if url.password is not None else ("token",)
-    values = (unquote(each) for each in (url.username, url.password) if each is not None)
-    address = f"[{host}]" if ":" in host else host
-    return Server(
-        f"{url.scheme}://{address}:{port or 4222}",
-        tls=secure or url.scheme == "tls",
-        login=dict(zip(names, values, strict=False)),
-    )
 
 
 def _token(value: str) -> str:
     return _NO_TOKEN.sub("_", value)
 
 
-def _tokens(subject: str) -> str:
+def _filled(subject: str) -> str:
     """Fill tokens that are empty, which a subject may not have."""
     return ".".join(token or "_" for token in subject.split("."))
 
 
-def _size(headers: Mapping[str, str]) -> int:
-    lines = sum(len(name) + len(value) + len(": \r\n") for name, value in headers.items())
-    return len("NATS/1.0\r\n\r\n") + lines
+@lru_cache(maxsize=256)
+def _publishable(rendered: str) -> str:
+    """The subject that the server is told; few differ. Raises Refused."""
+    subject = _filled(rendered)
+    if len(subject.encode()) > SUBJECT_MAX_BYTES:
+        raise Refused(f"the subject is longer than {SUBJECT_MAX_BYTES} bytes")
+    if _NO_TOKEN.search(subject):  # from the template itself, where no sample shows it
+        raise Refused("the template of `subject` makes blanks, * or > of this event")
+    return subject
+
+
+def _constant(settings: Settings) -> dict[str, str]:
+    """The headers that are the same for every event."""
+    headers = {}
+    if settings.format == "cloudevents":
+        headers["ce-datacontenttype"] = "application/json"
+    if settings.stream is not None:
+        headers["Nats-Expected-Stream"] = settings.stream
+    return headers
+
+
+def _size(question: Question) -> int:
+    """What the server counts: all after its control line."""
+    headers = question.headers or {}
+    text = len("".join(headers)) + len("".join(headers.values()))  # in ASCII
+    lines = text + len(headers) * len(": \r\n")
+    return len("NATS/1.0\r\n\r\n") + lines + len(question.body)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay.delivery import Answer
+from relay.batching import Batching
 from relay.event import Event
 from relay.sinks.amqp import AmqpSink
 from relay.sinks.kafka import KafkaSink
@@ -144,23 +144,25 @@ class SilentSqs(Silent):
 
 
 class Watch:
-    """Counts the sends of a type of sink that have begun and not ended."""
+    """Counts the events that a type of sink was given and has not ended."""
 
     def __init__(self, sink_class: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0
         self.most = 0
-        real = sink_class.send
+        is_batching = issubclass(sink_class, Batching)
+        name = "send_batch" if is_batching else "send"
+        real = getattr(sink_class, name)
 
-        async def send(sink: Any, event: Event) -> Answer:
-            self.now += 1
+        async def send(sink: Any, given: Any) -> Any:
+            count = len(given) if is_batching else 1
+            self.now += count
             self.most = max(self.most, self.now)
             try:
-                answer: Answer = await real(sink, event)
+                return await real(sink, given)
             finally:
-                self.now -= 1
-            return answer
+                self.now -= count
 
-        monkeypatch.setattr(sink_class, "send", send)
+        monkeypatch.setattr(sink_class, name, send)
 
 
 @pytest.mark.parametrize("kind", [SilentAmqp, SilentKafka, SilentNats, SilentRedis, SilentSqs])

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
+from relay.nats_connection import Question
 from relay.sinks import nats
 from tests.brokers.nats import STREAM, NatsServer
 from tests.sinks.test_nats import Make, build, error_of, make, server
@@ -75,7 +76,9 @@ async def test_the_largest_message_is_taken_and_a_larger_one_refused(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     sink = make(subject="relay.fixed")
-    room = (1 << 20) - nats._size(sink._headers(lead))
+    question = sink._question(replace(lead, body=b""))
+    assert isinstance(question, Question)
+    room = (1 << 20) - nats._size(question)
     error = await error_of(sink, replace(lead, body=b"x" * (room + 1)))
     assert type(error) is Refused
     assert error.reason == "1048577 bytes are more than the server's max_payload"
