@@ -5,6 +5,7 @@ outgoing-http.md, section 2; the body stays what it was, so its type is the requ
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote
 
 from relay.event import Event
@@ -49,8 +50,14 @@ def headers(event: Event) -> list[tuple[bytes, bytes]]:
 
 def rfc3339(ms: int) -> str:
     """Write milliseconds since the epoch as a time in UTC."""
-    time = datetime.fromtimestamp(ms / 1000, UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, rest = divmod(ms, 1000)
+    return f"{_to_the_second(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    """Many events share a second, and to write it costs more than all else about a time."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def _is_time(text: str | None) -> bool:
