@@ -45,7 +45,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
-    concurrency: int = 32
+    concurrency: int = 64
 
 
 class NatsSink(Batching):

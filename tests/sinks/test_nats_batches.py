@@ -223,3 +223,17 @@ async def test_a_batch_that_is_cancelled_leaves_nothing_behind(lead: Event) -> N
             await sending
         await until(lambda: not double.open, what="the end of the connection")
         await sink.close()
+
+
+async def test_a_connection_that_is_gone_is_asked_nothing(lead: Event) -> None:
+    async with NatsDouble(lambda _: True) as double:
+        sink = build(servers=double.url)
+        await sink.send(lead)
+        connection = sink._connection
+        assert connection is not None
+        await connection.close()
+        with pytest.raises(Temporary, match="the connection was lost"):
+            await connection.ask("relay.x", b"{}")
+        assert told(await sink.send_batch(series(lead, 2))) == [2, 3]
+        assert double.accepted == 2
+        await sink.close()
