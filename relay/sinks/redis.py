@@ -188,7 +188,7 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
         settings.url.reveal(),
         protocol=2,
         retry=Retry(NoBackoff(), 0),  # the relay tries again by itself, and says so
-        socket_timeout=settings.timeout.seconds,
+        socket_timeout=None,  # it would be for each reply, and a batch has one for all of them
         socket_connect_timeout=settings.timeout.seconds,
         **options,
     )
