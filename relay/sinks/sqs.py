@@ -50,6 +50,11 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     format: message.Format = "raw"
     concurrency: int = 40
 
+    def batch(self) -> int:
+        # No request goes out half full while more wait.
+        half = super().batch()
+        return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -132,7 +132,14 @@ async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
     assert str(outcomes[2]) == "SQS did not say what became of the message"
 
 
-@pytest.mark.parametrize("concurrency", [1, 25, 40, 100])
+@pytest.mark.parametrize(
+    ("concurrency", "batch"), [(1, 1), (4, 4), (10, 10), (19, 10), (25, 10), (40, 20), (100, 50)]
+)
+def test_batches_fill_their_requests(concurrency: int, batch: int) -> None:
+    assert build(concurrency=concurrency)._settings.batch() == batch
+
+
+@pytest.mark.parametrize("concurrency", [1, 15, 40, 100])
 async def test_all_requests_of_full_batches_are_on_their_way_at_once(
     lead: Event, concurrency: int
 ) -> None:
