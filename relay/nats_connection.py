@@ -7,10 +7,10 @@ import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -34,8 +34,7 @@ REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
 """By what the server says (nats-server, errors.go) before it ends a connection."""
 
 
-@dataclass(slots=True, eq=False)
-class Question:
+class Question(msgspec.Struct, eq=False):
     """One message that is answered, and the answer to it."""
 
     subject: str
