@@ -1,56 +1,40 @@
-"""A Kafka producer that ends at once, and what its failures mean to an operator.
+"""A Kafka producer that ends at once.
 
 brokers.md, section 7; the library's own retries for ever, and its farewell waits for brokers.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaProducer, errors
+from aiokafka import AIOKafkaProducer, TopicPartition, errors
+from aiokafka.partitioner import DefaultPartitioner
 
-from relay import connecting
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, Temporary
+from relay.kafka_failure import UNNAMED, meaning
 
-MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
-    "UnknownTopicOrPartitionError": (Misconfigured, "the topic does not exist"),
-    "InvalidTopicError": (Misconfigured, "the topic's name is not allowed"),
-    "TopicAuthorizationFailedError": (Misconfigured, "the user may not write to the topic"),
-    "ClusterAuthorizationFailedError": (Misconfigured, "the user may not write idempotently"),
-    "SaslAuthenticationFailed": (Misconfigured, "wrong username or password"),
-    "UnsupportedSaslMechanismError": (Misconfigured, "the broker lacks this sasl_mechanism"),
-    "IllegalSaslStateError": (Misconfigured, "the broker does not expect SASL here"),
-    "UnsupportedVersionError": (Misconfigured, "the broker is too old"),
-    "IncompatibleBrokerVersion": (Misconfigured, "the broker is too old"),
-    "PolicyViolationError": (Misconfigured, "the broker's policy forbids this"),
-    "MessageSizeTooLargeError": (Refused, "larger than the topic takes"),
-    "RecordListTooLargeError": (Refused, "larger than the topic's segments"),
-    "InvalidRecordError": (Refused, "the broker finds the record invalid"),
-    "KafkaStorageError": (Temporary, "the broker cannot write to its disk"),
-    "NotEnoughReplicasError": (Temporary, "fewer replicas are in sync than the topic demands"),
-    "NotEnoughReplicasAfterAppendError": (Temporary, "too few replicas confirmed in time"),
-    "NotLeaderForPartitionError": (Temporary, "the partition has no leader"),
-    "LeaderNotAvailableError": (Temporary, "the partition has no leader"),
-    "KafkaConnectionError": (Temporary, "the connection was lost"),
-    "NodeNotReadyError": (Temporary, "a broker cannot be reached"),
-    "RequestTimedOutError": (Temporary, "not confirmed in time"),
-    "ProducerClosed": (Temporary, "the connection was lost"),
-}
-"""By the client's names of Kafka's errors; what is not here is taken for temporary."""
-
-UNNAMED: Mapping[int, str] = {87: "InvalidRecordError"}
-"""Kafka's codes that the client does not know."""
-
-BATCH_BYTES = 16_384
+BATCH_BYTES = 65_536
+"""Far below the usual max.message.bytes of 1 MiB, which is a limit on batches."""
 LARGEST_BYTES = 1 << 28
 """No limit of our own: the topic's max.message.bytes decides."""
 
 _TRIES = 5
 _PAUSE_S = 0.1
+_PARTITIONER = DefaultPartitioner()
 
 # It reports each failed attempt, a hundred times a second; the dispatcher tells of changes.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
+
+T = TypeVar("T")
+
+
+class Record(NamedTuple):
+    """One event as Kafka takes it."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
 
 
 class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no types
@@ -70,55 +54,38 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         self.usable = True
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: asyncio.Task[None] | None = None
-        self._records: set[asyncio.Future[Any]] = set()
         self._waiting = 0
         self._confirmed = 0
-        self._trouble: str | None = None
+        self._troubles: dict[TopicPartition | None, str] = {}
+        """What went wrong last with a partition; under None with a connection."""
         self._ask, self.client.send = self.client.send, self._request
 
-    async def deliver(self, topic: str, *, within_s: float, alone: bool, **record: Any) -> Any:
-        """Return the record's place; raises SinkError."""
-        confirmed = self._confirmed
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(within_s):
-                await self.find(topic)
-                found = await self._put(topic, alone=alone, **record)
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if self._confirmed == confirmed:
-                self.abandon()  # or it would send the record later, unasked
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            end = failure(self._trouble or "RequestTimedOutError")
-        except errors.KafkaError as error:
-            self.usable = False
-            unnamed = type(error) is errors.UnknownError
-            end = failure(self._trouble or "" if unnamed else error)
-        else:
-            self._confirmed += 1
-            self._trouble = None
-            return found
-        finally:
-            self._waiting -= 1
-            if not self.usable and not self._waiting:
-                self.abandon()
-        raise end
+    async def find(self, topic: str, *, until_s: float) -> None:
+        """Raises SinkError where it cannot be written to; a cluster may make it first.
 
-    async def find(self, topic: str) -> None:
-        """Raises Misconfigured where it cannot be written to; a cluster may make it first."""
+        `until_s` is in the time of the loop.
+        """
+        if self.client.cluster.partitions_for_topic(topic) is None:
+            await self._limit(self._seek(topic), None, until_s)
+
+    def spread(self, topic: str, keys: Sequence[bytes | None]) -> list[int]:
+        """Choose a partition for each, as Java does: by its key, and one for all without a key."""
         cluster = self.client.cluster
-        for _ in range(_TRIES):
-            if cluster.partitions_for_topic(topic) is not None:
-                return
-            known = await self.client.add_topic(topic) and await self.client.force_metadata_update()
-            if topic in cluster.unauthorized_topics:
-                raise Misconfigured(f"the user may not write to the topic {topic}")
-            if not known or not self.usable:
-                self.usable = False
-                raise Temporary("no broker can be reached")
-            await asyncio.sleep(_PAUSE_S)
-        if cluster.partitions_for_topic(topic) is None:
-            raise Misconfigured(f"the topic {topic} does not exist")
+        known = sorted(cluster.partitions_for_topic(topic))
+        led = list(cluster.available_partitions_for_topic(topic))
+        chosen = {key: _PARTITIONER(key, known, led) for key in set(keys)}
+        return [chosen[key] for key in keys]
+
+    async def deliver(
+        self, place: TopicPartition, records: Sequence[Record], *, until_s: float
+    ) -> Sequence[int]:
+        """Write as many as one batch takes; return their offsets, below 0 if they are not known.
+
+        Raises SinkError where none was taken; what was not confirmed is not sent later.
+        """
+        if asyncio.get_running_loop().time() >= until_s:
+            raise meaning(self._trouble_of(place))
+        return await self._limit(self._put(place, records), place, until_s)
 
     def abandon(self) -> None:
         """Fail all that waits; `stop` waits until nothing is left of it."""
@@ -126,9 +93,6 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         if self._over.done():
             return
         self._over.set_result(None)
-        for record in self._records:
-            if not record.done():
-                record.set_exception(errors.ProducerClosed())
         self._ending = asyncio.create_task(self._end())
 
     async def stop(self) -> None:
@@ -140,20 +104,74 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
     def ended(self) -> bool:
         return self._ending is not None and self._ending.done()
 
-    async def _put(self, topic: str, *, alone: bool, **record: Any) -> Any:
-        if alone:
-            partition = self._partition(topic, None, None, None, record["key"], record["value"])
-            batch = self.create_batch()
-            batch.append(timestamp=None, **record)
-            batch.close()
-            future = await self.send_batch(batch, topic, partition=partition)
-        else:
-            future = await self.send(topic, **record)
-        self._records.add(future)
+    async def _limit(
+        self, doing: Coroutine[Any, Any, T], place: TopicPartition | None, until_s: float
+    ) -> T:
+        confirmed = self._confirmed
+        self._waiting += 1
         try:
-            return await future
+            async with asyncio.timeout_at(until_s):
+                return await doing
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self.usable = False
+            if self._confirmed == confirmed:
+                self.abandon()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            end = meaning(self._trouble_of(place))
+        except errors.KafkaError as error:
+            self.usable = False
+            unnamed = type(error) is errors.UnknownError
+            end = meaning(self._trouble_of(place, "") if unnamed else error)
         finally:
-            self._records.discard(future)
+            self._waiting -= 1
+            if not self.usable and not self._waiting:
+                self.abandon()
+        raise end
+
+    def _trouble_of(
+        self, place: TopicPartition | None, otherwise: str = "RequestTimedOutError"
+    ) -> str:
+        return self._troubles.get(place) or self._troubles.get(None) or otherwise
+
+    async def _seek(self, topic: str) -> None:
+        cluster = self.client.cluster
+        for _ in range(_TRIES):
+            known = await self.client.add_topic(topic) and await self.client.force_metadata_update()
+            if topic in cluster.unauthorized_topics:
+                raise Misconfigured(f"the user may not write to the topic {topic}")
+            if not known or not self.usable:
+                self.usable = False
+                raise Temporary("no broker can be reached")
+            if cluster.partitions_for_topic(topic) is not None:
+                return
+            await asyncio.sleep(_PAUSE_S)
+        raise Misconfigured(f"the topic {topic} does not exist")
+
+    async def _put(self, place: TopicPartition, records: Sequence[Record]) -> Sequence[int]:
+        batch = self.create_batch()
+        for key, value, headers in records:
+            # The first one always has room, however large it is.
+            if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+                break
+        batch.close()
+        try:
+            answer = await self.send_batch(batch, place.topic, partition=place.partition)
+            answer.add_done_callback(_hear)
+            await asyncio.wait({answer, self._over}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # Empty it is dropped where it waits, also for another try.
+            batch._relative_offset = 0  # noqa: SLF001
+            raise
+        if not answer.done():
+            raise errors.ProducerClosed
+        first: int = answer.result().offset
+        self._confirmed += 1
+        for trouble in (place, None):
+            self._troubles.pop(trouble, None)
+        count: int = batch.record_count()
+        # A broker that has them already need not remember where.
+        return range(first, first + count) if first >= 0 else [first] * count
 
     async def _request(self, *request: Any, **options: Any) -> Any:
         """Ask a broker as the library does, but no longer than this producer is in use."""
@@ -162,19 +180,21 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
             await asyncio.wait({asking, self._over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             asking.cancel()
-        await asyncio.wait({asking})
+        if not asking.done():
+            await asyncio.wait({asking})
         error = errors.ProducerClosed() if asking.cancelled() else asking.exception()
         if error is not None:
-            self._trouble = type(error).__name__
+            self._troubles[None] = type(error).__name__
             raise error
         self._note(asking.result())
         return asking.result()
 
     def _note(self, response: Any) -> None:
-        for _, partitions in getattr(response, "topics", ()):
-            for _, code, *_ in partitions:
+        for topic, partitions in getattr(response, "topics", ()):
+            for partition, code, *_ in partitions:
                 if code:
-                    self._trouble = UNNAMED.get(code) or errors.for_code(code).__name__
+                    name = UNNAMED.get(code) or errors.for_code(code).__name__
+                    self._troubles[TopicPartition(topic, partition)] = name
 
     async def _end(self) -> None:
         """Let go without a farewell: the library's own `stop` waits for brokers that are away."""
@@ -195,12 +215,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         await super().stop()
 
 
-def failure(error: Exception | str) -> SinkError:
-    """Say what an error means, or the name of one; its text may hold anything, and is not used."""
-    if isinstance(error, Exception):
-        unreached = connecting.failure(error, peer="broker")
-        if unreached is not None:
-            return unreached
-    name = error if isinstance(error, str) else type(error).__name__
-    kind, text = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
-    return kind(text)
+def _hear(answer: asyncio.Future[Any]) -> None:
+    """Whoever asked may be gone, and an error that nobody looks at would be logged."""
+    if not answer.cancelled():
+        answer.exception()

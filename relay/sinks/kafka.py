@@ -6,20 +6,23 @@ brokers.md, section 7; Kafka drops only the producer's own resends, so consumers
 import asyncio
 import re
 import ssl
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
-from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaError
+from aiokafka import TopicPartition
 
 from relay import message, tls
+from relay.batching import Batching
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Refused, SinkError
 from relay.event import Event
 from relay.faults import Faults
-from relay.kafka_producer import BATCH_BYTES, Producer, failure
+from relay.kafka_connection import Connection
+from relay.kafka_producer import Record
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 _SHARE = 0.8
 """Of the sink's timeout, so that the reason is ours rather than that time was up."""
@@ -28,8 +31,11 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
 
+Found = dict[int, Answer | Exception]
+"""What became of each event, by its place in the batch."""
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type kafka."""
 
     brokers: str | tuple[str, ...]
@@ -48,8 +54,8 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class KafkaSink:
-    """Produces with one producer, made when it is needed."""
+class KafkaSink(Batching):
+    """Produces with one producer: a batch of records for each partition."""
 
     def __init__(
         self,
@@ -61,36 +67,30 @@ class KafkaSink:
         security: dict[str, Any],
     ) -> None:
         self._settings = settings
-        self._brokers = brokers
         self._topic = topic
         self._key = key
-        self._security = security
-        self._connecting = asyncio.Lock()
-        self._producer: Producer | None = None
-        self._former: set[Producer] = set()
+        self._limit_s = settings.timeout.seconds * _SHARE
+        self._connection = Connection(brokers, security, limit_s=self._limit_s)
 
-    async def send(self, event: Event) -> Answer:
-        topic = self._topic.resolve(event)
-        if _TOPIC.fullmatch(topic) is None:
-            raise Refused("the topic of this event is empty or longer than 249 characters")
-        headers = [(name, value.encode()) for name, value in self._headers(event).items()]
-        record = {"key": self._key_of(event), "value": event.body, "headers": headers}
-        try:
-            return await self._deliver(topic, record, alone=False)
-        except Refused:
-            if len(event.body) > BATCH_BYTES:
-                raise
-        # Others may have been in its batch, and only one of them too large.
-        return await self._deliver(topic, record, alone=True)
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        found: Found = {}
+        topics: defaultdict[str, dict[int, Record]] = defaultdict(dict)
+        for number, event in enumerate(events):
+            try:
+                topics[self._topic_of(event)][number] = self._record(event)
+            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
+                found[number] = error
+        until_s = self._until_s()
+        await _side_by_side(
+            [self._send_to(topic, records, until_s, found) for topic, records in topics.items()]
+        )
+        return [found[number] for number in range(len(events))]
 
     async def check(self) -> None:
-        producer = await self._connected()
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
-                for topic in self._topic.samples(self._settings):
-                    await producer.find(topic)
-        except TimeoutError:
-            raise Temporary("the brokers do not answer in time") from None
+        until_s = self._until_s()
+        producer = await self._connection.producer(until_s=until_s)
+        for topic in self._topic.samples(self._settings):
+            await producer.find(topic, until_s=until_s)
 
     def render(self, event: Event) -> dict[str, Any]:
         key = self._key_of(event)
@@ -102,54 +102,44 @@ class KafkaSink:
         }
 
     async def close(self) -> None:
-        if self._producer is not None:
-            self._former.add(self._producer)
-            self._producer = None
-        for producer in tuple(self._former):
-            await producer.stop()
-            self._former.discard(producer)
+        await self._connection.close()
 
-    async def _deliver(self, topic: str, record: dict[str, Any], *, alone: bool) -> Answer:
-        producer = await self._connected()
-        limit_s = self._settings.timeout.seconds * _SHARE
-        place = await producer.deliver(topic, within_s=limit_s, alone=alone, **record)
-        return Answer(excerpt=f"{topic}, partition {place.partition}, offset {place.offset}")
+    def _until_s(self) -> float:
+        return asyncio.get_running_loop().time() + self._limit_s
 
-    async def _connected(self) -> Producer:
-        async with self._connecting:
-            if self._producer is None or not self._producer.usable:
-                if self._producer is not None:
-                    self._former.add(self._producer)  # it may still have some to confirm
-                    self._producer = None
-                self._former = {each for each in self._former if not each.ended}
-                self._producer = await self._connect()
-            return self._producer
-
-    async def _connect(self) -> Producer:
-        failures: list[SinkError] = []
-        limit_s = self._settings.timeout.seconds * _SHARE / len(self._brokers)
-        for host, port in self._brokers:
-            try:
-                async with asyncio.timeout(limit_s):
-                    return await self._start(host, port)
-            except (OSError, KafkaError) as error:
-                failures.append(failure(error))
-        # One that someone has to mend says more than others that are away.
-        raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
-
-    async def _start(self, host: str, port: int) -> Producer:
-        """Connect by hand first, because the library keeps the cause of a failure to itself."""
-        limit_ms = int(self._settings.timeout * _SHARE)
-        options = self._security | {"request_timeout_ms": limit_ms, "client_id": "relay"}
-        connection = await create_conn(host, port, **options)
-        await connection.close()
-        producer = Producer(bootstrap_servers=f"{host}:{port}", **options)
+    async def _send_to(
+        self, topic: str, records: Mapping[int, Record], until_s: float, found: Found
+    ) -> None:
+        """Send all that goes to one topic, whose failure is not that of others."""
         try:
-            await producer.start()
-        except BaseException:
-            await producer.stop()
-            raise
-        return producer
+            producer = await self._connection.producer(until_s=until_s)
+            await producer.find(topic, until_s=until_s)
+        except SinkError as error:
+            found.update(dict.fromkeys(records, error))
+            return
+        partitions = producer.spread(topic, [record.key for record in records.values()])
+        parts: defaultdict[TopicPartition, dict[int, Record]] = defaultdict(dict)
+        for (number, record), partition in zip(records.items(), partitions, strict=True):
+            parts[TopicPartition(topic, partition)][number] = record
+        await _side_by_side(
+            [self._send_part(place, part, until_s, found) for place, part in parts.items()]
+        )
+
+    async def _send_part(
+        self, place: TopicPartition, records: Mapping[int, Record], until_s: float, found: Found
+    ) -> None:
+        outcomes = await self._connection.deliver(place, list(records.values()), until_s=until_s)
+        found.update(zip(records, outcomes, strict=True))
+
+    def _topic_of(self, event: Event) -> str:
+        topic = self._topic.resolve(event)
+        if _TOPIC.fullmatch(topic) is None:
+            raise Refused("the topic of this event is empty or longer than 249 characters")
+        return topic
+
+    def _record(self, event: Event) -> Record:
+        headers = [(name, value.encode()) for name, value in self._headers(event).items()]
+        return Record(self._key_of(event), event.body, headers)
 
     def _key_of(self, event: Event) -> bytes | None:
         key = event.video_id() if self._key is None else self._key.resolve(event)
@@ -160,6 +150,15 @@ class KafkaSink:
         if self._settings.format == "cloudevents":
             headers["content-type"] = "application/json"
         return headers
+
+
+async def _side_by_side(ways: Sequence[Coroutine[Any, Any, None]]) -> None:
+    if len(ways) == 1:
+        await ways[0]
+        return
+    async with asyncio.TaskGroup() as group:
+        for way in ways:
+            group.create_task(way)
 
 
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001

@@ -40,16 +40,28 @@ class Cluster:
 
     def down(self) -> None:
         for broker in (1, 2, 3):
-            self._lib.rd_kafka_mock_broker_set_down(self._mock, broker)
+            self.down_one(broker)
 
     def up(self) -> None:
         for broker in (1, 2, 3):
-            self._lib.rd_kafka_mock_broker_set_up(self._mock, broker)
+            self.up_one(broker)
+
+    def down_one(self, broker: int) -> None:
+        self._lib.rd_kafka_mock_broker_set_down(self._mock, broker)
+
+    def up_one(self, broker: int) -> None:
+        self._lib.rd_kafka_mock_broker_set_up(self._mock, broker)
 
     def delay(self, answers_ms: int) -> None:
         """Do at once what is asked, and answer so much later."""
         for broker in (1, 2, 3):
             self._lib.rd_kafka_mock_broker_set_rtt(self._mock, broker, answers_ms)
+
+    def lead(self, topic: str, partition: int, broker: int) -> None:
+        """Make a broker, 1 to 3, the partition's leader; -1 leaves it without one."""
+        self._lib.rd_kafka_mock_partition_set_leader(
+            self._mock, topic.encode(), ctypes.c_int32(partition), ctypes.c_int32(broker)
+        )
 
     def push(self, api: int, count: int, code: int) -> None:
         """Answer the next requests of one kind with an error."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from relay.errors import Misconfigured, Refused, Temporary
+from relay.sinks.kafka import KafkaSink, build
 from tests.brokers.kafka import TOPIC, KafkaCluster
 from tests.brokers.kafka_mock import PRODUCE
+from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness, Message
 
 PRODUCE_CODES: Mapping[str, int] = {
@@ -93,3 +95,17 @@ class KafkaHarness(Harness):
     def contacts(self) -> int:
         """Count a client with its several connections as one."""
         return min(1, len(self.cluster.tell("requests")))
+
+
+class Sinks:
+    """Makes sinks and closes them."""
+
+    def __init__(self, harness: KafkaHarness, clock: ManualClock) -> None:
+        self._harness = harness
+        self._clock = clock
+        self.made: list[KafkaSink] = []
+
+    def __call__(self, **changed: object) -> KafkaSink:
+        sink = build(self._harness.settings(**changed), self._clock)  # type: ignore[arg-type]
+        self.made.append(sink)
+        return sink

@@ -9,14 +9,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from msgspec.structs import replace
 
 from relay import samples
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.sinks.kafka import KafkaSink, Settings, build
+from relay.errors import Misconfigured, Temporary
+from relay.event import WEBHOOK_TEST, Event
+from relay.sinks.kafka import Settings, build
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import INIT_PRODUCER_ID, PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
 from tests.sinks.far_end import until
-from tests.sinks.harness_kafka import KafkaHarness
+from tests.sinks.harness_kafka import KafkaHarness, Sinks
 
 JAVA = {
     "21": -973932308,
@@ -32,20 +32,6 @@ JAVA = {
 async def harness() -> AsyncIterator[KafkaHarness]:
     async with KafkaHarness() as harness:
         yield harness
-
-
-class Sinks:
-    """Makes sinks and closes them."""
-
-    def __init__(self, harness: KafkaHarness, clock: ManualClock) -> None:
-        self._harness = harness
-        self._clock = clock
-        self.made: list[KafkaSink] = []
-
-    def __call__(self, **changed: object) -> KafkaSink:
-        sink = build(self._harness.settings(**changed), self._clock)  # type: ignore[arg-type]
-        self.made.append(sink)
-        return sink
 
 
 @pytest.fixture
@@ -103,30 +89,6 @@ async def test_a_topic_that_cannot_be_written_to_is_named(
         assert TOPIC in caught.value.reason
     harness.cluster.tell("topic_error", TOPIC, 0)
     await sink.send(lead)
-
-
-async def test_a_small_event_is_not_refused_for_another_in_its_batch(
-    harness: KafkaHarness, make: Sinks
-) -> None:
-    sink = make(key="one")
-    events = [samples.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(5)]
-    await sink.check()
-    harness.cluster.tell("push", PRODUCE, 1, 10)
-    await asyncio.gather(*(sink.send(event) for event in events))
-    assert {each.id for each in harness.messages()} == {event.id for event in events}
-
-
-async def test_a_refusal_loses_none_of_the_others_in_flight(
-    harness: KafkaHarness, make: Sinks, lead: Event
-) -> None:
-    sink = make(key="one")
-    await sink.check()
-    harness.cluster.tell("push", PRODUCE, 1, 10)
-    large = replace(lead, id="evt_large", body=b'"' + b"x" * 20_000 + b'"')
-    with pytest.raises(Refused, match="larger than the topic takes"):
-        await sink.send(large)
-    await asyncio.gather(*(sink.send(replace(lead, id=f"evt_{n}")) for n in range(5)))
-    assert len(harness.messages()) == 5
 
 
 async def test_a_producer_whose_batch_failed_is_replaced(
