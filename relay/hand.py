@@ -17,19 +17,23 @@ APART_S = 0.005
 """Between two replayed deliveries until then, so that live ones find the relay at leisure."""
 
 SLOTS_MAX = 64
-"""For so many slots at most the next deliveries are kept at hand while a look is under way.
+"""For so many slots at most the next deliveries are kept at hand, twice, while a look is under way.
 
-And as many again for the batch that is made next.
+One look takes as long as a batch or two are on their way.
 """
+
+BYTES_MAX = 8 << 20
+"""No more is looked for while there is so much of bodies at hand."""
 
 
 class Hand:
     """A few deliveries of each tier; one with fewer than there are slots asks for more."""
 
-    def __init__(self, slots: int, batch: int) -> None:
-        self._low = min(slots, SLOTS_MAX) + min(batch, SLOTS_MAX) - 1
+    def __init__(self, slots: int) -> None:
+        self._low = 2 * min(slots, SLOTS_MAX)
         self._most = self._low + max(self._low, HANDFUL)
         self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
+        self._bytes = 0
         self._passed_over: set[Tier] = set()
         self._popped_s: dict[Tier, float] = {"live": -math.inf, "replay": -math.inf}
 
@@ -38,7 +42,7 @@ class Hand:
 
     def wants(self) -> dict[Tier, int]:
         """How many more of each tier that runs low; of replays only where live ones do as well."""
-        if len(self._tiers["live"]) >= self._low:
+        if len(self._tiers["live"]) >= self._low or self._bytes >= BYTES_MAX:
             return {}
         return {
             tier: self._most - len(held)
@@ -56,6 +60,7 @@ class Hand:
 
     def take(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
+            self._bytes += len(delivery.event.body)
             self._tiers["live" if delivery.replay is None else "replay"].append(delivery)
 
     def wait_s(self, now_s: float) -> float:
@@ -69,6 +74,7 @@ class Hand:
         tier: Tier = "live" if self._tiers["live"] else "replay"
         delivery = self._tiers[tier].popleft()
         self._popped_s[tier] = now_s
+        self._bytes -= len(delivery.event.body)
         return delivery
 
     def clear(self) -> tuple[Delivery, ...]:
@@ -76,4 +82,5 @@ class Hand:
         held = tuple(delivery for tier in self._tiers.values() for delivery in tier)
         for tier in self._tiers.values():
             tier.clear()
+        self._bytes = 0
         return held

@@ -29,7 +29,7 @@ class Supply:
         self._outdated = False
         """Whether what the look under way will find is to be put back."""
         self.looking = False
-        self.hand = Hand(settings.slots(), settings.batch())
+        self.hand = Hand(settings.slots())
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""

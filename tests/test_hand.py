@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from relay import samples
 from relay.delivery import Delivery
 from relay.event import LEAD_CAPTURED
-from relay.hand import APART_S, HANDFUL, QUIET_S, SLOTS_MAX, Hand
+from relay.hand import APART_S, BYTES_MAX, HANDFUL, QUIET_S, SLOTS_MAX, Hand
 
 EVENT = samples.event(LEAD_CAPTURED, source="main", event_id="evt")
 
@@ -32,14 +32,14 @@ def popped(hand: Hand) -> list[int]:
 
 
 def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take([*replayed(2), *live(1)])
     hand.take([*live(1, start=2), *replayed(1, start=1003)])
     assert popped(hand) == [1, 2, 1001, 1002, 1003]
 
 
 def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take(replayed(3))
     assert hand.pop(0.0).seq == 1001
     hand.take(live(1))
@@ -47,36 +47,50 @@ def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
 
 
 def test_an_empty_hand_wants_of_both_and_has_nothing_to_give() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     assert not hand
-    assert hand.wants() == {"live": 4 + HANDFUL, "replay": 4 + HANDFUL}
+    assert hand.wants() == {"live": 8 + HANDFUL, "replay": 8 + HANDFUL}
     with pytest.raises(IndexError):
         hand.pop(0.0)
 
 
 def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
-    hand = Hand(4, 1)
-    hand.take(live(4))
+    hand = Hand(4)
+    hand.take(live(8))
     assert hand.wants() == {}
     hand.pop(0.0)
     assert set(hand.wants()) == {"live", "replay"}
 
 
 def test_a_tier_with_enough_at_hand_is_not_asked_for() -> None:
-    hand = Hand(4, 1)
-    hand.take(replayed(4))
+    hand = Hand(4)
+    hand.take(replayed(8))
     assert set(hand.wants()) == {"live"}
+
+
+def test_nothing_more_is_wanted_while_large_bodies_are_at_hand() -> None:
+    hand = Hand(4)
+    large = [replace(each, event=replace(EVENT, body=bytes(BYTES_MAX // 2))) for each in live(2)]
+    hand.take(large[:1])
+    assert set(hand.wants()) == {"live", "replay"}
+    hand.take(large[1:])
+    assert hand.wants() == {}
+    hand.pop(0.0)
+    assert set(hand.wants()) == {"live", "replay"}
+    hand.take(large[:1])
+    hand.clear()
+    assert set(hand.wants()) == {"live", "replay"}
 
 
 @given(
     slots=st.integers(1, 500),
     looks=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))),
 )
-def test_no_more_of_a_tier_are_held_than_for_the_slots_twice_or_a_handful_more(
+def test_no_more_of_a_tier_are_held_than_for_the_slots_four_times_or_a_handful_more(
     slots: int, looks: list[tuple[int, int, int]]
 ) -> None:
-    hand, held = Hand(slots, 1), {"live": 0, "replay": 0}
-    low = min(slots, SLOTS_MAX)
+    hand, held = Hand(slots), {"live": 0, "replay": 0}
+    low = 2 * min(slots, SLOTS_MAX)
     most = low + max(low, HANDFUL)
     for lives, replays, pops in looks:
         limits = hand.wants()
@@ -93,8 +107,8 @@ def test_no_more_of_a_tier_are_held_than_for_the_slots_twice_or_a_handful_more(
 
 
 def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
-    hand = Hand(2, 1)
-    hand.take(replayed(2))
+    hand = Hand(2)
+    hand.take(replayed(4))
     hand.looked(hand.wants())
     assert not hand.is_short()
     hand.pop(0.0)
@@ -104,7 +118,7 @@ def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
 
 
 def test_what_is_given_up_is_returned_and_gone() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take([*replayed(1), *live(2)])
     assert [each.seq for each in hand.clear()] == [1, 2, 1001]
     assert not hand
@@ -112,7 +126,7 @@ def test_what_is_given_up_is_returned_and_gone() -> None:
 
 
 def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing_is_live() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take(replayed(2))
     assert hand.wait_s(10.0) == 0
     hand.pop(10.0)
@@ -120,7 +134,7 @@ def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing
 
 
 def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take([*live(1), *replayed(3)])
     hand.pop(10.0)
     assert hand.wait_s(10.0) == 0
@@ -132,7 +146,7 @@ def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
 
 
 def test_a_live_delivery_never_waits_for_a_replayed_one() -> None:
-    hand = Hand(4, 1)
+    hand = Hand(4)
     hand.take([*live(1), *replayed(2)])
     hand.pop(10.0)
     hand.pop(10.0)

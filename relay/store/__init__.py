@@ -80,7 +80,8 @@ class Store(Protocol):
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         """Hand out the longest due deliveries of a sink that are not leased, tier by tier.
 
-        `limits` says how many of each tier; one that it does not name is not looked at.
+        `limits` says how many of each tier at most; one that it does not name is not looked at.
+        Large bodies make it fewer, and then the next ones are due now.
         """
         ...
 

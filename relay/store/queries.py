@@ -1,6 +1,6 @@
 """What the SQLite store asks and writes: plain functions of a connection, run on its thread."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -9,6 +9,9 @@ from relay.event import Event
 from relay.store import Lease, Tier
 from relay.store.driver import Row, sqlite3
 from relay.store.turns import HELD_MS
+
+BYTES_MAX = 4 << 20
+"""A lease ends with the delivery whose body makes it so large."""
 
 _OF_TIER: dict[Tier, str] = {"live": "replay IS NULL", "replay": "replay IS NOT NULL"}
 DUE = {
@@ -67,12 +70,23 @@ def due(
         found = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
         free = [seq for seq in orjson.loads(found) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
-        deliveries += [_delivery(row) for row in db.execute(_DELIVERIES, (chosen, sink))]
-        if len(free) >= limit:
+        taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink))))
+        deliveries += taken
+        if len(free) > len(taken) or len(taken) == limit:
             looks.append(now_ms)
         else:
             looks += [ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None]
     return Lease(tuple(deliveries), min(looks, default=None))
+
+
+def _bounded(rows: Iterable[Row]) -> Iterator[Delivery]:
+    held = 0
+    for row in rows:
+        delivery = _delivery(row)
+        yield delivery
+        held += len(delivery.event.body)
+        if held >= BYTES_MAX:
+            return
 
 
 def _delivery(row: Row) -> Delivery:

@@ -216,6 +216,20 @@ class Leasing:
                 await accept(store, event(event_id, at_ms=NOW_MS - age_ms))
             assert ids(await lease(store)) == ["old", "middle", "young"]
 
+    async def test_large_bodies_are_leased_few_at_a_time_and_none_is_left_behind(
+        self, shelf: Shelf
+    ) -> None:
+        large = [replace(event(f"e{number}"), body=bytes(1 << 20)) for number in range(10)]
+        async with shelf.open() as store:
+            await accept(store, *large)
+            first = await lease(store)
+            assert 1 < len(first.deliveries) < len(large)
+            assert first.next_due_ms == NOW_MS
+            found = list(first.deliveries)
+            while more := (await lease(store)).deliveries:
+                found += more
+            assert sorted(each.event.id for each in found) == sorted(each.id for each in large)
+
     async def test_what_is_not_due_is_not_leased(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a", at_ms=NOW_MS + 1))
