@@ -74,7 +74,7 @@ async def failure(sink: SqsSink, event: Event) -> SinkError:
 
 
 async def test_a_crowd_shares_batches_of_at_most_ten(double: Double, sink: SqsSink) -> None:
-    await asyncio.gather(*(sink.send(event) for event in events(35)))
+    await sink.send_batch(events(35))
     assert sorted(len(batch) for batch in double.batches) == [5, 10, 10, 10]
 
 
@@ -82,8 +82,8 @@ async def test_no_batch_is_larger_than_sqs_takes(
     double: Double, sink: SqsSink, lead: Event
 ) -> None:
     body = b'"' + b"x" * 300_000 + b'"'
-    found = await asyncio.gather(*(sink.send(replace(lead, body=body)) for _ in range(7)))
-    assert len(found) == 7
+    found = await sink.send_batch([replace(lead, body=body)] * 7)
+    assert found == [Answer(200, "m")] * 7
     assert sorted(len(batch) for batch in double.batches) == [1, 3, 3]
     for batch in double.batches:
         assert sum(size(each) for each in batch) <= sqs.BYTES_MAX
@@ -111,7 +111,7 @@ async def test_each_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSin
         }
 
     double.answer(answers)
-    found = await asyncio.gather(*(sink.send(each) for each in events(4)), return_exceptions=True)
+    found = await sink.send_batch(events(4))
     assert [type(each) for each in found] == [Refused, Temporary, Answer, Misconfigured]
     assert found[2] == Answer(200, "taken")
     assert len(double.requests) == 1
@@ -139,23 +139,25 @@ async def test_an_event_that_the_answer_does_not_name_is_sent_again(
     double: Double, sink: SqsSink
 ) -> None:
     double.answer(lambda batch: take(batch[:-1]))
-    found = await asyncio.gather(*(sink.send(each) for each in events(3)), return_exceptions=True)
+    found = await sink.send_batch(events(3))
     assert [type(each) for each in found] == [Answer, Answer, Temporary]
     assert str(found[2]) == "SQS did not say what became of the message"
     double.answer(take)
     assert await sink.send(events(3)[2]) == Answer(200, "m")
 
 
-async def test_a_refused_batch_is_sent_again_one_by_one(double: Double, sink: SqsSink) -> None:
+async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
+    double: Double, sink: SqsSink
+) -> None:
     def answer(request: Request) -> Reply:
         if "evt_1" in request.body.decode():
             return reply({"__type": "com.amazonaws.sqs#InvalidMessageContents"}, 400)
         return reply(take(entries(request)))
 
     double.reply = answer
-    found = await asyncio.gather(*(sink.send(each) for each in events(3)), return_exceptions=True)
+    found = await sink.send_batch(events(3))
     assert [type(each) for each in found] == [Answer, Refused, Answer]
-    assert [len(batch) for batch in double.batches] == [3, 1, 1, 1]
+    assert [len(batch) for batch in double.batches] == [3, 1, 2, 1, 1]
 
 
 @pytest.mark.parametrize(
