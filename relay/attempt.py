@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from relay import log
+from relay.batching import is_cancelled
 from relay.deadline import Deadlines
 from relay.delivery import Answer
 from relay.errors import SinkError, Temporary
@@ -50,7 +51,7 @@ async def attempt(
         outcomes = [Temporary(f"no answer within {limit.seconds:g} s")] * len(events)
     except asyncio.CancelledError as error:
         # A client that cancels itself would end this task without a word, and keep its leases.
-        if _is_cancelled():
+        if is_cancelled():
             raise
         return [_bug(name, event, error) for event in events]
     except Exception as error:  # noqa: BLE001
@@ -93,8 +94,3 @@ def _is_text(excerpt: object) -> bool:
 def _bug(name: str, event: Event, error: BaseException) -> Tried:
     log.get().error("sink.bug", sink=name, id=event.id, **log.describe(error))
     return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -105,14 +105,14 @@ class _Batch(Generic[Item]):
 
     async def _try(self, part: Sequence[int]) -> Mapping[int, Answer | Exception] | Exception:
         """What became of each, or an error of all of them."""
-        if _is_cancelled():
+        if is_cancelled():
             # The client kept the cancellation for itself, and answered.
             raise asyncio.CancelledError
         try:
             found = await self.send([self.items[place] for place in part])
             return dict(zip(part, found, strict=True))
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             return Temporary("the client library broke it off")
         except TimeoutError:
@@ -136,6 +136,7 @@ def cut(
     return parts
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Whether somebody wants the present task to end; if not, a client has cancelled itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
