@@ -1,5 +1,7 @@
 """What a sink's dispatcher tells the world: metrics, log lines, the feed, and how it is doing."""
 
+from collections.abc import Sequence
+
 from relay import log
 from relay.clock import Clock
 from relay.condition import Condition, Pace
@@ -40,13 +42,15 @@ class Account:
         else:
             self._log.warning(f"sink.{state}", state=state, previous=previous, reason=reason)
 
-    def sent(self, error: SinkError | None, *, now_s: float) -> None:
-        """Remember how the last send ended."""
-        if error is None:
-            self._last_delivered_ms = self._clock.now_ms()
-            self._pace.add(now_s)
-        else:
-            self._last_error = error.reason, self._clock.now_ms()
+    def sent(self, errors: Sequence[SinkError | None], *, now_s: float) -> None:
+        """Remember how the last sends ended; None is for one that was taken."""
+        now_ms = self._clock.now_ms()
+        for error in filter(None, errors):
+            self._last_error = error.reason, now_ms
+        taken = errors.count(None)
+        if taken:
+            self._last_delivered_ms = now_ms
+            self._pace.add(taken, now_s)
 
     def attempted(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
         """Count and tell an attempt whose outcome is on disk."""

@@ -30,9 +30,9 @@ class Pace:
         self._counts = [0] * self.WINDOW_S
         self._second = 0
 
-    def add(self, now_s: float) -> None:
+    def add(self, count: int, now_s: float) -> None:
         self._forget(now_s)
-        self._counts[self._second % self.WINDOW_S] += 1
+        self._counts[self._second % self.WINDOW_S] += count
 
     def last_minute(self, now_s: float) -> int:
         self._forget(now_s)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from relay.account import Account
@@ -13,7 +13,7 @@ from relay.deadline import Deadlines
 from relay.delivery import Attempt, Delivery, Settlement
 from relay.errors import SinkError
 from relay.feed import Feed
-from relay.gate import Gate
+from relay.gate import Gate, State
 from relay.metrics import Metrics
 from relay.retry import decide
 from relay.settings import Duration
@@ -134,32 +134,24 @@ class Dispatcher:
             task = group.create_task(self._work(batch, group))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
-        if self._supply.hand and self._has_room():
+        room = self._room()
+        if self._supply.hand and room:
             return self._wait_for_next_s()
-        if self._supply.hand or self._supply.looking or not self._has_room():
+        if self._supply.hand or self._supply.looking or not room:
             # Nobody rings when the door is quiet again.
             return GIVE_WAY_S if self._gives_way() else math.inf
         return max(self._supply.due_s(), self._wait_for_gate_s())
 
     def _next(self) -> list[Delivery]:
         """Take from the hand what may start now and goes out together; it may be nothing."""
-        batch: list[Delivery] = []
-        while len(batch) < self._settings.batch() and self._may_start():
-            now_s = self._clock.monotonic()
-            self._gate.started(now_s=now_s)
-            self._slots.take()
-            batch.append(self._supply.hand.pop(now_s))
-        if batch:
-            self._slots.begin()
-        return batch
-
-    def _may_start(self) -> bool:
-        if self._draining or not self._supply.hand or not self._has_room():
-            return False
+        room = 0 if self._draining else self._room()
         now_s = self._clock.monotonic()
-        if self._gate.wait_s(in_flight=self._slots.sending, now_s=now_s) > 0:
-            return False
-        return self._supply.hand.wait_s(now_s) <= 0
+        room = self._gate.allows(room, in_flight=self._slots.sending, now_s=now_s)
+        batch = self._supply.hand.pop(room, now_s)
+        if batch:
+            self._gate.started(now_s=now_s)
+            self._slots.begin(len(batch))
+        return batch
 
     def _wait_for_next_s(self) -> float:
         wait_s = self._wait_for_gate_s()
@@ -181,8 +173,8 @@ class Dispatcher:
         self._ringing = None
         self._bell.set()
 
-    def _has_room(self) -> bool:
-        return self._slots.has_room(unsettled=self._settler.count, alone=self._gives_way())
+    def _room(self) -> int:
+        return self._slots.room(unsettled=self._settler.count, alone=self._gives_way())
 
     def _wait_for_gate_s(self) -> float:
         return self._gate.wait_s(in_flight=self._slots.sending, now_s=self._clock.monotonic())
@@ -210,6 +202,7 @@ class Dispatcher:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
         ends = await self._try(batch)
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        self._learn([error for _, error in ends], started_s=started_s, now_s=now_s)
         for delivery, (answer, error) in zip(batch, ends, strict=True):
             decision = decide(
                 delivery,
@@ -227,7 +220,6 @@ class Dispatcher:
                 reason=decision.reason,
                 answer=answer.excerpt,
             )
-            self._learn(error, started_s=started_s, now_s=now_s)
             settlement = Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms)
             self._settler.add(group, Ended(settlement, now_s - started_s))
 
@@ -244,15 +236,18 @@ class Dispatcher:
         finally:
             self._slots.end(len(batch))
 
-    def _learn(self, error: SinkError | None, *, started_s: float, now_s: float) -> None:
-        self._account.sent(error, now_s=now_s)
-        before = self._gate.state
-        self._gate.ended(error, started_s=started_s, now_s=now_s)
-        state = self._gate.state
-        if state == before:
-            return
-        self._account.changed(state, before, reason="" if error is None else error.reason)
-        if state == "active":
+    def _learn(self, errors: Sequence[SinkError | None], *, started_s: float, now_s: float) -> None:
+        self._account.sent(errors, now_s=now_s)
+        # One that was taken teaches as much as many in a row.
+        for error in errors if any(errors) else errors[:1]:
+            before = self._gate.state
+            self._gate.ended(error, started_s=started_s, now_s=now_s)
+            if self._gate.state != before:
+                self._changed(before, "" if error is None else error.reason)
+
+    def _changed(self, before: State, reason: str) -> None:
+        self._account.changed(self._gate.state, before, reason=reason)
+        if self._gate.state == "active":
             # Its free slots need not wait for this one's outcome to be written.
             self._bell.set()
         else:

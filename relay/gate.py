@@ -60,6 +60,12 @@ class Gate:
             wait_s = max(wait_s, self._probe_at_s - now_s)
         return max(wait_s, 0.0)
 
+    def allows(self, sends: int, *, in_flight: int, now_s: float) -> int:
+        """How many of so many sends may start now."""
+        if self.wait_s(in_flight=in_flight, now_s=now_s) > 0:
+            return 0
+        return min(sends, 1) if self._interval_s or self._found != "active" else sends
+
     def started(self, *, now_s: float) -> None:
         """Take note of a send for the rate."""
         self._next_start_s = max(self._next_start_s, now_s) + self._interval_s

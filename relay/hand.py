@@ -69,13 +69,21 @@ class Hand:
             return 0.0
         return max(0.0, self._popped_s["replay"] + APART_S - now_s)
 
-    def pop(self, now_s: float) -> Delivery:
-        """The next to send; raises IndexError where there is none."""
-        tier: Tier = "live" if self._tiers["live"] else "replay"
-        delivery = self._tiers[tier].popleft()
-        self._popped_s[tier] = now_s
-        self._bytes -= len(delivery.event.body)
-        return delivery
+    def pop(self, count: int, now_s: float) -> list[Delivery]:
+        """The next to send, so many at most; none that has to wait."""
+        popped = self._pop("live", count, now_s)
+        if len(popped) < count and self.wait_s(now_s) <= 0:
+            quiet = now_s - self._popped_s["live"] >= QUIET_S
+            popped += self._pop("replay", count - len(popped) if quiet else 1, now_s)
+        return popped
+
+    def _pop(self, tier: Tier, count: int, now_s: float) -> list[Delivery]:
+        held = self._tiers[tier]
+        popped = [held.popleft() for _ in range(min(count, len(held)))]
+        if popped:
+            self._popped_s[tier] = now_s
+            self._bytes -= sum(len(delivery.event.body) for delivery in popped)
+        return popped
 
     def clear(self) -> tuple[Delivery, ...]:
         """Give up all of them, to be released."""

@@ -9,29 +9,24 @@ class Slots:
     """The events that are being sent at once, and the batches that they are in."""
 
     def __init__(self, slots: int, batch: int) -> None:
-        self._slots = slots
+        self._batch = batch
         self._batches_max = slots // batch
         self._unsettled_max = min(UNSETTLED * slots, UNSETTLED_MAX)
         self._batches = 0
         self.sending = 0
 
-    def has_room(self, *, unsettled: int, alone: bool) -> bool:
-        """Whether one more event may start; `alone` is with nothing beside it."""
+    def room(self, *, unsettled: int, alone: bool) -> int:
+        """How many events may start as one batch; `alone` is one with nothing beside it."""
         if alone:
-            return not self.sending and not unsettled
-        return (
-            self._batches < self._batches_max
-            and self.sending < self._slots
-            and unsettled < self._unsettled_max
-        )
+            return 0 if self.sending or unsettled else 1
+        if self._batches == self._batches_max or unsettled >= self._unsettled_max:
+            return 0
+        return self._batch
 
-    def take(self) -> None:
-        """Send one more event."""
-        self.sending += 1
-
-    def begin(self) -> None:
-        """Send the events that were taken as one batch."""
+    def begin(self, events: int) -> None:
+        """Send so many events as one batch."""
         self._batches += 1
+        self.sending += events
 
     def end(self, events: int) -> None:
         """A batch of so many events is over."""

@@ -16,9 +16,9 @@ def test_a_new_pace_is_zero() -> None:
 
 def test_what_happened_counts_for_a_minute_to_the_second() -> None:
     pace = Pace()
-    pace.add(1000.0)
-    pace.add(1000.9)
-    pace.add(1030.0)
+    pace.add(1, 1000.0)
+    pace.add(1, 1000.9)
+    pace.add(1, 1030.0)
     assert pace.last_minute(1030.0) == 3
     assert pace.last_minute(1059.9) == 3
     assert pace.last_minute(1060.0) == 1
@@ -28,17 +28,17 @@ def test_what_happened_counts_for_a_minute_to_the_second() -> None:
 
 def test_asking_changes_nothing() -> None:
     pace = Pace()
-    pace.add(5.0)
+    pace.add(1, 5.0)
     assert [pace.last_minute(6.0) for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_long_silence_forgets_everything() -> None:
     pace = Pace()
     for second in range(60):
-        pace.add(float(second))
+        pace.add(1, float(second))
     assert pace.last_minute(59.0) == 60
     assert pace.last_minute(1_000_000.0) == 0
-    pace.add(1_000_000.0)
+    pace.add(1, 1_000_000.0)
     assert pace.last_minute(1_000_000.0) == 1
 
 
@@ -48,7 +48,7 @@ def test_the_last_minute_is_what_a_list_of_all_would_say(
 ) -> None:
     pace = Pace()
     for moment in moments:
-        pace.add(moment)
+        pace.add(1, moment)
     now_s = (moments[-1] if moments else 0.0) + later
     young = [moment for moment in moments if int(moment) > int(now_s) - Pace.WINDOW_S]
     assert pace.last_minute(now_s) == len(young)
@@ -59,6 +59,6 @@ def test_many_are_counted_in_constant_memory() -> None:
     now_s = 0.0
     for _ in range(5000):
         now_s += dice.uniform(0, 0.01)
-        pace.add(now_s)
+        pace.add(1, now_s)
     assert pace.last_minute(now_s) == 5000
     assert len(pace._counts) == Pace.WINDOW_S

@@ -68,6 +68,41 @@ def test_a_new_gate_is_open_to_any_number_at_once() -> None:
     assert (walk.state, walk.gate.probe_at_s) == ("active", None)
 
 
+def allowed(walk: Walk, sends: int) -> int:
+    return walk.gate.allows(sends, in_flight=len(walk.in_flight), now_s=walk.now_s)
+
+
+def test_an_open_gate_allows_all_that_is_asked_for() -> None:
+    walk = Walk()
+    assert allowed(walk, 64) == 64
+    walk.start()
+    assert allowed(walk, 64) == 64
+    assert allowed(walk, 0) == 0
+
+
+def test_a_rate_allows_one_after_the_other() -> None:
+    walk = Walk(rate="10/s")
+    assert (allowed(walk, 64), allowed(walk, 0)) == (1, 0)
+    walk.start()
+    assert allowed(walk, 64) == 0
+    walk.now_s += 0.1
+    assert allowed(walk, 64) == 1
+
+
+def test_a_gate_that_is_closed_allows_a_probe_alone_and_a_paused_one_nothing() -> None:
+    walk = Walk()
+    walk.close()
+    assert allowed(walk, 64) == 0
+    walk.now_s += walk.wait_s
+    assert allowed(walk, 64) == 1
+    walk.start()
+    assert allowed(walk, 64) == 0
+    walk.end()
+    assert allowed(walk, 64) == 64
+    walk.gate.pause()
+    assert allowed(walk, 64) == 0
+
+
 def test_failures_in_a_row_close_the_gate_when_patience_is_over() -> None:
     walk = Walk()
     for _ in range(PATIENCE - 1):

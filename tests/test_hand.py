@@ -1,5 +1,7 @@
 """What a dispatcher has at hand: live before replayed, and no more of either than it needs."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,11 +26,17 @@ def replayed(count: int, *, start: int = 1001) -> list[Delivery]:
     return [replace(each, replay=1) for each in live(count, start=start)]
 
 
-def popped(hand: Hand) -> list[int]:
-    seqs = []
+def seqs(deliveries: Iterable[Delivery]) -> list[int]:
+    return [each.seq for each in deliveries]
+
+
+def popped(hand: Hand, *, from_s: float = 0.0) -> list[int]:
+    """All of them, one by one, with so much time between them that none has to wait."""
+    found = []
     while hand:
-        seqs.append(hand.pop(0.0).seq)
-    return seqs
+        from_s += QUIET_S
+        found += seqs(hand.pop(1, from_s))
+    return found
 
 
 def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
@@ -41,7 +49,7 @@ def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
 def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
     hand = Hand(4)
     hand.take(replayed(3))
-    assert hand.pop(0.0).seq == 1001
+    assert seqs(hand.pop(1, 0.0)) == [1001]
     hand.take(live(1))
     assert popped(hand) == [1, 1002, 1003]
 
@@ -50,15 +58,14 @@ def test_an_empty_hand_wants_of_both_and_has_nothing_to_give() -> None:
     hand = Hand(4)
     assert not hand
     assert hand.wants() == {"live": 8 + HANDFUL, "replay": 8 + HANDFUL}
-    with pytest.raises(IndexError):
-        hand.pop(0.0)
+    assert hand.pop(1, 0.0) == []
 
 
 def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
     hand = Hand(4)
     hand.take(live(8))
     assert hand.wants() == {}
-    hand.pop(0.0)
+    hand.pop(1, 0.0)
     assert set(hand.wants()) == {"live", "replay"}
 
 
@@ -75,7 +82,7 @@ def test_nothing_more_is_wanted_while_large_bodies_are_at_hand() -> None:
     assert set(hand.wants()) == {"live", "replay"}
     hand.take(large[1:])
     assert hand.wants() == {}
-    hand.pop(0.0)
+    hand.pop(1, 0.0)
     assert set(hand.wants()) == {"live", "replay"}
     hand.take(large[:1])
     hand.clear()
@@ -89,7 +96,7 @@ def test_nothing_more_is_wanted_while_large_bodies_are_at_hand() -> None:
 def test_no_more_of_a_tier_are_held_than_for_the_slots_four_times_or_a_handful_more(
     slots: int, looks: list[tuple[int, int, int]]
 ) -> None:
-    hand, held = Hand(slots), {"live": 0, "replay": 0}
+    hand, held, now_s = Hand(slots), {"live": 0, "replay": 0}, 0.0
     low = 2 * min(slots, SLOTS_MAX)
     most = low + max(low, HANDFUL)
     for lives, replays, pops in looks:
@@ -100,10 +107,12 @@ def test_no_more_of_a_tier_are_held_than_for_the_slots_four_times_or_a_handful_m
         held = {tier: count + taken[tier] for tier, count in held.items()}
         assert max(held.values()) <= most
         for _ in range(min(pops, sum(held.values()))):
-            tier = "replay" if hand.pop(0.0).replay else "live"
+            now_s += QUIET_S
+            (delivery,) = hand.pop(1, now_s)
+            tier = "replay" if delivery.replay else "live"
             assert tier == ("live" if held["live"] else "replay")
             held[tier] -= 1
-    assert len(popped(hand)) == sum(held.values())
+    assert len(popped(hand, from_s=now_s)) == sum(held.values())
 
 
 def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
@@ -111,7 +120,7 @@ def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
     hand.take(replayed(4))
     hand.looked(hand.wants())
     assert not hand.is_short()
-    hand.pop(0.0)
+    hand.pop(1, 0.0)
     assert hand.is_short()
     hand.looked(hand.wants())
     assert not hand.is_short()
@@ -129,27 +138,42 @@ def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing
     hand = Hand(4)
     hand.take(replayed(2))
     assert hand.wait_s(10.0) == 0
-    hand.pop(10.0)
+    hand.pop(1, 10.0)
     assert hand.wait_s(10.0) == 0
+
+
+@pytest.mark.parametrize(("count", "taken"), [(0, []), (2, [1, 2]), (3, [1, 2, 3])])
+def test_no_more_are_taken_than_asked_for(count: int, taken: list[int]) -> None:
+    hand = Hand(4)
+    hand.take([*live(3), *replayed(2)])
+    assert seqs(hand.pop(count, 10.0)) == taken
+
+
+def test_with_live_deliveries_goes_one_replayed_one_and_alone_go_as_many_as_asked_for() -> None:
+    hand = Hand(4)
+    hand.take([*live(2), *replayed(4)])
+    assert seqs(hand.pop(8, 10.0)) == [1, 2, 1001]
+    assert seqs(hand.pop(8, 10.0)) == []
+    assert seqs(hand.pop(2, 10.0 + QUIET_S)) == [1002, 1003]
 
 
 def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
     hand = Hand(4)
     hand.take([*live(1), *replayed(3)])
-    hand.pop(10.0)
+    hand.pop(1, 10.0)
     assert hand.wait_s(10.0) == 0
-    hand.pop(10.0)
+    hand.pop(1, 10.0)
     assert hand.wait_s(10.0) == pytest.approx(APART_S)
     assert hand.wait_s(10.0 + APART_S) == 0
-    hand.pop(10.0 + QUIET_S)
+    hand.pop(1, 10.0 + QUIET_S)
     assert hand.wait_s(10.0 + QUIET_S) == 0
 
 
 def test_a_live_delivery_never_waits_for_a_replayed_one() -> None:
     hand = Hand(4)
     hand.take([*live(1), *replayed(2)])
-    hand.pop(10.0)
-    hand.pop(10.0)
+    hand.pop(1, 10.0)
+    hand.pop(1, 10.0)
     hand.take(live(1, start=2))
     assert hand.wait_s(10.0) == 0
-    assert hand.pop(10.0).seq == 2
+    assert seqs(hand.pop(1, 10.0)) == [2]
