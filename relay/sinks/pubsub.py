@@ -10,11 +10,12 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import orjson
 
 from relay import google_credentials, google_tokens, http_client, message, pubsub_failure
@@ -75,8 +76,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return self.concurrency
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One event on its way."""
 
     topic: str
@@ -145,9 +145,10 @@ class PubsubSink(Batching):
         named = message.headers(event, self._settings.format, prefix="ce-")
         if self._settings.format == "cloudevents":
             named["content-type"] = "application/json"
+        if not _fits("".join(named.values())):  # one look is cheaper than many
+            named = {name: _fit(value) for name, value in named.items()}
         key = (event.video_id() or "") if key is None else key
-        attributes = {"attributes": {name: _fit(value) for name, value in named.items()}}
-        return attributes | ({"orderingKey": _fit(key)} if key else {})
+        return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
 
     async def _publish(self, batch: Sequence[Entry]) -> Outcomes:
         body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
@@ -171,9 +172,9 @@ class PubsubSink(Batching):
     async def _ask(
         self, method: str, topic: str, verb: str = "", body: bytes = b""
     ) -> http_client.Response:
-        url = f"{self._url}/v1/projects/{self._settings.project}/topics/{quote(topic, safe='')}"
+        url = _url(f"{self._url}/v1/projects/{self._settings.project}", topic, verb)
         token = {} if self._tokens is None else await self._tokens.headers()
-        request = httpx.Request(method, url + verb, headers={**_HEAD, **token}, content=body)
+        request = httpx.Request(method, url, headers={**_HEAD, **token}, content=body)
         response = await http_client.exchange(self._client, request)
         if response.status == 401 and self._tokens is not None:
             self._tokens.forget(token)
@@ -254,13 +255,21 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
     ]
 
 
+@lru_cache(maxsize=64)
+def _url(project: str, topic: str, verb: str) -> httpx.URL:
+    """One for many requests, because each that is parsed costs as much as some messages."""
+    return httpx.URL(f"{project}/topics/{quote(topic, safe='')}{verb}")
+
+
 def _topic_part(value: str) -> str:
     return _NOT_IN_TOPIC.sub("_", value)
 
 
 def _fit(text: str) -> str:
     """Hash what is longer than Pub/Sub takes."""
+    return text if _fits(text) else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fits(text: str) -> bool:
     # No character has more than four bytes.
-    if 4 * len(text) <= TEXT_MAX or len(text.encode()) <= TEXT_MAX:
-        return text
-    return hashlib.sha256(text.encode()).hexdigest()
+    return 4 * len(text) <= TEXT_MAX or len(text.encode()) <= TEXT_MAX

@@ -7,10 +7,10 @@ Nothing here trims a stream, for that would drop what nobody has read.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -48,8 +48,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return self.concurrency
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One event on its way."""
 
     stream: str

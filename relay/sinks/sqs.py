@@ -9,10 +9,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError
@@ -56,8 +56,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One event on its way."""
 
     fields: dict[str, Any]
