@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import cast
 from urllib.parse import unquote
 
+import httpcore
 import httpx
 
 from relay import tls
@@ -40,14 +41,21 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (socket.gaierror, Temporary, "name not found"),
     (ConnectionRefusedError, Temporary, "connection refused"),
-    (httpx.ConnectTimeout, Temporary, "could not connect in time"),
-    (httpx.PoolTimeout, Temporary, "no free connection in time"),
-    (httpx.TimeoutException, Temporary, "no answer in time"),
-    (httpx.ConnectError, Temporary, "could not connect"),
-    (httpx.NetworkError, Temporary, "connection reset"),
-    (httpx.RemoteProtocolError, Temporary, "broken answer, or none before the connection ended"),
+    (httpcore.ConnectTimeout, Temporary, "could not connect in time"),
+    (httpcore.PoolTimeout, Temporary, "no free connection in time"),
+    (httpcore.TimeoutException, Temporary, "no answer in time"),
+    (httpcore.ConnectError, Temporary, "could not connect"),
+    (httpcore.NetworkError, Temporary, "connection reset"),
+    (httpcore.RemoteProtocolError, Temporary, "broken answer, or none before the connection ended"),
 )
 """The first row that fits an error or one of its causes decides."""
+
+_ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,7 @@ async def exchange(
             body = await _read(answer)
         finally:
             await answer.aclose()
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except (*_ERRORS, OSError) as error:
         failure = _failure(error)
     else:
         text, complete = _excerpt(body, request.url, secrets)
