@@ -14,19 +14,21 @@ from typing import Any, cast
 
 import aio_pika
 from aio_pika import exceptions
-from aio_pika.abc import AbstractChannel
+from aiormq.channel import Channel
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from pamqp import commands
 from yarl import URL
 
 from relay import connecting, tls
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, SinkError, Temporary
 
 FAILURES = (exceptions.AMQPError, OSError, RuntimeError)
 """Everything that the library raises where the connection or the broker is at fault."""
 
 EXCHANGE = re.compile(r"[a-zA-Z0-9-_.:@#,/+ ]{0,127}")
 """Names that the library can publish to, which are AMQP's; RabbitMQ knows more."""
+
+LOST = "the connection was lost"
 
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -35,7 +37,6 @@ _NOT_ALLOWED = (402, 403, 530)
 """Invalid path, access refused, not allowed: AMQP 0-9-1, section 1.5.2.5 (RabbitMQ says 530)."""
 
 _LIMIT = re.compile(r"limit \(\d+\) is reached")
-_SIZE = re.compile(r"message size (\d+)")
 
 # A connection that is lost is an error of the send, which is counted and shown once.
 for _name in ("aio_pika", "aiormq"):
@@ -71,11 +72,15 @@ class Connection(aio_pika.Connection):
             failure = await self._stream.verdict() or failure
         raise failure
 
-    async def open_channel(self) -> AbstractChannel:
-        """Raises SinkError."""
+    async def open_channel(self) -> Channel:
+        """Open one that confirms; raises SinkError."""
         try:
             with _translated():
-                return await self.channel(on_return_raises=True)
+                await self.unblocked()
+                if self.transport is None:
+                    raise ConnectionError
+                opened = await self.transport.connection.channel(publisher_confirms=True)
+                return cast("Channel", opened)
         except asyncio.CancelledError:
             self.abort()
             raise
@@ -97,6 +102,11 @@ class Connection(aio_pika.Connection):
                 await inner.rpc(question)
             finally:
                 await channel.close()
+
+    async def unblocked(self) -> None:
+        """Wait while the broker takes nothing; a connection that is gone is not waited for."""
+        if self.transport is not None and self.is_usable:
+            await self.transport.ready()
 
     async def is_blocked(self) -> bool:
         """Whether the broker takes nothing, for want of memory or disk."""
@@ -170,26 +180,6 @@ class _Ear:
         return found
 
 
-def publish_failure(error: Exception, sent: aio_pika.Message, *, exchange: str) -> SinkError:
-    """Say why a message was not taken."""
-    match error:
-        case exceptions.PublishError():
-            return Misconfigured(f"no queue takes the routing key of {sent.type}")
-        case exceptions.DeliveryError():
-            return Temporary("the queue rejects what is new: it is full, or its leader is away")
-        case exceptions.ChannelNotFoundEntity():
-            return Misconfigured(f"there is no exchange {exchange}")
-        case exceptions.ChannelClosed() if "ACCESS_REFUSED" in str(error):
-            return Misconfigured("the user may not write to the exchange, or to this topic")
-        case exceptions.ChannelPreconditionFailed():
-            # It ends the channel, and with it what others had under way.
-            found = _SIZE.search(str(error))
-            if found is None or int(found[1]) == len(sent.body):
-                return Refused("larger than the broker's max_message_size")
-            return Temporary("the broker closed the channel because of another message")
-    return Temporary("the connection was lost")
-
-
 @contextmanager
 def _translated() -> Iterator[None]:
     """Make sink errors of those of opening a channel and of looking for the target."""
@@ -202,7 +192,7 @@ def _translated() -> Iterator[None]:
         failure = Misconfigured("the user has no right to the exchange or queue")
         failure = failure if refused else Temporary("the broker closed the channel")
     except FAILURES:
-        failure = Temporary("the connection was lost")
+        failure = Temporary(LOST)
     else:
         return
     raise failure

@@ -36,7 +36,7 @@ CLIENTS: list[str] = [
     )
 ]
 
-CAPPED = {"aiokafka", "grafana-foundation-sdk", "nats-py", "zmqtt"}
+CAPPED = {"aiokafka", "aiormq", "grafana-foundation-sdk", "nats-py", "zmqtt"}
 """Clients with inner parts in use, which any release may change: test_client_internals.py.
 
 And what numbers its versions by the time of the upload, so that the highest is not the newest.

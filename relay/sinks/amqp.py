@@ -6,22 +6,25 @@ brokers.md, section 4; AMQP 0-9-1 drops no duplicates, so consumers do, by messa
 import asyncio
 import hashlib
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
-import aio_pika
-from aio_pika.abc import AbstractChannel, AbstractExchange, DeliveryMode
+from aio_pika import DeliveryMode
+from pamqp.commands import Basic
 from yarl import URL
 
 from relay import message, tls
-from relay.amqp_connection import EXCHANGE, FAILURES, Connection, publish_failure
+from relay.amqp_connection import EXCHANGE, FAILURES, Connection
+from relay.amqp_publisher import Publication, Publisher
+from relay.batching import Batching, is_cancelled
 from relay.clock import Clock
-from relay.delivery import Answer
-from relay.errors import Refused, Temporary
+from relay.errors import Refused, SinkError, Temporary
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 SHORT_MAX_BYTES = 255
 """A short string of AMQP 0-9-1, section 4.2.5.3; routing keys and message ids are such."""
@@ -30,12 +33,15 @@ CLOUDEVENTS_PREFIX = "cloudEvents_"
 """The AMQP 1.0 binding's: RabbitMQ makes its application properties of headers of 0-9-1."""
 
 _SHARE = 0.9
-"""Of the sink's timeout, so that the reason is ours rather than that time was up."""
+"""Of the time for a check, so that the reason is ours rather than that time was up."""
+
+_TRIES = 2
+"""Those whose channel ended by the fault of another are published once more."""
 
 _HEARTBEAT_S = 20
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type amqp."""
 
     url: Secret
@@ -47,10 +53,10 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
-    concurrency: int = 32
+    concurrency: int = 64
 
 
-class AmqpSink:
+class AmqpSink(Batching):
     """Publishes on one channel of one connection, made when it is needed."""
 
     def __init__(
@@ -62,26 +68,12 @@ class AmqpSink:
         self._context = context
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
-        self._exchange: AbstractExchange | None = None
-        self._channel: AbstractChannel | None = None
-        self._sending: dict[str, asyncio.Future[None]] = {}
-        self._confirms = 0
+        self._publisher: Publisher | None = None
 
-    async def send(self, event: Event) -> Answer:
-        key = self._key.resolve(event)
-        if len(key.encode()) > SHORT_MAX_BYTES:
-            raise Refused(f"the routing key is longer than {SHORT_MAX_BYTES} bytes")
-        sent = self._message(event)
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
-                await self._publish_alone(sent, key)
-        except TimeoutError:
-            reason = "the broker sent no confirm in time"
-        else:
-            return Answer()
-        if self._connection is not None and await self._connection.is_blocked():
-            reason = "the broker blocks publishers: its memory or disk alarm is on"
-        raise Temporary(reason)
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        asked = [self._publication(event) for event in events]
+        failure = await self._publish([each for each in asked if isinstance(each, Publication)])
+        return [each.found or failure if isinstance(each, Publication) else each for each in asked]
 
     async def check(self) -> None:
         try:
@@ -94,18 +86,18 @@ class AmqpSink:
         raise Temporary(reason)
 
     def render(self, event: Event) -> dict[str, Any]:
-        shown = self._message(event)
+        shown = self._properties(event)
         return {
             "exchange": self._settings.exchange,
             "routing_key": self._key.render(event),
             "message_id": shown.message_id,
-            "type": shown.type,
-            "headers": dict(shown.headers),
+            "type": shown.message_type,
+            "headers": shown.headers,
             "body": event.body.decode(errors="replace"),
         }
 
     async def close(self) -> None:
-        connection, self._connection, self._exchange = self._connection, None, None
+        connection, self._connection, self._publisher = self._connection, None, None
         if connection is None:
             return
         with suppress(TimeoutError, *FAILURES):
@@ -113,49 +105,53 @@ class AmqpSink:
                 await connection.close()
         connection.abort()
 
-    async def _publish_alone(self, sent: aio_pika.Message, key: str) -> None:
-        """Never two of one id at once: the library finds what was returned by its id alone."""
-        id_ = str(sent.message_id)
-        while (other := self._sending.get(id_)) is not None:
-            await asyncio.wait({other})
-        done = self._sending[id_] = asyncio.get_running_loop().create_future()
+    def _publication(self, event: Event) -> Publication | Exception:
         try:
-            await self._publish(sent, key)
-        finally:
-            del self._sending[id_]
-            done.set_result(None)
+            key = self._key.resolve(event)
+            if len(key.encode()) > SHORT_MAX_BYTES:
+                return Refused(f"the routing key is longer than {SHORT_MAX_BYTES} bytes")
+            return Publication(key, self._properties(event), event.body)
+        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
+            return error
 
-    async def _publish(self, sent: aio_pika.Message, key: str) -> None:
-        exchange = await self._connected()
-        connection, confirms = self._connection, self._confirms
+    async def _publish(self, publications: Sequence[Publication]) -> SinkError:
+        """Return what is to be said of those that found nothing."""
         try:
-            await exchange.publish(sent, key, mandatory=True)
-        except FAILURES as error:
-            failure = publish_failure(error, sent, exchange=self._settings.exchange)
+            async with asyncio.timeout(self._settings.timeout.seconds):
+                for _ in range(_TRIES):
+                    rest = [each for each in publications if each.found is None]
+                    if rest:
+                        publisher = await self._connected()
+                        await publisher.publish_all(rest)
+        except SinkError as error:
+            return error
+        except TimeoutError:
+            return await self._lateness()
         except asyncio.CancelledError:
-            silent = self._confirms == confirms
-            if connection is not None and silent and not await connection.is_blocked():
-                # Nothing came all the while: a frozen broker would take the rest later, unasked.
-                connection.abort()
-            raise
-        else:
-            self._confirms += 1
-            return
-        raise failure
+            if is_cancelled():
+                raise
+            return Temporary("the client library broke it off")
+        return Temporary("the broker closed the channel because of another message")
 
-    async def _connected(self) -> AbstractExchange:
+    async def _lateness(self) -> SinkError:
+        if self._connection is not None and await self._connection.is_blocked():
+            return Temporary("the broker blocks publishers: its memory or disk alarm is on")
+        return Temporary("the broker sent no confirm in time")
+
+    async def _connected(self) -> Publisher:
         async with self._connecting:
             connection = self._connection
             if connection is None or not connection.is_usable:
-                connection, self._exchange = Connection(self._url, self._context), None
+                connection, self._publisher = Connection(self._url, self._context), None
                 await connection.open()
                 self._connection = connection
-            channel, exchange = self._channel, self._exchange
-            if exchange is None or channel is None or channel.is_closed:
+            if self._publisher is None or not self._publisher.is_open:
                 channel = await connection.open_channel()
-                exchange = await channel.get_exchange(self._settings.exchange, ensure=False)
-                self._channel, self._exchange = channel, exchange
-            return exchange
+                self._publisher = Publisher(connection, channel, exchange=self._settings.exchange)
+            if is_cancelled():
+                # The client kept the cancellation for itself, and went on.
+                raise asyncio.CancelledError
+            return self._publisher
 
     async def _find_target(self) -> None:
         await self._connected()
@@ -166,16 +162,15 @@ class AmqpSink:
         elif not self._key.is_template:
             await self._connection.find_queue(self._key.source)
 
-    def _message(self, event: Event) -> aio_pika.Message:
+    def _properties(self, event: Event) -> Basic.Properties:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)
-        return aio_pika.Message(
-            event.body,
-            headers=dict(headers),
+        return Basic.Properties(
             content_type="application/json",
+            headers=dict(headers),
             delivery_mode=DeliveryMode.PERSISTENT,
             message_id=_short(event.id),
-            type=_short(event.kind),
-            timestamp=event.received_ms // 1000,
+            timestamp=datetime.fromtimestamp(event.received_ms // 1000, UTC),
+            message_type=_short(event.kind),
             app_id="relay",
         )
 
