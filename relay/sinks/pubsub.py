@@ -10,21 +10,19 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
-import httpx
 import msgspec
 import orjson
 
-from relay import google_credentials, google_tokens, http_client, message, pubsub_failure
+from relay import google_credentials, google_tokens, message, pubsub_failure
 from relay.batching import Batching, Chain, Parting, cut
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
+from relay.errors import Refused, Temporary
 from relay.event import Event
 from relay.faults import Faults
+from relay.pubsub_topics import SCOPE, Topics
 from relay.settings import Address, Secret
 from relay.sink import BatchSettings, Outcomes
 
@@ -36,17 +34,9 @@ MESSAGE_MAX = 10 << 20
 TEXT_MAX = 1024
 """Bytes of an ordering key, and of an attribute's value."""
 
-SCOPE = "https://www.googleapis.com/auth/pubsub"
-PUBLISH = "pubsub.topics.publish"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
 """Google's own clients look at it, too."""
 
-_HEAD = {
-    "content-type": "application/json",
-    "user-agent": http_client.USER_AGENT,
-    "accept": "application/json",
-    "accept-encoding": "identity",
-}
 _ENDPOINT = re.compile(
     r"(https://[A-Za-z0-9.-]+|https?://(localhost|127\.0\.0\.1|\[::1\]))(:[1-9][0-9]{0,4})?/?"
 )
@@ -90,23 +80,15 @@ class PubsubSink(Batching):
     def __init__(
         self,
         settings: Settings,
-        clock: Clock,
         *,
+        topics: Topics,
         topic: message.Target,
         key: message.Target | None,
-        tokens: google_tokens.Tokens | None,
-        url: str,
     ) -> None:
-        """Without `tokens` it speaks to an emulator."""
         self._settings = settings
-        self._clock = clock
+        self._topics = topics
         self._topic = topic
         self._key = key
-        self._tokens = tokens
-        self._url = url
-        self._client = http_client.client(
-            timeout=settings.timeout, connections=settings.concurrency
-        )
         self._parting = Parting(
             self._entry, _chains, self._publish, within_s=settings.timeout.seconds
         )
@@ -116,7 +98,7 @@ class PubsubSink(Batching):
 
     async def check(self) -> None:
         for topic in self._topic.samples(self._settings):
-            await self._check(topic)
+            await self._topics.check(topic)
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -126,9 +108,7 @@ class PubsubSink(Batching):
         }
 
     async def close(self) -> None:
-        if self._tokens is not None:
-            await self._tokens.close()
-        await self._client.aclose()
+        await self._topics.close()
 
     def _entry(self, event: Event) -> Entry:
         topic = self._topic.resolve(event)
@@ -152,38 +132,14 @@ class PubsubSink(Batching):
 
     async def _publish(self, batch: Sequence[Entry]) -> Outcomes:
         body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
-        response = await self._ask("POST", batch[0].topic, ":publish", body)
+        response = await self._topics.publish(batch[0].topic, body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
         found = pubsub_failure.ids(response, len(batch))
         return [Answer(response.status, each) if each else silent for each in found]
 
-    async def _check(self, topic: str) -> None:
-        if self._tokens is None:
-            await self._ask("GET", topic)
-            return
-        # Anyone may ask this, whereas a mere publisher may not look at the topic.
-        asked = orjson.dumps({"permissions": [PUBLISH]})
-        response = await self._ask("POST", topic, ":testIamPermissions", asked)
-        granted = pubsub_failure.document(response).get("permissions")
-        if not isinstance(granted, list) or PUBLISH not in granted:
-            await self._ask("GET", topic)  # says so where there is none
-            raise Misconfigured(f"the credentials lack {PUBLISH} on the topic {topic}")
-
-    async def _ask(
-        self, method: str, topic: str, verb: str = "", body: bytes = b""
-    ) -> http_client.Response:
-        url = _url(f"{self._url}/v1/projects/{self._settings.project}", topic, verb)
-        token = {} if self._tokens is None else await self._tokens.headers()
-        request = httpx.Request(method, url, headers={**_HEAD, **token}, content=body)
-        response = await http_client.exchange(self._client, request)
-        if response.status == 401 and self._tokens is not None:
-            self._tokens.forget(token)
-        pubsub_failure.judge(response, now_ms=self._clock.now_ms())
-        return response
-
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:
-    faults, key, tokens = Faults(), None, None
+    faults, key = Faults(), None
     with faults.noted():
         if _PROJECT.fullmatch(settings.project) is None:
             raise ValueError("project: expected the id of a project, such as my-project-123")
@@ -197,9 +153,17 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
     with faults.noted():
         load = _load(settings)
     faults.tell()
+    tokens = None
     if emulator is None:
         tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
-    return PubsubSink(settings, clock, topic=topic, key=key, tokens=tokens, url=url)
+    topics = Topics(
+        f"{url}/v1/projects/{settings.project}",
+        tokens=tokens,
+        clock=clock,
+        timeout=settings.timeout,
+        connections=settings.concurrency,
+    )
+    return PubsubSink(settings, topics=topics, topic=topic, key=key)
 
 
 def _topic(settings: Settings) -> message.Target:
@@ -253,12 +217,6 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
         cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
         for each in alike.values()
     ]
-
-
-@lru_cache(maxsize=64)
-def _url(project: str, topic: str, verb: str) -> httpx.URL:
-    """One for many requests, because each that is parsed costs as much as some messages."""
-    return httpx.URL(f"{project}/topics/{quote(topic, safe='')}{verb}")
 
 
 def _topic_part(value: str) -> str:

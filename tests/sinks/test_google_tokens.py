@@ -17,6 +17,7 @@ from relay.errors import Misconfigured, SinkError, Temporary
 from relay.event import Event
 from relay.google_credentials import Load
 from relay.google_tokens import AGAIN_S, EARLY_S, Tokens
+from relay.pubsub_topics import SCOPE
 from relay.settings import Duration
 from relay.sinks import pubsub
 from tests.brokers.program import free_port
@@ -43,7 +44,7 @@ class Google:
         self.clock = ManualClock(time.time_ns() // 1_000_000)
 
     def tokens(self, load: Load, *, timeout: str = "5s") -> Tokens:
-        return Tokens(load, self.clock, scope=pubsub.SCOPE, timeout=Duration.parse(timeout))
+        return Tokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
 
     def login(self, *, timeout: str = "5s", **changed: str) -> Tokens:
         return self.tokens(google_credentials.given(json.dumps(LOGIN | changed)), timeout=timeout)
@@ -100,7 +101,7 @@ async def test_a_service_account_signs_its_tokens_itself(google: Google) -> None
     assert await bearer(tokens) == token
     await tokens.close()
     claims: Any = jwt.decode(token, certs=key_pair()[1])
-    assert claims["scope"] == pubsub.SCOPE
+    assert claims["scope"] == SCOPE
     assert google.asked == 0
 
 
