@@ -54,7 +54,8 @@ class Hook:
             method, target, _ = lines[0].split(" ")
             self.requests.append((method, target, json.loads(body or b"{}")))
             if self.hangs:
-                await asyncio.Event().wait()
+                await reader.read()
+                return
             status, text, headers = self.replies[0]
             self.replies = self.replies[1:] or self.replies
             answer = "" if method == "head" else text
