@@ -35,7 +35,9 @@ class Network(httpcore.AsyncNetworkBackend):
         loop = asyncio.get_running_loop()
         with _connecting():
             async with asyncio.timeout(timeout):
-                addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                # As bytes: of a str that is no name at all, Python makes a UnicodeError.
+                name = host.encode("ascii")
+                addresses = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
                 return Stream(await start_connection(addresses, happy_eyeballs_delay=FALLBACK_S))
 
 
@@ -50,8 +52,10 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+        self._poll.register(sock, select.POLLIN | select.POLLOUT)
+        self._idle = [(sock.fileno(), select.POLLOUT)]
         self._transport: asyncio.Transport | None = None
+        self._attaching = False
         self._unsent: list[bytes] = []
         self._received = bytearray()
         self._ended = False
@@ -91,14 +95,17 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
             await self._wait(timeout)
         if not self._received and self._error is not None:
             raise httpcore.ReadError from self._error
-        full = len(self._received) >= RECEIVED_MAX
+        was_full = self._is_full
         taken = bytes(self._received[:max_bytes])
         del self._received[:max_bytes]
-        if full and self._transport is not None:
+        if was_full and not self._is_full and self._transport is not None:
             self._transport.resume_reading()
         return taken
 
     async def aclose(self) -> None:
+        self._ended = True
+        if self._attaching:
+            return
         if self._transport is None:
             self._sock.close()
         else:
@@ -106,8 +113,7 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            # While nothing is asked for, only the end can come.
-            return self._ended or bool(self._received or self._poll.poll(0))
+            return self._is_spent
         return None if self._transport is None else self._transport.get_extra_info(info)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,7 +121,7 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if len(self._received) >= RECEIVED_MAX and self._transport is not None:
+        if self._is_full and self._transport is not None:
             self._transport.pause_reading()
         self._tell()
 
@@ -127,8 +133,31 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
         self._transport, self._ended, self._error = None, True, exc
         self._tell()
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._received) >= RECEIVED_MAX
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether no further request may go out here; asked only while none is under way.
+
+        While nothing is asked for, only the end can come. And a request that was answered before
+        it was read leaves no room for the next where its rest is never taken.
+        """
+        return self._ended or bool(self._received) or self._poll.poll(0) != self._idle
+
     async def _attach(self, **tls: Any) -> None:
-        await self._loop.create_connection(lambda: self, sock=self._sock, **tls)
+        """Hand the socket over, which nobody may close before that is done.
+
+        uvloop would close its number once more later on, when another may have it.
+        """
+        self._attaching = True
+        try:
+            await self._loop.create_connection(lambda: self, sock=self._sock, **tls)
+        finally:
+            self._attaching = False
+        if self._ended:
+            await self.aclose()
 
     async def _send(self) -> None:
         if self._transport is None and not self._ended:
