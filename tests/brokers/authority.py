@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 _NEW = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+# Python 3.13 asks for what RFC 5280 does, and OpenSSL leaves it out unless told.
+_OF_CA = "-addext keyUsage=critical,keyCertSign"
+_OF_OTHERS = "-extensions v3_req -addext authorityKeyIdentifier=keyid"
 
 
 class Authority:
@@ -19,12 +22,13 @@ class Authority:
         self._key = folder / "ca.key"
         self.file = folder / "ca.pem"
         folder.mkdir()
-        _run(*_NEW.split(), "-x509", "-subj", "/CN=ca", "-keyout", self._key, "-out", self.file)
+        new = (*_NEW.split(), "-x509", *_OF_CA.split(), "-subj", "/CN=ca")
+        _run(*new, "-keyout", self._key, "-out", self.file)
 
     def issue(self, name: str) -> Path:
         """Give a PEM file with a certificate and its key, and only these."""
         key, path = self._folder / f"{name}.key", self._folder / f"{name}.pem"
-        sign = ("-x509", "-CA", self.file, "-CAkey", self._key)
+        sign = ("-x509", *_OF_OTHERS.split(), "-CA", self.file, "-CAkey", self._key)
         names = ("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
         _run(*_NEW.split(), *sign, *names, "-keyout", key, "-out", path)
         path.write_bytes(path.read_bytes() + key.read_bytes())
