@@ -88,7 +88,8 @@ def failure(error: BaseException, *, peer: str) -> SinkError | None:
     """
     match error:
         case ssl.SSLCertVerificationError():
-            return Misconfigured(f"the {peer}'s TLS certificate does not verify")
+            why = str(getattr(error, "verify_message", "")).rstrip(".") or "nobody says why"
+            return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
         case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
         case ssl.SSLError():

@@ -18,7 +18,9 @@ from tests.sinks.harness_amqp import AmqpHarness
 
 Make = Callable[..., amqp.AmqpSink]
 
-UNTRUSTED = "the broker's TLS certificate does not verify"
+UNTRUSTED = (
+    "the broker's TLS certificate does not verify: self-signed certificate in certificate chain"
+)
 UNPROVED = "the broker does not accept our TLS certificate"
 RIGHTS = ("set_permissions", "-p", "own", "relay", ".*", ".*", ".*")
 NO_HOST = "the virtual host is missing, or the user has no right to it"

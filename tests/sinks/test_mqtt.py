@@ -385,7 +385,8 @@ async def test_tls_is_spoken_and_verified_both_ways(
     unknown = await error_of(make(url=url), lead)
     assert (type(unknown), unknown.reason) == (
         Misconfigured,
-        "the broker's TLS certificate does not verify",
+        "the broker's TLS certificate does not verify: "
+        "self-signed certificate in certificate chain",
     )
     unproved = await error_of(make(url=url, ca_file=ca), lead)
     assert (type(unproved), unproved.reason) == (

@@ -19,7 +19,7 @@ from tests.sinks.test_nats import build
 Make = Callable[..., NatsSink]
 
 NO_LOGIN = "wrong user, password, token or credentials, or credentials that have ended"
-UNTRUSTED = "the server's TLS certificate does not verify"
+UNTRUSTED = "the server's TLS certificate does not verify: unable to get local issuer certificate"
 UNPROVED = "the server does not accept our TLS certificate"
 TOKEN = 'authorization {{ token: "marked/t%ken" }}\nlisten: "127.0.0.1:{port}"'
 

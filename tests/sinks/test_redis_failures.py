@@ -160,7 +160,7 @@ async def test_tls_is_spoken_and_verified_both_ways(tmp_path: Path, lead: Event)
         await sink.close()
     server.stop()
     assert isinstance(found[0], Answer)
-    assert str(found[1]) == "the server's TLS certificate does not verify"
+    assert str(found[1]) == "the server's TLS certificate does not verify: self-signed certificate"
     # The server's reset may overtake its alert, and then nobody knows the reason.
     assert (type(found[2]), str(found[2])) in [
         (Misconfigured, "the server does not accept our TLS certificate"),
