@@ -383,11 +383,8 @@ async def test_tls_is_spoken_and_verified_both_ways(
     await make(url=url, ca_file=ca, client_cert_file=str(ours)).send(lead)
     assert ids(server) == ["evt_lead"]
     unknown = await error_of(make(url=url), lead)
-    assert (type(unknown), unknown.reason) == (
-        Misconfigured,
-        "the broker's TLS certificate does not verify: "
-        "self-signed certificate in certificate chain",
-    )
+    assert type(unknown) is Misconfigured
+    assert unknown.reason.startswith("the broker's TLS certificate does not verify: self-signed")
     unproved = await error_of(make(url=url, ca_file=ca), lead)
     assert (type(unproved), unproved.reason) == (
         Misconfigured,
