@@ -1,14 +1,17 @@
-"""One MQTT 5 connection, which keeps within the broker's limits and ends at once.
+"""One MQTT 5 connection, which knows the broker's limits and ends at once.
 
 brokers.md, section 10. The library's client hides the reason code of a PUBACK that is no refusal,
-and neither it nor the engine below, which is used here, keeps to the limits of a CONNACK.
+and neither it nor the engine below, which is used here, keeps to the limits of a CONNACK:
+`relay.mqtt_publisher` does.
 The engine is internal to the library, which has an upper bound for it in pyproject.toml.
 """
 
 import asyncio
 import logging
 import re
+import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,21 +19,17 @@ from zmqtt import (
     ConnAckProperties,
     MQTTDisconnectedError,
     MQTTError,
-    MQTTPublishError,
     MQTTTimeoutError,
-    PublishProperties,
-    QoS,
 )
 from zmqtt._internal.packets.connect import Connect
-from zmqtt._internal.packets.publish import PubAck, Publish
 from zmqtt._internal.protocol import MQTTProtocol
 from zmqtt._internal.state import SessionState
 
 from relay import tls
-from relay.errors import Refused, SinkError, Temporary
-from relay.mqtt_failure import NO_QOS, TOO_LARGE, connect_failure, meaning
+from relay.errors import SinkError, Temporary
+from relay.mqtt_failure import NO_QOS, connect_failure, meaning
 
-_LOST = "the connection was lost"
+LOST = "the connection was lost"
 _DISCONNECT = re.compile(r"reason code 0x([0-9A-F]{2})")
 
 # Where CONNACK names no limit: MQTT 5.0, sections 3.2.2.3.3 and 2.1.4.
@@ -39,6 +38,11 @@ _PACKET_BYTES = 268_435_460
 
 _KEEP_ALIVE_S = 30
 _READ_BYTES = 65_536
+
+_QUICKACK = (
+    (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1) if hasattr(socket, "TCP_QUICKACK") else None
+)
+"""Holds until the kernel thinks otherwise, so that it is said after each read."""
 
 # A connection that is lost is an error of the send, which is counted and shown once.
 logging.getLogger("zmqtt").setLevel(logging.CRITICAL + 1)
@@ -79,9 +83,23 @@ class Transport:
         if not data:
             self.is_connected = False
             raise MQTTDisconnectedError
+        self._acknowledge()
         return data
 
+    def _acknowledge(self) -> None:
+        """Have the kernel say at once that data has come, where it can (Linux).
+
+        Nothing follows the first PUBACK of a batch from here. A mosquitto that is not told
+        otherwise holds the others back until the kernel speaks for itself, 40 ms later.
+        """
+        if _QUICKACK is not None and not self._writer.is_closing():
+            with suppress(OSError):
+                self._writer.get_extra_info("socket").setsockopt(*_QUICKACK)
+
     async def write(self, data: bytes) -> None:
+        self.put(data)
+
+    def put(self, data: bytes) -> None:
         """Raises nothing: the engine would forget a packet whose end it notices in reading."""
         if not self.is_connected:
             return
@@ -116,18 +134,19 @@ class Connection:
         self,
         transport: Transport,
         engine: MQTTProtocol,
+        state: SessionState,
         *,
         limits: ConnAckProperties,
-        at_once: int,
     ) -> None:
         self._transport = transport
         self._engine = engine
-        self._largest = limits.maximum_packet_size or _PACKET_BYTES
-        self._room = asyncio.Semaphore(min(at_once, limits.receive_maximum or _RECEIVE_MAXIMUM))
-        self._acks = 0
-        self._sizes: list[int] = []
-        """Of the packets on their way."""
-        self._at_end: list[int] = []
+        self.state = state
+        """Where the engine looks for what is on its way."""
+        self.largest = limits.maximum_packet_size or _PACKET_BYTES
+        """Of the packets that the broker takes, in bytes."""
+        self.receive_maximum = limits.receive_maximum or _RECEIVE_MAXIMUM
+        """So many packets may be without a PUBACK."""
+        self.put = transport.put
         self._running = asyncio.create_task(engine.run())
         self._running.add_done_callback(self._ended)
 
@@ -135,32 +154,9 @@ class Connection:
     def usable(self) -> bool:
         return self._transport.is_connected and not self._running.done()
 
-    async def publish(self, topic: str, body: bytes, properties: PublishProperties) -> int:
-        """Return the reason code with which the broker took it; raises SinkError."""
-        size = packet_size(topic, body, properties)
-        if size > self._largest:
-            raise Refused(f"{size} bytes are more than the broker's maximum packet size")
-        packet = Publish(
-            topic=topic,
-            payload=body,
-            qos=QoS.AT_LEAST_ONCE,
-            retain=False,
-            dup=False,
-            properties=properties,
-        )
-        acks = self._acks
-        try:
-            await self._room.acquire()
-            # To the broker it is on its way until the PUBACK, also where nobody waits for that.
-            found = await asyncio.shield(asyncio.create_task(self._fly(packet, size)))
-        except asyncio.CancelledError:
-            if self._acks == acks:
-                # Nothing came all the while: a frozen broker would take the rest later, unasked.
-                self.abort()
-            raise
-        if isinstance(found, SinkError):
-            raise found
-        return found
+    def when_ended(self, tell: Callable[[int | None], None]) -> None:
+        """Have it told once, with the reason code of the broker's DISCONNECT if there was one."""
+        self._running.add_done_callback(lambda running: tell(_farewell(running)))
 
     async def ping(self, *, within_s: float) -> None:
         """Raises SinkError."""
@@ -169,7 +165,7 @@ class Connection:
         except MQTTTimeoutError:
             failure = Temporary("the broker did not answer in time")
         except MQTTError:
-            failure = Temporary(_LOST)
+            failure = Temporary(LOST)
         else:
             return
         self.abort()
@@ -187,58 +183,26 @@ class Connection:
                 await self._engine.disconnect()
         self.abort()
 
-    async def _fly(self, packet: Publish, size: int) -> int | SinkError:
-        self._sizes.append(size)
-        try:
-            if not self.usable:
-                return Temporary(_LOST)
-            ack = await self._engine.publish(packet)
-        except MQTTPublishError as error:
-            self._acks += 1
-            return meaning(error.reason_code)
-        except MQTTError:
-            return await self._fate(size)
-        finally:
-            self._sizes.remove(size)
-            self._room.release()
-        self._acks += 1
-        return ack.reason_code if isinstance(ack, PubAck) else 0
-
-    async def _fate(self, size: int) -> SinkError:
-        """What the end of the connection means to a packet that was on its way."""
-        self.abort()
-        await asyncio.wait({self._running})
-        cause = None if self._running.cancelled() else self._running.exception()
-        said = _DISCONNECT.search(str(cause))
-        if said is None:
-            return Temporary(_LOST)
-        code = int(said[1], 16)
-        error = meaning(code)
-        if isinstance(error, Refused) and not self._is_blamed(code, size):
-            return Temporary("the broker ended the connection because of another event")
-        return error
-
-    def _is_blamed(self, code: int, size: int) -> bool:
-        """A DISCONNECT names no packet, but the largest is too large if any is."""
-        return len(self._at_end) <= 1 or (code == TOO_LARGE and size >= max(self._at_end))
-
     def _ended(self, running: asyncio.Task[None]) -> None:
-        self._at_end = list(self._sizes)
         if not running.cancelled():
             running.exception()  # what it means is told by those who wait
             self._transport.abort()
 
 
-async def connect(broker: Broker, *, at_once: int) -> Connection:
-    """Open the socket and have the login accepted; raises SinkError.
+def _farewell(running: asyncio.Task[None]) -> int | None:
+    cause = None if running.cancelled() else running.exception()
+    said = _DISCONNECT.search(str(cause))
+    return None if said is None else int(said[1], 16)
 
-    `at_once` packets may be on their way, or fewer, where the broker says so.
-    """
+
+async def connect(broker: Broker) -> Connection:
+    """Open the socket and have the login accepted; raises SinkError."""
     transport: Transport | None = None
+    state = SessionState()
     try:
         streams = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
         transport = Transport(*streams)
-        engine = MQTTProtocol(transport, SessionState(), keepalive=_KEEP_ALIVE_S, version="5.0")
+        engine = MQTTProtocol(transport, state, keepalive=_KEEP_ALIVE_S, version="5.0")
         limits = (await engine.connect(_login(broker))).properties or ConnAckProperties()
     except asyncio.CancelledError:
         if transport is not None:
@@ -249,7 +213,7 @@ async def connect(broker: Broker, *, at_once: int) -> Connection:
         cut = isinstance(error, MQTTDisconnectedError)
     else:
         if limits.maximum_qos != 0:
-            return Connection(transport, engine, limits=limits, at_once=at_once)
+            return Connection(transport, engine, state, limits=limits)
         failure, cut = meaning(NO_QOS), False
     if transport is not None:
         transport.abort()
@@ -279,17 +243,3 @@ async def _verdict(broker: Broker) -> SinkError | None:
         return await tls.verdict(reader, peer="broker")
     finally:
         writer.transport.abort()
-
-
-def packet_size(topic: str, body: bytes, properties: PublishProperties) -> int:
-    """Count the bytes of a PUBLISH with QoS 1, as a broker does (MQTT 5.0, section 3.3)."""
-    texts = [text for pair in properties.user_properties for text in pair]
-    held = sum(2 + len(text.encode()) for text in texts) + len(properties.user_properties)
-    if properties.content_type is not None:
-        held += 3 + len(properties.content_type.encode())
-    rest = 2 + len(topic.encode()) + 2 + _length_bytes(held) + held + len(body)
-    return 1 + _length_bytes(rest) + rest
-
-
-def _length_bytes(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))

@@ -13,6 +13,9 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 UNHEARD = 0x10
 """PUBACK's "no matching subscribers": the broker took the message and dropped it."""
 
+REFUSED_FROM = 0x80
+"""From here on a reason code is that of a failure (MQTT 5.0, section 2.4)."""
+
 TOO_LARGE = 0x95
 NOT_AUTHORIZED = 0x87
 NO_QOS = 0x9B

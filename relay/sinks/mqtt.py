@@ -5,33 +5,36 @@ brokers.md, section 10; MQTT drops no duplicates, so consumers do, by the user p
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from zmqtt import PublishProperties
 
 from relay import message, tls
+from relay.batching import Batching, is_cancelled
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
+from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.faults import Faults
-from relay.mqtt_connection import Broker, Connection, connect
+from relay.mqtt_connection import LOST, Broker, Connection, connect
 from relay.mqtt_failure import UNHEARD
+from relay.mqtt_publisher import Publication, Publisher
 from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.sink import BatchSettings, Outcomes
 
 STRING_MAX_BYTES = 65_535
 """MQTT 5.0, section 1.5.4: of topics, names and values."""
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _SHARE = 0.9
-"""Of the sink's timeout, so that the reason is ours rather than that time was up."""
+"""Of the time for a check, so that the reason is ours rather than that time was up."""
 
 _NO_LEVEL = re.compile(r"[+#/]")
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type mqtt."""
 
     url: Secret
@@ -50,7 +53,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
 
-class MqttSink:
+class MqttSink(Batching):
     """Publishes over one connection, made when it is needed."""
 
     def __init__(self, settings: Settings, *, broker: Broker, topic: message.Target) -> None:
@@ -58,31 +61,21 @@ class MqttSink:
         self._broker = broker
         self._topic = topic
         self._connecting = asyncio.Lock()
-        self._connection: Connection | None = None
+        self._open: tuple[Connection, Publisher] | None = None
 
-    async def send(self, event: Event) -> Answer:
-        topic = self._topic.resolve(event)
-        properties = self._properties(event)
-        for text in (topic, *(value for _, value in properties.user_properties)):
-            if len(text.encode()) > STRING_MAX_BYTES:
-                raise Refused(f"the topic or the video's id is over {STRING_MAX_BYTES} bytes")
-        if not topic:
-            raise Refused("the topic of this event is empty")
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
-                connection = await self._connected()
-                code = await connection.publish(topic, event.body, properties)
-        except TimeoutError:
-            reason = "the broker did not answer in time"
-        else:
-            return self._answer(code, event)
-        raise Temporary(reason)
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        asked = [self._publication(event) for event in events]
+        failure = await self._publish([each for each in asked if isinstance(each, Publication)])
+        return [
+            self._outcome(each, event, failure) if isinstance(each, Publication) else each
+            for each, event in zip(asked, events, strict=True)
+        ]
 
     async def check(self) -> None:
         within_s = self._settings.timeout.seconds * _SHARE
         try:
             async with asyncio.timeout(within_s):
-                connection = await self._connected()
+                connection, _ = await self._connected()
         except TimeoutError:
             reason = "the broker did not answer in time"
         else:
@@ -99,20 +92,61 @@ class MqttSink:
         }
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        connected, self._open = self._open, None
+        if connected is not None:
+            await connected[0].close()
 
-    async def _connected(self) -> Connection:
+    def _publication(self, event: Event) -> Publication | Exception:
+        try:
+            topic, properties = self._topic.resolve(event), self._properties(event)
+            for text in (topic, *(value for _, value in properties.user_properties)):
+                if len(text.encode()) > STRING_MAX_BYTES:
+                    return Refused(f"the topic or the video's id is over {STRING_MAX_BYTES} bytes")
+            if not topic:
+                return Refused("the topic of this event is empty")
+            return Publication(topic, event.body, properties)
+        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
+            return error
+
+    async def _publish(self, publications: Sequence[Publication]) -> SinkError:
+        """Return what is to be said of those that found nothing."""
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds):
+                if publications:
+                    _, publisher = await self._connected()
+                    await publisher.publish_all(publications)
+        except SinkError as error:
+            return error
+        except TimeoutError:
+            return Temporary("the broker did not answer in time")
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return Temporary("the client library broke it off")
+        return Temporary(LOST)
+
+    async def _connected(self) -> tuple[Connection, Publisher]:
         async with self._connecting:
-            if self._connection is None or not self._connection.usable:
+            if self._open is None or not self._open[0].usable:
                 await self.close()
-                self._connection = await connect(self._broker, at_once=self._settings.concurrency)
-            return self._connection
+                self._open = await self._connect()
+            if is_cancelled():
+                # The client kept the cancellation for itself, and went on.
+                raise asyncio.CancelledError
+            return self._open
 
-    def _answer(self, code: int, event: Event) -> Answer:
+    async def _connect(self) -> tuple[Connection, Publisher]:
+        connection = await connect(self._broker)
+        return connection, Publisher(connection, at_once=self._settings.concurrency)
+
+    def _outcome(
+        self, publication: Publication, event: Event, failure: SinkError
+    ) -> Answer | Exception:
+        code = publication.found
+        if code is None or isinstance(code, Exception):
+            return code or failure
         if code == UNHEARD and self._settings.unheard == "park":
-            raise Misconfigured(f"nobody subscribes to the topic of {event.kind}", status=code)
+            return Misconfigured(f"nobody subscribes to the topic of {event.kind}", status=code)
         return Answer(status=code or None)
 
     def _properties(self, event: Event) -> PublishProperties:

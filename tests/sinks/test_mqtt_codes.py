@@ -5,15 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
-from zmqtt import PublishProperties, QoS
-from zmqtt._internal.packets.codec import encode
 from zmqtt._internal.packets.connect import ConnAck
 from zmqtt._internal.packets.disconnect import Disconnect
 from zmqtt._internal.packets.publish import PubAck, Publish
 
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
-from relay.mqtt_connection import packet_size
 from relay.mqtt_failure import MEANINGS
 from relay.sinks.mqtt import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
@@ -252,22 +249,3 @@ async def test_nonsense_ends_what_waits(broker: MqttDouble, sink: MqttSink, lead
     assert (type(error), error.reason) == (Temporary, "the connection was lost")
     broker.reply = take
     await sink.send(lead)
-
-
-@pytest.mark.parametrize("size", [0, 1, 17, 100, 127, 16_300, 16_400, 2_097_100, 2_097_200])
-def test_a_packet_is_as_large_as_it_is_said_to_be(size: int) -> None:
-    properties = PublishProperties(
-        content_type="application/json",
-        user_properties=(("relay-id", "\N{SNOWMAN}" * min(size, 1000)), ("x", "")),
-    )
-    for body in (b"x" * size for size in range(size, size + 40)):
-        publish = Publish(
-            topic="relay/\N{SNOWMAN}",
-            payload=body,
-            qos=QoS.AT_LEAST_ONCE,
-            retain=False,
-            dup=False,
-            packet_id=1,
-            properties=properties,
-        )
-        assert packet_size(publish.topic, body, properties) == len(encode(publish, version="5.0"))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from zmqtt import MQTTDisconnectedError
 
 from relay.mqtt_connection import Transport
 
@@ -51,3 +52,14 @@ async def test_a_packet_for_a_connection_that_has_just_been_lost_is_dropped() ->
         await transport.close()
         assert wrong == []
         assert not transport.is_connected
+
+
+async def test_what_came_before_the_connection_was_lost_is_still_read() -> None:
+    async with connected() as (transport, _, wrong):
+        transport._reader.feed_data(b"an answer")
+        transport._writer.transport.abort()
+        await asyncio.sleep(0.01)
+        assert await transport.read(9) == b"an answer"
+        with pytest.raises(MQTTDisconnectedError):
+            await transport.read(9)
+        assert wrong == []
