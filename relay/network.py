@@ -7,12 +7,12 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import httpcore
-from aiohappyeyeballs import start_connection
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 FALLBACK_S = 0.25
 """So long an address of a host has for itself before the next is tried beside it (RFC 8305, 5)."""
@@ -32,12 +32,9 @@ class Network(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,  # noqa: ARG002  nobody sets one
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002
     ) -> "Stream":
-        loop = asyncio.get_running_loop()
         with _connecting():
             async with asyncio.timeout(timeout):
-                # As bytes: of a str that is no name at all, Python makes a UnicodeError.
-                name = host.encode("ascii")
-                addresses = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+                addresses = _written_out(host, port) or await _found(host, port)
                 return Stream(await start_connection(addresses, happy_eyeballs_delay=FALLBACK_S))
 
 
@@ -184,6 +181,21 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
     def _give_up(self) -> None:
         if self._reading is not None and not self._reading.done():
             self._reading.set_exception(httpcore.ReadTimeout())
+
+
+def _written_out(host: str, port: int) -> Sequence[AddrInfoType]:
+    """What needs no look-up, and so no thread for it."""
+    with suppress(socket.gaierror):
+        return socket.getaddrinfo(
+            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    return []
+
+
+async def _found(host: str, port: int) -> Sequence[AddrInfoType]:
+    # As bytes: of a str that is no name at all, Python makes a UnicodeError.
+    loop = asyncio.get_running_loop()
+    return await loop.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
 
 
 @contextmanager

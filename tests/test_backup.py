@@ -1,7 +1,7 @@
 """Copies of a running relay's store."""
 
 import stat
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ async def test_a_copy_is_sound_and_holds_what_was_accepted(tmp_path: Path) -> No
             copy = tmp_path / "copy.db"
             copy.write_bytes(answer.content)
             assert await check(copy) == ()
-            with sqlite3.connect(copy) as db:
+            with closing(sqlite3.connect(copy)) as db, db:
                 assert db.execute("SELECT count(*) FROM events").fetchone() == (50,)
             await send(relay, body("later"))
             assert list(tmp_path.glob("relay.db.backup-*")) == []

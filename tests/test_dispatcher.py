@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def now_s() -> float:
 
 
 def attempts(bench: Bench) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(bench.file) as db:
+    with closing(sqlite3.connect(bench.file)) as db, db:
         found = db.execute(
             "SELECT e.id, a.started_at, a.duration_ms, a.result, a.status, a.reason, a.answer "
             "FROM attempts a JOIN events e ON e.seq = a.event ORDER BY a.rowid"
@@ -271,7 +272,7 @@ async def test_a_parked_attempt_does_not_count(tmp_path: Path) -> None:
         await asyncio.sleep(HOUR_S)
         results = [row[3] for row in attempts(bench)]
         assert results == ["parked", "parked", "retry", "delivered"]
-        with sqlite3.connect(bench.file) as db:
+        with closing(sqlite3.connect(bench.file)) as db, db:
             assert db.execute("SELECT attempts FROM deliveries").fetchone() == (2,)
         db.close()
 
@@ -324,7 +325,7 @@ async def test_a_refused_event_is_a_dead_letter_at_once(tmp_path: Path, lines: l
         await asyncio.sleep(HOUR_S)
         assert bench.sink.ids.count("a") == 1
         assert (await bench.pending(), await bench.dead()) == (0, 1)
-        with sqlite3.connect(bench.file) as db:
+        with closing(sqlite3.connect(bench.file)) as db, db:
             row = db.execute("SELECT reason FROM deliveries WHERE status = 'dead'").fetchone()
         db.close()
         assert row == ("422 Unprocessable",)

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class Bench:
                 return after
 
     def statuses(self) -> Counter[tuple[str, str]]:
-        with sqlite3.connect(f"file:{self.file}?mode=ro", uri=True) as db:
+        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as db, db:
             found = db.execute("SELECT sink, status, count(*) FROM deliveries GROUP BY 1, 2")
             counts = Counter({(sink, status): count for sink, status, count in found})
         db.close()

@@ -22,15 +22,15 @@ class Authority:
         self._key = folder / "ca.key"
         self.file = folder / "ca.pem"
         folder.mkdir()
-        new = (*_NEW.split(), "-x509", *_OF_CA.split(), "-subj", "/CN=ca")
-        _run(*new, "-keyout", self._key, "-out", self.file)
+        files = ("-keyout", self._key, "-out", self.file)
+        _run(*_NEW.split(), "-x509", *_OF_CA.split(), "-subj", "/CN=ca", *files)
 
     def issue(self, name: str) -> Path:
         """Give a PEM file with a certificate and its key, and only these."""
         key, path = self._folder / f"{name}.key", self._folder / f"{name}.pem"
-        sign = ("-x509", *_OF_OTHERS.split(), "-CA", self.file, "-CAkey", self._key)
+        sign = ("-x509", "-CA", self.file, "-CAkey", self._key)
         names = ("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
-        _run(*_NEW.split(), *sign, *names, "-keyout", key, "-out", path)
+        _run(*_NEW.split(), *_OF_OTHERS.split(), *sign, *names, "-keyout", key, "-out", path)
         path.write_bytes(path.read_bytes() + key.read_bytes())
         return path
 

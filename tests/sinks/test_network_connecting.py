@@ -5,6 +5,7 @@ import gc
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,13 @@ async def test_where_all_addresses_refuse_the_connection_is_refused(resolve: Res
         await reach(port)
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
     await fails(f"http://far.example:{port}/", "connection refused")
+
+
+async def test_an_address_that_is_written_out_needs_no_thread_to_look_it_up() -> None:
+    threads = threading.active_count()
+    with socket.create_server((HERE, 0)) as listener:
+        await reach(listener.getsockname()[1], host=HERE)
+    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize("host", ["no-such-name.invalid", "a..invalid", f"{'a' * 64}.invalid"])
