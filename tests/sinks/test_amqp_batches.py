@@ -11,18 +11,16 @@ from msgspec.structs import replace
 
 from relay import amqp_publisher
 from relay.amqp_connection import Connection
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
-from relay.sink import Outcomes
 from relay.sinks import amqp
 from relay.sinks.amqp import AmqpSink
 from tests.conftest import ManualClock
+from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.harness_amqp import AmqpHarness
 
 Make = Callable[..., AmqpSink]
 
-DELIVERED = "delivered"
 TAKEN_ALONG = (Temporary, "the broker closed the channel because of another message")
 TOO_LARGE = (Refused, "larger than the broker's max_message_size")
 BROKEN_OFF = (Temporary, "the client library broke it off")
@@ -52,23 +50,8 @@ async def make(far_end: AmqpHarness) -> AsyncIterator[Make]:
         await sink.close()
 
 
-def series(lead: Event, count: int, **changed: Any) -> list[Event]:
-    return [replace(lead, id=f"evt_{number}", **changed) for number in range(count)]
-
-
 def bound_for(lead: Event, *queues: str) -> list[Event]:
     return [replace(lead, id=f"evt_{n}", source=queue) for n, queue in enumerate(queues)]
-
-
-def told(outcomes: Outcomes) -> list[Any]:
-    return [each_told(outcome) for outcome in outcomes]
-
-
-def each_told(outcome: Answer | Exception) -> Any:
-    if isinstance(outcome, SinkError):
-        return type(outcome), outcome.reason
-    assert isinstance(outcome, Answer)
-    return DELIVERED
 
 
 def unroutable(event: Event) -> Any:

@@ -13,19 +13,17 @@ from relay.errors import Temporary
 from relay.event import Event
 from relay.sink import Outcomes
 from relay.sinks.amqp import AmqpSink
+from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.far_end import until
 from tests.sinks.harness_amqp import AmqpHarness
 from tests.sinks.test_amqp_batches import (
     BY_SOURCE,
-    DELIVERED,
     Make,
     bound_for,
     far_end,
     make,
     read,
     remembered,
-    series,
-    told,
     unroutable,
 )
 

@@ -1,7 +1,6 @@
 """What becomes of a batch of the `mqtt` sink: each event has its own end."""
 
 import asyncio
-import json
 import time
 from asyncio import StreamWriter
 from collections.abc import AsyncIterator
@@ -13,27 +12,20 @@ from zmqtt import PublishProperties
 from zmqtt._internal.packets.codec import AnyPacket
 from zmqtt._internal.packets.publish import PubAck, Publish
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
-from relay.sink import Outcomes
 from relay.sinks.mqtt import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
+from tests.sinks.batch import DELIVERED, of_kind, series, told
 from tests.sinks.far_end import until
 from tests.sinks.test_mqtt import Make, build, ids, make, server
+from tests.sinks.test_mqtt_codes import broker
 
-__all__ = ["make", "server"]  # fixtures
+__all__ = ["broker", "make", "server"]  # fixtures
 
-DELIVERED = "delivered"
 TOO_LARGE = (Refused, "larger than the broker takes")
 FORBIDDEN = (Misconfigured, "the user may not publish to this topic")
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[MqttDouble]:
-    async with MqttDouble().listen() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -43,30 +35,10 @@ async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
     await sink.close()
 
 
-def series(lead: Event, count: int, **changed: Any) -> list[Event]:
-    return [replace(lead, id=f"evt_{number}", **changed) for number in range(count)]
-
-
 def of_kinds(lead: Event, *kinds: str) -> list[Event]:
     return [
         of_kind(event, kind) for event, kind in zip(series(lead, len(kinds)), kinds, strict=True)
     ]
-
-
-def of_kind(event: Event, kind: str) -> Event:
-    document = event.document() | {"event": kind}
-    return replace(event, kind=kind, body=json.dumps(document).encode())
-
-
-def told(outcomes: Outcomes) -> list[Any]:
-    return [each_told(outcome) for outcome in outcomes]
-
-
-def each_told(outcome: Answer | Exception) -> Any:
-    if isinstance(outcome, SinkError):
-        return type(outcome), outcome.reason
-    assert isinstance(outcome, Answer)
-    return DELIVERED
 
 
 def published(broker: MqttDouble) -> list[str]:
@@ -190,8 +162,8 @@ async def test_no_more_than_the_receive_maximum_is_on_its_way_of_a_larger_batch(
     for answered in range(10):
         expected = min(answered + 3, 10)
         await until_published(broker, expected)
-        await asyncio.sleep(0.005)
-        assert len(broker.published) == expected
+        assert sink._open is not None
+        assert sink._open[1]._sent == expected
         broker.say(PubAck(packet_id=broker.published[answered].packet_id or 0))
     assert told(await sending) == [DELIVERED] * 10
     assert published(broker) == [event.id for event in events]

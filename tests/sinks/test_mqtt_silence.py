@@ -15,21 +15,19 @@ from relay.event import Event
 from relay.sinks.mqtt import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
+from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.far_end import until
 from tests.sinks.test_mqtt import Make, build, make, server
 from tests.sinks.test_mqtt_batches import (
-    DELIVERED,
     FORBIDDEN,
     TOO_LARGE,
-    broker,
     published,
     remembered,
-    series,
     sink,
     take_only,
-    told,
     until_published,
 )
+from tests.sinks.test_mqtt_codes import broker
 
 __all__ = ["broker", "make", "server", "sink"]  # fixtures
 
@@ -130,10 +128,8 @@ async def test_no_more_is_on_its_way_than_the_concurrency_also_of_what_was_given
     broker.reply = take_only("evt_2")
     assert told(await sink.send_batch(series(lead, 3))) == [LATE, LATE, DELIVERED]
     sending = asyncio.create_task(sink.send_batch(series(lead, 3)))
-    await until_published(broker, 4)
-    await asyncio.sleep(0.05)
-    assert (len(broker.published), broker.contacts) == (4, 1)
     assert told(await sending) == [LATE] * 3
+    assert (len(broker.published), broker.contacts) == (4, 1)
     await sink.close()
 
 
@@ -209,7 +205,7 @@ async def test_a_loss_ends_a_batch_at_once(server: Mosquitto, make: Make, lead: 
     await sink.send(lead)
     server.freeze()
     sending = asyncio.create_task(sink.send_batch(series(lead, 40)))
-    await asyncio.sleep(0.05)
+    await until(lambda: bool(remembered(sink)), what="the batch on its way")
     server.kill()
     async with asyncio.timeout(5):
         assert told(await sending) == [LOST] * 40
@@ -239,15 +235,18 @@ async def test_a_client_that_keeps_a_cancellation_for_itself_publishes_nothing(
 ) -> None:
     real = MqttSink._connect
 
+    begun = asyncio.Event()
+
     async def connect(sink: MqttSink) -> Any:
+        begun.set()
         try:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             return await real(sink)
 
     monkeypatch.setattr(MqttSink, "_connect", connect)
     sending = asyncio.create_task(sink.send_batch(series(lead, 2)))
-    await asyncio.sleep(0.01)
+    await begun.wait()
     sending.cancel()
     await asyncio.wait({sending})
     assert sending.cancelled()

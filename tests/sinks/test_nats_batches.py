@@ -17,6 +17,7 @@ from relay.sink import Outcomes
 from relay.sinks.nats import NatsSink
 from tests.brokers.nats import NatsServer
 from tests.brokers.nats_double import NatsDouble
+from tests.sinks.batch import of_kind, series
 from tests.sinks.far_end import until
 from tests.sinks.test_nats import Make, build, make, server
 
@@ -24,15 +25,6 @@ __all__ = ["make", "server"]  # fixtures
 
 LATE = (Temporary, "no answer within 0.5 s")
 LOST = (Temporary, "the connection was lost")
-
-
-def series(lead: Event, count: int, **changed: Any) -> list[Event]:
-    return [replace(lead, id=f"evt_{number}", **changed) for number in range(count)]
-
-
-def of_kind(event: Event, kind: str) -> Event:
-    document = event.document() | {"event": kind}
-    return replace(event, kind=kind, body=json.dumps(document).encode())
 
 
 def told(outcomes: Outcomes) -> list[Any]:

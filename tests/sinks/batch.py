@@ -1,0 +1,34 @@
+"""What tests of batches say: the events of one, and what became of each."""
+
+import json
+from typing import Any
+
+from msgspec.structs import replace
+
+from relay.delivery import Answer
+from relay.errors import SinkError
+from relay.event import Event
+from relay.sink import Outcomes
+
+DELIVERED = "delivered"
+
+
+def series(lead: Event, count: int, **changed: Any) -> list[Event]:
+    return [replace(lead, id=f"evt_{number}", **changed) for number in range(count)]
+
+
+def of_kind(event: Event, kind: str) -> Event:
+    document = event.document() | {"event": kind}
+    return replace(event, kind=kind, body=json.dumps(document).encode())
+
+
+def told(outcomes: Outcomes) -> list[Any]:
+    """An error as its type and reason, any answer as `DELIVERED`."""
+    return [each_told(outcome) for outcome in outcomes]
+
+
+def each_told(outcome: Answer | Exception) -> Any:
+    if isinstance(outcome, SinkError):
+        return type(outcome), outcome.reason
+    assert isinstance(outcome, Answer)
+    return DELIVERED
