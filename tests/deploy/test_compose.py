@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 OWNER = 10001
 SERVICES = ("relay", "nginx", "prometheus", "grafana")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEPLOYMENT = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
 CONFIG: Document = tomllib.loads((FOLDER / "relay/config.toml").read_text(encoding="utf-8"))
 
 
@@ -161,7 +161,7 @@ def test_every_secret_is_used_and_lies_where_git_does_not_look(document: Documen
         assert f"/{Path(secret['file']).parent.relative_to(ROOT)}/" in ignored
 
 
-def test_the_readmes_commands_make_every_secret_for_the_containers_and_nobody_else(
+def test_the_documented_commands_make_every_secret_for_the_containers_and_nobody_else(
     document: Document, tmp_path: Path
 ) -> None:
     shutil.copytree(FOLDER, tmp_path / "deploy/compose", ignore=shutil.ignore_patterns("secrets"))
@@ -170,7 +170,7 @@ def test_the_readmes_commands_make_every_secret_for_the_containers_and_nobody_el
     for name in ("fullchain.pem", "privkey.pem"):
         (certificates / name).write_text(name, encoding="utf-8")
         (certificates / name).chmod(0o600)
-    (block,) = re.findall(r"```sh\n(cd deploy/compose\n.*?)```", README, re.DOTALL)
+    (block,) = re.findall(r"```sh\n(cd deploy/compose\n.*?)```", DEPLOYMENT, re.DOTALL)
     enter, *steps = block.replace("/etc/letsencrypt", str(tmp_path / "letsencrypt")).splitlines()
     own, docker = steps[:-3], steps[-3:]
     for step in own:
