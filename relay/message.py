@@ -8,7 +8,7 @@ from relay.errors import InvalidRule, InvalidTemplate, Refused
 from relay.event import KINDS, Event
 from relay.routing import Route
 from relay.sink import SinkSettings
-from relay.template import Escape, Template
+from relay.template import Escape, Template, escaping
 
 Format = Literal["raw", "cloudevents"]
 """Both leave the body byte for byte as received; `cloudevents` adds the binding's headers."""
@@ -34,7 +34,7 @@ def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
 class Target:
     """A subject, a stream, a key: plain text, which costs nothing, or a template over the event."""
 
-    def __init__(self, source: str, *, key: str, escape: Escape | None = None) -> None:
+    def __init__(self, source: str, *, key: str, escape: Escape = str) -> None:
         """`key` is the setting's name in errors; raises ValueError where it is no template."""
         self.source = source
         self._key = key
@@ -42,7 +42,7 @@ class Target:
         if not any(mark in source for mark in ("{{", "{%", "{#")):
             return
         try:
-            self._template = Template(source, escape=escape)
+            self._template = Template(source, write=escaping(escape))
         except InvalidTemplate as error:
             raise ValueError(f"{key}: {error}") from None
 

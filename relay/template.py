@@ -4,17 +4,17 @@ Templates come from the config only, never from an event: the sandbox bounds mis
 (dependencies.md, section 4).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from traceback import walk_tb
 from typing import Any
 
 import orjson
-from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError, nodes
+from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from markupsafe import Markup
+from jinja2.visitor import NodeTransformer
 
 from relay.errors import InvalidTemplate
 from relay.event import KINDS, Event
@@ -30,21 +30,45 @@ _OF_A_KIND = frozenset({"event", "source"})
 
 Escape = Callable[[str], str]
 
-# Each of these marks a text as escaped already, or escapes it for HTML.
-_BARRED_FILTERS = ("e", "escape", "forceescape", "safe", "tojson", "urlize", "xmlattr")
+
+class Value(str):
+    """The output of an expression; every other piece of an output is its author's own text."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Jinja asks for the text of each output, and is to hand on what it is as well."""
+        return self
+
+
+Pieces = Iterable[str]
+"""An output in its order: literal texts of the author's, and between them values."""
+
+Write = Callable[[Pieces], Iterator[str]]
+"""How the values among the pieces are escaped."""
+
+
+def escaping(escape: Escape) -> Write:
+    """Escape every value in the same way, wherever it lands."""
+    return lambda pieces: (escape(each) if isinstance(each, Value) else each for each in pieces)
+
+
+# They escape for HTML, or mark a text as escaped already.
+_BARRED_FILTERS = ("e", "escape", "forceescape", "safe", "urlize", "xmlattr")
 
 
 class Template:
     """One compiled template.
 
-    `escape` is applied to the value of every `{{ expression }}`, and never twice, so that an
-    author cannot forget it; the text around expressions is the author's and stays as it is.
+    What any expression outputs is a value, which `write` escapes; only literal text is not.
+    A `set` block, a macro, a `call` or `filter` block and a recursive loop make values of theirs.
     """
 
-    def __init__(self, source: str, *, escape: Escape | None = None) -> None:
+    def __init__(self, source: str, *, write: Write = iter) -> None:
         """Raises InvalidTemplate with the line and what is wrong there."""
         self._source = source
-        self._template, names = _compile(source, _environment(escape))
+        self._write = write
+        self._template, names = _compile(source, _environment())
         self._is_same_for_kind = names is not None and names <= _OF_A_KIND
         self._known: dict[tuple[str, str], str] = {}
 
@@ -59,18 +83,18 @@ class Template:
 
     def _try(self, event: Event) -> str:
         try:
-            return self._write(event)
+            return self._fill(event)
         except Exception as error:  # noqa: BLE001  a template can raise whatever Python can
             reason = _at_line(_line(error), self._reason(error))
         # Out here, because an error raised in the handler carries the first one and its values.
         raise InvalidTemplate(reason)
 
-    def _write(self, event: Event) -> str:
+    def _fill(self, event: Event) -> str:
         document = event.document()
         names = {name: document.get(name) for name in NAMES} | {"source": event.source}
         written: list[str] = []
         size = 0
-        for piece in self._template.generate(names):
+        for piece in self._write(self._template.generate(names)):
             written.append(piece)
             size += len(piece)
             if size > OUTPUT_MAX:
@@ -112,22 +136,39 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-@cache
-def _environment(escape: Escape | None) -> _Sandbox:
-    def finalize(value: Any) -> str:
-        if escape is None:
-            return _text(value)
-        # Markup is what a macro or a `set` block wrote: the values in it have been through here.
-        return value if isinstance(value, Markup) else Markup(escape(_text(value)))  # noqa: S704
+class _Capture(NodeTransformer):
+    """Have statements that write the result of a call output it as an expression does."""
 
-    environment = _Sandbox(
-        undefined=_Missing,
-        finalize=finalize,
-        autoescape=escape is not None,
-        keep_trailing_newline=False,
-    )
-    for name in _BARRED_FILTERS if escape else ():
+    def visit_FilterBlock(self, node: nodes.FilterBlock) -> list[nodes.Node]:  # noqa: N802
+        return self._captured(node)
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> list[nodes.Node]:  # noqa: N802
+        return self._captured(node)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:  # noqa: N802
+        return self._captured(node) if node.recursive else self.generic_visit(node)
+
+    def _captured(self, node: nodes.Node) -> list[nodes.Node]:
+        inner, line = self.generic_visit(node), node.lineno
+        target, value = nodes.Name("_captured", "store"), nodes.Name("_captured", "load")
+        return [
+            nodes.AssignBlock(target, None, [inner], lineno=line),
+            nodes.Output([value], lineno=line),
+        ]
+
+
+@cache
+def _environment() -> _Sandbox:
+    # With a context, because Jinja would take the value of a constant expression for literal text.
+    @pass_context
+    def finalize(_: Any, value: Any) -> Value:
+        return Value(_text(value))
+
+    environment = _Sandbox(undefined=_Missing, finalize=finalize, keep_trailing_newline=False)
+    for name in _BARRED_FILTERS:
         environment.filters.pop(name)
+    # Jinja's own marks its output as escaped for HTML.
+    environment.filters["tojson"] = _json
     return environment
 
 
@@ -138,8 +179,12 @@ def _text(value: object) -> str:
         case None:
             return ""
         case bool() | list() | dict():
-            return orjson.dumps(value).decode()
+            return _json(value)
     return str(value)
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | None]:
@@ -148,11 +193,14 @@ def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | 
         tree = environment.parse(source)
         names = frozenset(find_undeclared_variables(tree))
         unknown = names - {*NAMES, *environment.globals}
+        if any(tree.find_all(nodes.ScopedEvalContextModifier)):
+            raise InvalidTemplate("autoescape: values are always escaped for where they land")
         if not unknown:
-            template = environment.from_string(source)
+            is_random = any(each.name == "random" for each in tree.find_all(nodes.Filter))
+            tree = _Capture().visit(tree).set_environment(environment)
+            template = environment.from_string(tree)
             # Jinja copies them for every event, which is slow from the mapping that it makes.
             template.globals = dict(template.globals)
-            is_random = any(each.name == "random" for each in tree.find_all(nodes.Filter))
             return template, None if is_random else names
         reason = _unknown_name(tree, unknown)
     except TemplateSyntaxError as error:

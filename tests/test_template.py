@@ -5,7 +5,7 @@ import pytest
 from relay import samples
 from relay.errors import InvalidTemplate
 from relay.event import Event
-from relay.template import OUTPUT_MAX, Template
+from relay.template import OUTPUT_MAX, Template, escaping
 
 
 def braces(text: str) -> str:
@@ -25,7 +25,7 @@ def event(data: bytes = b'{"name":"A & <B>","n":3,"none":null,"list":[1,"x"],"on
 
 def failure(source: str, of: Event | None = None) -> InvalidTemplate:
     with pytest.raises(InvalidTemplate) as caught:
-        Template(source, escape=braces).render(of or event())
+        Template(source, write=escaping(braces)).render(of or event())
     return caught.value
 
 
@@ -52,24 +52,40 @@ def test_null_is_nothing_and_what_is_not_text_is_json() -> None:
         ("<b>{{ data.name }}", "<b>A &amp; &lt;B>"),
         ("{{ '<' ~ data.name }}", "&lt;A &amp; &lt;B>"),
         ("{{ data.name | upper }}", "A &amp; &lt;B>"),
-        ("{% autoescape false %}{{ data.name }}{% endautoescape %}", "A &amp; &lt;B>"),
-        ("{% set who %}<i>{{ data.name }}{% endset %}{{ who }}", "<i>A &amp; &lt;B>"),
-        ("{% macro it(v) %}<i>{{ v }}{% endmacro %}{{ it(data.name) }}", "<i>A &amp; &lt;B>"),
+        ("{{ '<' }}", "&lt;"),
+        ("{% set who %}<i>{{ data.name }}{% endset %}{{ who }}", "&lt;i>A &amp; &lt;B>"),
+        ("{% set hi %}It is {% endset %}{{ hi ~ data.name }}", "It is A &amp; &lt;B>"),
+        ("{% set hi %}It is %s{% endset %}{{ hi % data.name }}", "It is A &amp; &lt;B>"),
+        ("{% set hi %}It is {}{% endset %}{{ hi.format(data.name) }}", "It is A &amp; &lt;B>"),
+        ("{% set hi %}It is X{% endset %}{{ hi | replace('X', '&') }}", "It is &amp;"),
+        ("{% set x %}, {% endset %}{{ ['<', '&'] | join(x) }}", "&lt;, &amp;"),
+        ("{% macro it(v) %}<i>{{ v }}{% endmacro %}{{ it(data.name) }}", "&lt;i>A &amp; &lt;B>"),
+        (
+            "{% macro it() %}<i>{{ caller() }}{% endmacro %}{% call it() %}<b>{% endcall %}",
+            "&lt;i>&lt;b>",
+        ),
+        ("{% filter upper %}<i>{{ data.name }}{% endfilter %}", "&lt;I>A &amp; &lt;B>"),
+        (
+            "{% for c in ['<', ['&']] recursive %}{{ c if c is string else loop(c) }}{% endfor %}",
+            "&lt;&amp;",
+        ),
+        ("{% block it %}<i>{{ data.name }}{% endblock %}", "<i>A &amp; &lt;B>"),
+        ("{{ data.list | tojson ~ '<' }}", '[1,"x"]&lt;'),
         ("{{ [data.name, '<'] | join(', ') }}", "A &amp; &lt;B>, &lt;"),
         ("{% for c in data.name[:3] %}{{ c }}{% endfor %}", "A &amp;"),
     ],
 )
 def test_every_expression_is_escaped_exactly_once(source: str, expected: str) -> None:
-    assert Template(source, escape=braces).render(event()) == expected
+    assert Template(source, write=escaping(braces)).render(event()) == expected
 
 
-@pytest.mark.parametrize("name", ["safe", "e", "escape", "forceescape", "tojson", "urlize"])
+@pytest.mark.parametrize("name", ["safe", "e", "escape", "forceescape", "urlize", "xmlattr"])
 def test_filters_that_would_go_round_the_escaping_do_not_exist(name: str) -> None:
     assert str(failure(f"{{{{ data.name | {name} }}}}")) == f"line 1: No filter named '{name}'."
 
 
 def test_without_escaping_json_can_be_written() -> None:
-    assert Template("{{ data.list | tojson }}").render(event()) == '[1, "x"]'
+    assert Template("{{ data.list | tojson }}").render(event()) == '[1,"x"]'
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,10 @@ def test_without_escaping_json_can_be_written() -> None:
     [
         ("a\n{% if x", "line 2: unexpected end of template, expected 'end of statement block'."),
         ("{{ data.name | shout }}", "line 1: No filter named 'shout'."),
+        (
+            "{% autoescape true %}{{ data.name }}{% endautoescape %}",
+            "autoescape: values are always escaped for where they land",
+        ),
         (
             "a\n{{ dta.name }}",
             "line 2: no such name: dta; there are createdAt, data, event, id, source",

@@ -4,12 +4,14 @@ Whatever text comes in here was typed by a stranger, unless a parameter says oth
 """
 
 import re
-import unicodedata
 from collections.abc import Sequence
-from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 import orjson
+
+from relay.slack import places
+from relay.slack.places import clean
+from relay.template import Value
 
 Block = dict[str, Any]
 
@@ -32,10 +34,7 @@ LIST_MAX = 50
 NOTHING = "-"
 """Stands where Slack wants a text and there is none: an empty text fails the whole message."""
 
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MARKS = str.maketrans("", "", "*_~`")
-_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})
-_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@[A-Za-z0-9.-]{1,180}\.[A-Za-z]{2,24}")
 
 
@@ -44,27 +43,6 @@ class Fact(NamedTuple):
 
     label: str
     value: Block
-
-
-def clean(text: str, *, limit: int) -> str:
-    """Make one visible line: white space becomes single blanks, what cannot be seen goes."""
-    head = " ".join(text.split())[: limit * 4]
-    visible = "".join(filter(_is_visible, head))
-    return cut(" ".join(visible.split()), limit)
-
-
-def cut(text: str, limit: int) -> str:
-    """Shorten by whole characters until the text is within the limit, escaped or not."""
-    if sum(map(_width, text)) <= limit:
-        return text
-    widths = accumulate(map(_width, text))
-    end = sum(1 for _ in takewhile(lambda width: width < limit, widths))
-    return text[:end].rstrip() + "…"
-
-
-def escape(text: str) -> str:
-    """Escape for `mrkdwn`: these three characters, and no others."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def describe(value: object, *, limit: int) -> str:
@@ -89,9 +67,9 @@ def plain(text: str, *, limit: int = TEXT_MAX) -> Block:
     return {"type": "plain_text", "text": clean(text, limit=limit) or NOTHING, "emoji": False}
 
 
-def mrkdwn(trusted: str) -> Block:
-    """A text of our own making; every value in it has to be escaped already."""
-    return {"type": "mrkdwn", "text": trusted, "verbatim": True}
+def mrkdwn(*pieces: str) -> Block:
+    """A text of our own making; what a stranger wrote in it is a `Value`."""
+    return {"type": "mrkdwn", "text": "".join(places.mrkdwn(pieces)), "verbatim": True}
 
 
 def header(text: str) -> Block:
@@ -153,7 +131,7 @@ def room_for(each: Fact) -> int:
 def _pair(each: Fact) -> tuple[Block, Block]:
     # A label can be a form field's name: it must not end the bold type that it stands in.
     name = clean(each.label.translate(_MARKS), limit=LABEL_MAX) or NOTHING
-    return mrkdwn(f"*{escape(name)}*"), each.value
+    return mrkdwn("*", Value(name), "*"), each.value
 
 
 def _wide(each: Fact) -> list[Block]:
@@ -162,17 +140,6 @@ def _wide(each: Fact) -> list[Block]:
 
 def _is_ours(each: Fact) -> bool:
     return bool(each.value["type"] == "mrkdwn")
-
-
-def _is_visible(char: str) -> bool:
-    return (
-        unicodedata.category(char) not in _INVISIBLE_CATEGORIES and char not in _INVISIBLE_LETTERS
-    )
-
-
-def _width(char: str) -> int:
-    # It is not known whether Slack counts characters, UTF-16 units or the escaped text.
-    return len(_ENTITIES.get(char, "")) or (2 if char > "\uffff" else 1)
 
 
 def _json(value: object) -> str:

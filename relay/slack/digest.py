@@ -12,10 +12,8 @@ from relay.slack.blocks import (
     FIELDS_MAX,
     Block,
     Fact,
-    clean,
     context,
     describe,
-    escape,
     header,
     mrkdwn,
     plain,
@@ -62,7 +60,7 @@ def digest(events: Sequence[Event]) -> dict[str, Any]:
         *table(_views(views)),
         *table(_others(others)),
     ]
-    return payload(escape(clean(headline, limit=300)), [*blocks, _origin(events)])
+    return payload(headline, [*blocks, _origin(events)])
 
 
 def _counted(count: int, one: str, many: str = "") -> list[str]:

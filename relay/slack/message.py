@@ -6,18 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from relay.event import Event
+from relay.slack import places
 from relay.slack.blocks import (
     Block,
-    clean,
     context,
     describe,
-    escape,
     header,
     mrkdwn,
     plain,
     table,
 )
+from relay.slack.places import clean
 from relay.slack.story import Story, at, tell
+from relay.template import Value
 
 _FALLBACK_MAX = 300
 _LATEST_S = 4_102_444_800  # the year 2100
@@ -35,7 +36,8 @@ def plainest(event: Event) -> dict[str, Any]:
     """What is left when Slack refuses an event's content: its kind, its video's id and its own."""
     video = _bare(_video_id(event))
     about = f"{_bare(event.kind)} for video {video}" if video else _bare(event.kind)
-    return payload(f"{about}, event {escape(event.id)}: its details could not be shown here.", [])
+    pieces = (f"{about}, event ", Value(event.id), ": its details could not be shown here.")
+    return payload("".join(places.mrkdwn(pieces)), [])
 
 
 def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def origin(event: Event) -> Block:
 
 
 def _line(story: Story) -> str:
-    return escape(clean(story.headline + story.aside, limit=_FALLBACK_MAX))
+    line = clean(story.headline + story.aside, limit=_FALLBACK_MAX)
+    return "".join(places.mrkdwn([Value(line)]))
 
 
 def _data(event: Event) -> object:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from relay.errors import InvalidTemplate
 from relay.event import Event
 from relay.faults import Faults
+from relay.slack import places
 from relay.slack.blocks import (
     BLOCKS_MAX,
     CONTEXT_MAX,
@@ -22,36 +22,17 @@ from relay.slack.blocks import (
     TEXT_MAX,
     TOTAL_MAX,
     Block,
-    clean,
-    cut,
-    escape,
     mrkdwn,
     section,
     size,
 )
 from relay.slack.message import fallback, origin, payload
-from relay.template import Escape, Template
+from relay.slack.places import cut
+from relay.template import Template, Write
 
-VALUE_MAX = 1000
-"""The longest value that one expression may put into a text, in characters."""
-
-_URL_MAX = 3000
 _OWN_BLOCKS_MAX = BLOCKS_MAX - 1  # the last one carries the event's id
 _LISTS = {"fields": FIELDS_MAX, "elements": CONTEXT_MAX}
-_LITERAL_TYPES = frozenset({"plain_text", "text", "link"})
 _PARTLY_ESCAPED = re.compile(r"(&[a-z]*|<[^>]*)$")
-
-
-def _as_mrkdwn(value: str) -> str:
-    return escape(clean(value, limit=VALUE_MAX))
-
-
-def _as_plain(value: str) -> str:
-    return clean(value, limit=VALUE_MAX)
-
-
-def _as_url_part(value: str) -> str:
-    return quote(clean(value, limit=VALUE_MAX), safe="")
 
 
 def _cut_mrkdwn(text: str, limit: int) -> str:
@@ -64,18 +45,41 @@ def _cut_mrkdwn(text: str, limit: int) -> str:
 class _Style(NamedTuple):
     """How values enter a text, how the whole is shortened, and to how much."""
 
-    escape: Escape
+    write: Write
     cut: Callable[[str, int], str]
     limit: int
 
 
-_MRKDWN = _Style(_as_mrkdwn, _cut_mrkdwn, TEXT_MAX)
-_PLAIN = _Style(_as_plain, cut, TEXT_MAX)
+_MRKDWN = _Style(places.mrkdwn, _cut_mrkdwn, TEXT_MAX)
+_PLAIN = _Style(places.plain_text, cut, TEXT_MAX)
+_URL = _Style(places.url, _cut_mrkdwn, 3000)
 _STYLES_BY_KEY = {
-    "url": _Style(_as_url_part, _cut_mrkdwn, _URL_MAX),
-    "image_url": _Style(_as_url_part, _cut_mrkdwn, _URL_MAX),
-    "alt_text": _Style(_as_plain, cut, 2000),
+    "action_id": _PLAIN._replace(limit=255),
+    "alt_text": _PLAIN._replace(limit=2000),
+    "block_id": _PLAIN._replace(limit=255),
+    "image_url": _URL,
+    "thumbnail_url": _URL,
+    "title_url": _URL,
+    "url": _URL,
+    "value": _PLAIN._replace(limit=2000),
 }
+_STYLES_BY_TYPE = {
+    "link": _PLAIN,
+    "markdown": _Style(places.markdown, cut, TEXT_MAX),
+    "plain_text": _PLAIN,
+    "text": _PLAIN,
+}
+_LIMITS = {
+    "button": 75,
+    "confirm": 30,
+    "deny": 30,
+    "fields": FIELD_MAX,
+    "header": HEADER_MAX,
+    "markdown": 12_000,
+    "options": 75,
+    "placeholder": 150,
+}
+"""Of the texts in a table of that type, or below that key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +150,15 @@ def _compile(value: object, path: str, style: _Style) -> Any:
 
 
 def _compile_table(table: Block, path: str, outer: _Style) -> Iterator[tuple[str, Any]]:
-    style = _PLAIN if table.get("type") in _LITERAL_TYPES else _MRKDWN
-    style = style._replace(limit=HEADER_MAX if table.get("type") == "header" else outer.limit)
+    kind = str(table.get("type"))
+    style = _STYLES_BY_TYPE.get(kind, _MRKDWN)
+    style = style._replace(limit=_LIMITS.get(kind, outer.limit))
     for key, value in table.items():
         if isinstance(value, list) and len(value) > _LISTS.get(key, len(value)):
             raise InvalidTemplate(f"{path}.{key}: expected at most {_LISTS[key]}")
-        inner = style._replace(limit=FIELD_MAX) if key == "fields" else style
+        inner = style._replace(limit=_LIMITS.get(key, style.limit))
         yield key, _compile(value, f"{path}.{key}", _STYLES_BY_KEY.get(key, inner))
-    if table.get("type") == "mrkdwn":
+    if kind == "mrkdwn":
         # Without it Slack makes links of what only looks like one, a stranger's text included.
         yield "verbatim", table.get("verbatim", True)
 
@@ -171,7 +176,7 @@ def _fill(value: object, event: Event) -> Any:
 
 def _template(path: str, source: str, style: _Style) -> _Text:
     try:
-        return _Text(path, Template(source, escape=style.escape), style)
+        return _Text(path, Template(source, write=style.write), style)
     except InvalidTemplate as error:
         raise InvalidTemplate(f"{path}: {error}") from None
 

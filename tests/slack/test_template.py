@@ -83,9 +83,7 @@ def test_an_empty_value_makes_no_empty_text() -> None:
     assert own(mrkdwn("{{ data.none }}"))["text"]["text"] == "-"
 
 
-@pytest.mark.parametrize(
-    ("kind", "limit"), [("header", 150), ("section", 3000)], ids=["header", "section"]
-)
+@pytest.mark.parametrize(("kind", "limit"), [("header", 150), ("section", 3000), ("button", 75)])
 def test_a_plain_text_is_cut_to_what_its_place_takes(kind: str, limit: int) -> None:
     text = {"type": "plain_text", "text": "{{ data.name * 600 }}{{ data.name * 600 }}" * 4}
     shown = own({"type": kind, "text": text})["text"]["text"]
@@ -110,6 +108,96 @@ def test_nothing_that_a_stranger_types_acts_in_an_own_template(row: str) -> None
     harmless(payload["text"])
     assert "\n" not in payload["text"]
     assert payload["blocks"][0]["text"]["verbatim"] is True
+
+
+WAYS = {
+    "as it is": "{{ data.name }}",
+    "joined to a set": "{% set hi %}Lead: {% endset %}{{ hi ~ data.name }}",
+    "in a set": "{% set hi %}Lead: {{ data.name }}{% endset %}{{ hi }}",
+    "by %": "{% set hi %}Lead: %s{% endset %}{{ hi % data.name }}",
+    "by format": "{% set hi %}Lead: {}{% endset %}{{ hi.format(data.name) }}",
+    "by the filter format": "{{ 'Lead: %s' | format(data.name) }}",
+    "by replace": "{% set hi %}Lead: X{% endset %}{{ hi | replace('X', data.name) }}",
+    "by join": "{% set mark %}: {% endset %}{{ ['Lead', data.name] | join(mark) }}",
+    "by a macro": "{% macro lead(v) %}Lead: {{ v }}{% endmacro %}{{ lead(data.name) }}",
+    "by a call": (
+        "{% macro lead() %}{{ caller() }}{% endmacro %}"
+        "{% call lead() %}{{ data.name }}{% endcall %}"
+    ),
+    "by a filter block": "{% filter trim %}{{ data.name }}{% endfilter %}",
+    "by a recursive loop": "{% for v in [data.name] recursive %}{{ v }}{% endfor %}",
+    "by tojson": "{{ data.name | tojson }}",
+}
+"""To write a stranger's name into a text."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("row", HOSTILE)
+def test_no_way_to_write_a_value_takes_it_past_the_cleaning(row: str, way: str) -> None:
+    odd = event("lead.captured", {"name": HOSTILE[row]})
+    shown = OwnMessage(text="New: " + WAYS[way]).render(odd)["text"]
+    harmless(shown)
+    assert "\n" not in shown
+    assert "\u202e" not in shown
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_apostrophe_stays_one(way: str) -> None:
+    lead = event("lead.captured", {"name": "Ada O'Brien"})
+    assert "Ada O'Brien" in OwnMessage(text=WAYS[way]).render(lead)["text"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_value_in_a_url_is_percent_encoded(way: str) -> None:
+    lead = event("lead.captured", {"name": "a&admin=1#x"})
+    button = {"type": "button", "url": "https://crm.example/?q=" + WAYS[way]}
+    payload = OwnMessage(blocks=[{"type": "actions", "elements": [button]}]).render(lead)
+    assert "a%26admin%3D1%23x" in payload["blocks"][0]["elements"][0]["url"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "<https://crm.example/?q={{ data.v }}|Open in CRM>",
+            "<https://crm.example/?q=a%7CPay%20here%3E%3C%21here%3E|Open in CRM>",
+        ),
+        ("<https://a.example|{{ data.v }}>", "<https://a.example|a|Pay here&gt;&lt;!here&gt;>"),
+        (
+            "<https://a.example|x> {{ data.v }}",
+            "<https://a.example|x> a|Pay here&gt;&lt;!here&gt;",
+        ),
+        ("<@{{ data.v }}>", "<@a%7CPay%20here%3E%3C%21here%3E>"),
+        (
+            "<{% if data.v %}https://a.example/{% endif %}{{ data.v }}|x>",
+            "<https://a.example/a%7CPay%20here%3E%3C%21here%3E|x>",
+        ),
+    ],
+)
+def test_a_value_in_a_link_can_choose_neither_address_nor_label(text: str, expected: str) -> None:
+    lead = event("lead.captured", {"v": "a|Pay here><!here>"})
+    assert OwnMessage(text=text).render(lead)["text"] == expected
+
+
+def test_a_markdown_block_takes_values_as_text() -> None:
+    lead = event("lead.captured", {"v": "[x](https://evil.example) *a* <!here>"})
+    text = "**Lead** {{ data.v }} [CRM](https://crm.example/{{ data.v }}) {{ data.v }}"
+    payload = OwnMessage(blocks=[{"type": "markdown", "text": text}]).render(lead)
+    value = r"\[x\]\(https\:\/\/evil\.example\) \*a\* \<\!here\>"
+    encoded = "%5Bx%5D%28https%3A%2F%2Fevil.example%29%20%2Aa%2A%20%3C%21here%3E"
+    assert payload["blocks"][0]["text"] == (
+        f"**Lead** {value} [CRM](https://crm.example/{encoded}) {value}"
+    )
+
+
+@pytest.mark.parametrize(("key", "limit"), [("value", 2000), ("block_id", 255), ("alt_text", 2000)])
+def test_what_is_no_text_for_readers_is_no_markup_and_fits(key: str, limit: int) -> None:
+    lead = event("lead.captured", {"v": "<&>" * 900})
+    shown = OwnMessage(blocks=[{"type": "x", key: "{{ data.v }}" * 9}]).render(lead)["blocks"][0][
+        key
+    ]
+    assert shown.startswith("<&>")
+    assert len(shown) <= limit
 
 
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), None])
