@@ -20,6 +20,7 @@ from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable
 from relay.feed import Feed
 from relay.inbound import Authenticated, Headers, SourceSettings, authenticate
 from relay.metrics import UNKNOWN, Metrics
+from relay.mismatches import Mismatches
 from relay.routing import Route, Verdict, match
 from relay.store import Store
 
@@ -68,6 +69,7 @@ class Receiver:
         self._wake = wake
         self._feed = feed
         self._suspect = suspect
+        self._mismatches = Mismatches()
         self._storing = 0
         self._log = log.get()
         self._deadlines = Deadlines(clock)
@@ -150,6 +152,8 @@ class Receiver:
             raise StoreError(f"not durable within {limit_s:g} s") from None
         except Rejected as error:
             if error.reason == "mismatch" and body is not None:
+                if self._mismatches.is_retry(source.name, body, self._clock.monotonic()):
+                    self._metrics.mismatch_retried(source.name)
                 await self._suspect(source, headers, body, now_ms)
             raise
 

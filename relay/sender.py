@@ -16,18 +16,10 @@ import orjson
 
 from relay import http_client, signature, tls
 from relay.clock import Clock
+from relay.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.errors import SinkError
 from relay.lanes import Lanes
 from relay.settings import Secret
-
-SCHEDULE_S = (20, 40, 80, 160, 320)
-"""The waits before the second to the sixth attempt.
-
-Whether they run from the start or from the end of an attempt is not documented; here: the end.
-"""
-
-WAIT_S = 10.0
-"""How long each attempt waits for an answer."""
 
 CONNECTIONS = 64
 
@@ -81,14 +73,16 @@ class Sender:
         secret: Secret,
         *,
         clock: Clock,
-        schedule: Sequence[float] = SCHEDULE_S,
-        wait_s: float = WAIT_S,
+        schedule: Sequence[float] = WAITS_S,
+        wait_s: float = TIMEOUT_S,
         time_scale: float = 1.0,
         header: str = "Service-Signature",
         connections: int = CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """An empty `schedule` means one attempt; `time_scale` multiplies the waits in it.
+        """An empty `schedule` means one attempt; each wait runs from the end of an attempt.
+
+        `time_scale` multiplies the waits.
 
         Where more attempts than `connections` are under way, some wait for others.
 

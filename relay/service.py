@@ -163,6 +163,7 @@ class Service:
             sinks=[sink.name for sink in config.sinks],
             sqlite=driver.VERSION,
         )
+        metrics.started(clock.now_ms())
         metrics.store_floor(config.store.min_free)
         store = await open_store(config.store, clock=clock, committed=metrics.committed)
         try:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.delivery_rules import WAITS_S
 from relay.downtime import WINDOW_MS, Interval, between
-from relay.sender import SCHEDULE_S
 from tests import service
 from tests.conftest import NOW_MS
 from tests.operator import ADMIN, operating
@@ -14,7 +14,7 @@ from tests.service import ShiftedClock
 
 
 def test_the_window_is_the_senders() -> None:
-    assert sum(SCHEDULE_S) * 1000 == WINDOW_MS
+    assert sum(WAITS_S) * 1000 == WINDOW_MS
 
 
 @pytest.mark.parametrize("alive_ms", [None, NOW_MS, NOW_MS + 60_000])

@@ -20,6 +20,7 @@ CONTRACT = {
     "relay_signature_skew_seconds": {"source"},
     "relay_signatures_total": {"source", "secret"},
     "relay_quarantined_requests": {"source"},
+    "relay_mismatch_retries_total": {"source"},
     "relay_quarantine_dropped_total": {"source", "reason"},
     "relay_events_total": {"source", "event", "outcome"},
     "relay_leads_captured_total": {"source"},
@@ -39,6 +40,7 @@ CONTRACT = {
 }
 OURS: dict[str, set[str]] = {
     "relay_downtime_seconds": set(),
+    "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),
     "relay_store_min_free_bytes": set(),
 }

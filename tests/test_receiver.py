@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from relay import samples
+from relay.clock import SystemClock
+from relay.delivery_rules import WAITS_S
 from relay.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event, Outcome
 from relay.routing import Verdict
 from relay.store.sqlite import SqliteStore
 from tests import service
-from tests.caller import post
+from tests.caller import post, signed
 from tests.hostile import EVENT
 from tests.rows import row
 from tests.service import Relay
@@ -237,3 +239,25 @@ async def test_forged_headers_change_neither_answer_nor_log(tmp_path: Path) -> N
 def watched(event_id: str, milestone: str) -> bytes:
     text = f'{{"id":"{event_id}","event":"video.watched","data":{{"milestone":{milestone}}}}}'
     return text.encode()
+
+
+class LaterClock(SystemClock):
+    """The system's clock, whose monotonic time can be moved on."""
+
+    later_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.later_s
+
+
+async def test_the_senders_own_tries_with_a_wrong_signature_are_told_from_strangers(
+    tmp_path: Path,
+) -> None:
+    clock = LaterClock()
+    async with service.serving(service.read(tmp_path), clock=clock) as relay:
+        for wait_s in (0, *WAITS_S):
+            clock.later_s += wait_s
+            for body in (b'{"id":"evt_1"}', b'{"id":"stranger_%d"}' % wait_s):
+                wrong = ("Service-Signature", signed(body, secret="another one entirely"))
+                assert (await relay.ask(post(body, wrong, sign=False))).status == 401
+        assert await relay.counts("relay_mismatch_retries_total") == {("main",): len(WAITS_S)}

@@ -8,7 +8,8 @@ import pytest
 
 from relay import signature
 from relay.clock import SystemClock
-from relay.sender import SCHEDULE_S, Attempted, Sender
+from relay.delivery_rules import WAITS_S
+from relay.sender import Attempted, Sender
 from relay.settings import Secret
 from tests.conftest import ManualClock
 from tests.sinks.far_end import FarEnd, Reply, Request, Script
@@ -158,7 +159,7 @@ async def test_time_scale_shortens_the_waits_only(far: FarEnd, sender: Make) -> 
     far.reply = lambda _: Reply(500)
     waits: list[float | None] = []
     await sender(time_scale=0.5).send(BODY, watch=lambda _, next_s: waits.append(next_s))
-    assert waits == [*(wait / 2 for wait in SCHEDULE_S), None]
+    assert waits == [*(wait / 2 for wait in WAITS_S), None]
 
 
 async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:

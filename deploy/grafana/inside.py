@@ -127,7 +127,7 @@ def starts() -> Iterator[stat.Panel | table.Panel]:
             "Running since",
             "When the process started.",
             "dateTimeFromNow",
-            asking.value(f"1000 * max ({of_relay('process_start_time_seconds')})"),
+            asking.value(f"1000 * max ({of_relay('relay_start_time_seconds')})"),
         )
         .span(4)
         .height(5)

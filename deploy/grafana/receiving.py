@@ -155,13 +155,19 @@ def signatures() -> Iterator[Lines]:
         panels.bars(
             "Verified, by secret",
             "Requests by the secret that verified them. After a rotation, the line of"
-            " the old secret must go to 0 before it is taken out of the config.",
+            " the old secret must go to 0 before it is taken out of the config. Those that fit no"
+            " secret are only what the sender seems to try again.",
             "short",
             asking.series(
                 came(of_source("relay_signatures_total"), "source", "secret"),
                 "{{source}}, secret {{secret}}",
             ),
+            asking.series(
+                came(of_source("relay_mismatch_retries_total"), "source"),
+                "{{source}}, no secret",
+            ),
         )
+        .override_by_regexp(".*no secret", looks.painted(looks.BAD))
         .no_value("nothing was verified")
         .span(8)
         .height(8)

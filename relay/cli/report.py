@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from relay.cli.load import Letter, Tally
-from relay.sender import SCHEDULE_S, Attempted, Watch
+from relay.delivery_rules import WAITS_S
+from relay.sender import Attempted, Watch
 
 PROGRESS_EVERY_S = 0.2
 KIND_WIDTH = 14
@@ -66,7 +67,7 @@ class Report:
                 return
             click.echo(_line(letter, attempted), err=not attempted.acknowledged)
             if next_s is not None:
-                again = f"again in {next_s:g} s: attempt {attempts + 1} of {len(SCHEDULE_S) + 1}"
+                again = f"again in {next_s:g} s: attempt {attempts + 1} of {len(WAITS_S) + 1}"
                 click.echo(f"{'':{KIND_WIDTH + ID_WIDTH + 4}}{again}", err=True)
 
         return watched

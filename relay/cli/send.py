@@ -18,8 +18,9 @@ from relay.cli.load import Letter, Load, Tally
 from relay.cli.parameters import Number, json_option, parsed, per_second
 from relay.cli.report import Report
 from relay.clock import Clock, SystemClock
+from relay.delivery_rules import WAITS_S
 from relay.event import KINDS
-from relay.sender import SCHEDULE_S, Sender, parse_url
+from relay.sender import Sender, parse_url
 from relay.settings import Secret
 
 ALL = "all"
@@ -123,7 +124,7 @@ def send(
         count=total,
         rate=rate,
         concurrency=concurrency if count else 1,
-        schedule=SCHEDULE_S if retry else (),
+        schedule=WAITS_S if retry else (),
         time_scale=time_scale,
     )
     if data and total > 1:

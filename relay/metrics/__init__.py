@@ -71,6 +71,10 @@ class Metrics:
             "Always 1; the labels say what runs.",
             *("version", "revision", "python", "sqlite"),
         )
+        self._started = self._board.gauge(
+            "relay_start_time_seconds",
+            "When this relay was started; unlike the process's own, wherever /proc is hidden, too.",
+        )
         self._reload_good = self._board.gauge(
             "relay_config_last_reload_successful",
             "1 if the config that was read last is the one in use.",
@@ -104,6 +108,11 @@ class Metrics:
             "relay_rejected_total",
             "Requests to the public listener that were turned away.",
             *("source", "reason"),
+        )
+        self._mismatch_retries = self._board.counter(
+            "relay_mismatch_retries_total",
+            "Requests that fit no secret and repeat an earlier one when the sender would.",
+            "source",
         )
         self._acks = self._board.histogram(
             "relay_ack_seconds",
@@ -194,6 +203,7 @@ class Metrics:
         own, kinds = (source,), (*KINDS, "other")
         self._requests.exist(own, CODES)
         self._rejected.exist(own, REASONS)
+        self._mismatch_retries.exist(own)
         self._acks.exist(own)
         self._skews.exist(own)
         self._events.exist(own, kinds, get_args(Outcome))
@@ -234,6 +244,9 @@ class Metrics:
 
     def rejected(self, source: str, reason: str) -> None:
         self._rejected[source, reason] += 1
+
+    def mismatch_retried(self, source: str) -> None:
+        self._mismatch_retries[source] += 1
 
     def show_secrets(self, source: str, labels: Sequence[str]) -> None:
         """Let the series of these secrets exist, and of no other of the source."""
@@ -302,6 +315,9 @@ class Metrics:
         """Both are of the time before this start."""
         self._down[()] = seconds
         self._lost[()] = lost_s
+
+    def started(self, at_ms: int) -> None:
+        self._started[()] = at_ms / 1000
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful

@@ -82,7 +82,6 @@ def _process_value(sample: Sample, scrape: Scrape) -> float:
     """What this test's own process is like, is not the relay's; its age and its growth are told."""
     age_s = scrape.at_s - scrape.started_s
     told: dict[str, float] = {
-        "process_start_time_seconds": scrape.started_s,
         "process_cpu_seconds_total": 0.7 + 0.009 * age_s,
         "process_resident_memory_bytes": (58 << 20) + 300 * min(age_s, 36_000),
         "process_virtual_memory_bytes": 420 << 20,

@@ -109,6 +109,7 @@ class Day:
         metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision="4f1d0c2")
         metrics.show_secrets("main", ["2026", "2025"])
         metrics.show_secrets("academy", ["1"])
+        metrics.started(self._started_s * 1000)
         metrics.store_floor(GIB >> 2)
         return metrics
 
@@ -157,6 +158,8 @@ class Day:
             self._refuse("main", "stale", 401)
             self._metrics.skew("main", 412)
         self._metrics.quarantined("main", 3 if self._story.tells("rotation", minute_s) else 0)
+        if self._story.tells("rotation", minute_s):
+            self._metrics.mismatch_retried("main")
         self._metrics.reloaded(successful=not self._story.tells("config refused", minute_s))
 
     def _take(self, arrival: Arrival, now_s: int) -> None:
