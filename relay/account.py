@@ -1,16 +1,20 @@
 """What a sink's dispatcher tells the world: metrics, log lines, the feed, and how it is doing."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from relay import log
 from relay.clock import Clock
 from relay.condition import Condition, Pace
-from relay.delivery import Attempt, Delivery
+from relay.delivery import Result, Settlement
 from relay.errors import SinkError
 from relay.feed import Feed
 from relay.gate import Gate, State
 from relay.metrics import Metrics
 from relay.sink import SinkSettings
+
+REASONS_MAX = 3
+"""Of those that one line names."""
 
 
 class Account:
@@ -52,9 +56,9 @@ class Account:
             self._last_delivered_ms = now_ms
             self._pace.add(taken, now_s)
 
-    def attempted(self, delivery: Delivery, attempt: Attempt, *, seconds: float) -> None:
-        """Count and tell an attempt whose outcome is on disk."""
-        lag_ms = attempt.started_ms + attempt.duration_ms - delivery.event.received_ms
+    def attempted(self, settlement: Settlement, *, seconds: float) -> None:
+        """Count an attempt whose outcome is on disk, and publish it to the feed."""
+        delivery, attempt, lag_ms = settlement.delivery, settlement.attempt, _lag_ms(settlement)
         self._metrics.attempted(self._name, attempt.result, seconds)
         if attempt.result in ("delivered", "dead"):
             # A replayed event is late because someone wanted it again.
@@ -72,6 +76,24 @@ class Account:
                 lag_ms=lag_ms,
                 replay=delivery.replay,
             )
+
+    def log(self, settlements: Sequence[Settlement]) -> None:
+        """Write a line for each delivery, and one for all that failed and will be tried again."""
+        failed: defaultdict[Result, list[Settlement]] = defaultdict(list)
+        for each in settlements:
+            if each.attempt.result in ("retry", "parked"):
+                failed[each.attempt.result].append(each)
+            else:
+                self._log_one(each)
+        for result, alike in failed.items():
+            if len(alike) == 1:
+                self._log_one(alike[0])
+            else:
+                reasons = list(dict.fromkeys(each.attempt.reason for each in alike))
+                self._log.warning(f"delivery.{result}", count=len(alike), reason=_together(reasons))
+
+    def _log_one(self, settlement: Settlement) -> None:
+        delivery, attempt = settlement.delivery, settlement.attempt
         level = "info" if attempt.result == "delivered" else "warning"
         getattr(self._log, level)(
             f"delivery.{attempt.result}",
@@ -82,7 +104,7 @@ class Account:
             status=attempt.status,
             reason=attempt.reason or None,
             duration_ms=attempt.duration_ms,
-            lag_ms=lag_ms,
+            lag_ms=_lag_ms(settlement),
         )
 
     def condition(self, gate: Gate, *, in_flight: int) -> Condition:
@@ -101,3 +123,13 @@ class Account:
             last_error_ms=error_ms,
             last_delivered_ms=self._last_delivered_ms,
         )
+
+
+def _lag_ms(settlement: Settlement) -> int:
+    attempt = settlement.attempt
+    return attempt.started_ms + attempt.duration_ms - settlement.delivery.event.received_ms
+
+
+def _together(reasons: Sequence[str]) -> str:
+    more = len(reasons) - REASONS_MAX
+    return "; ".join([*reasons[:REASONS_MAX], *([f"and {more} more"] if more > 0 else [])])

@@ -1,6 +1,7 @@
 """One try to send: under its time limit, and with an error of ours whatever is raised."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 from relay import log
@@ -43,7 +44,7 @@ async def attempt(
     send: Send, name: str, events: Sequence[Event], *, limit: Duration, deadlines: Deadlines
 ) -> list[Tried]:
     """Send once; what the sink may not raise is a bug in it, and the events are not to blame."""
-    outcomes: Outcomes
+    outcomes: Sequence[Answer | BaseException]
     try:
         with deadlines.within(limit.seconds):
             outcomes = await send(events)
@@ -53,20 +54,21 @@ async def attempt(
         # A client that cancels itself would end this task without a word, and keep its leases.
         if is_cancelled():
             raise
-        return [_bug(name, event, error) for event in events]
+        outcomes = [error] * len(events)
     except Exception as error:  # noqa: BLE001
         outcomes = [error] * len(events)
-    return [_tried(name, *ended) for ended in zip(events, outcomes, strict=True)]
+    _log_bugs(name, events, outcomes)
+    return [_tried(outcome) for outcome in outcomes]
 
 
-def _tried(name: str, event: Event, outcome: Answer | Exception) -> Tried:
+def _tried(outcome: Answer | BaseException) -> Tried:
     match outcome:
         case Answer():
             return _storable(outcome), None
         case SinkError():
             return _storable(Answer(outcome.status, outcome.answer)), outcome
         case _:
-            return _bug(name, event, outcome)
+            return Answer(), Temporary(f"a bug in the sink: {type(outcome).__name__}")
 
 
 def _storable(answer: Answer) -> Answer:
@@ -91,6 +93,13 @@ def _is_text(excerpt: object) -> bool:
     return isinstance(excerpt, str)
 
 
-def _bug(name: str, event: Event, error: BaseException) -> Tried:
-    log.get().error("sink.bug", sink=name, id=event.id, **log.describe(error))
-    return Answer(), Temporary(f"a bug in the sink: {type(error).__name__}")
+def _log_bugs(
+    name: str, events: Sequence[Event], outcomes: Sequence[Answer | BaseException]
+) -> None:
+    """Write one line for all events that met the same bug, with the first one's id."""
+    met: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
+    for event, outcome in zip(events, outcomes, strict=True):
+        if not isinstance(outcome, Answer | SinkError):
+            met[tuple(log.describe(outcome).items())].append(event.id)
+    for described, ids in met.items():
+        log.get().error("sink.bug", sink=name, id=ids[0], count=len(ids), **dict(described))

@@ -96,6 +96,7 @@ class Settler:
             return [failed for each in ended for failed in await self._write([each])]
         for each in ended:
             self._end(each, due_ms=each.settlement.due_ms)
+        self._account.log([each.settlement for each in ended])
         return []
 
     def _fail(self, ended: Ended, error: StoreError) -> list[Ended]:
@@ -104,13 +105,13 @@ class Settler:
             return [ended]
         self._store.release((ended.settlement.delivery,))
         self._end(ended, due_ms=self._clock.now_ms() + STORE_AGAIN_S * 1000)
+        self._account.log([ended.settlement])
         return []
 
     def _end(self, ended: Ended, *, due_ms: float) -> None:
-        delivery, attempt = ended.settlement.delivery, ended.settlement.attempt
         self.count -= 1
-        self._settled(delivery, due_ms if _goes_on(ended) else None)
-        self._account.attempted(delivery, attempt, seconds=ended.seconds)
+        self._settled(ended.settlement.delivery, due_ms if _goes_on(ended) else None)
+        self._account.attempted(ended.settlement, seconds=ended.seconds)
 
 
 def _goes_on(ended: Ended) -> bool:

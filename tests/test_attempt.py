@@ -199,4 +199,5 @@ async def test_a_batch_without_an_outcome_for_each_is_a_bug_of_the_sink(
     for outcomes in ([], [Answer()] * 3):
         ends = await tried_together(outcomes, lead, lead)
         assert [type(error) for _, error in ends] == [Temporary] * 2
-    assert [line["event"] for line in lines] == ["sink.bug"] * 4
+    assert [line["event"] for line in lines] == ["sink.bug"] * 2
+    assert [line["count"] for line in lines] == [2, 2]

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from relay.account import REASONS_MAX
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.settings import Duration
@@ -159,3 +161,65 @@ async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
         assert await bench.dead() == 300
     assert [event_id for _, event_id in sink.done] == ["evt_300"]
     assert sink.always == Answer(200, "ok")
+
+
+async def lines_of(folder: Path, sink: ScriptedBatches, *ids: str) -> list[dict[str, Any]]:
+    """Work through a batch, and return the warnings that its first failure brought."""
+    with structlog.testing.capture_logs() as lines:
+        async with working(
+            folder, started=False, sink=sink, concurrency=24, retry=policy(first="5s")
+        ) as bench:
+            await work_through(bench, *ids)
+    return [
+        line
+        for line in lines
+        if line["event"].startswith("delivery.") and line["log_level"] == "warning"
+    ]
+
+
+async def test_a_batch_that_fails_is_one_line_with_their_number_and_its_reason(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for event_id in IDS:
+        sink.reply(Temporary("connection refused"), to=event_id)
+    (line,) = await lines_of(tmp_path, sink, *IDS)
+    del line["log_level"]
+    assert line == {
+        "event": "delivery.retry",
+        "sink": "sales",
+        "count": len(IDS),
+        "reason": "connection refused",
+    }
+
+
+async def test_a_batch_that_fails_for_many_reasons_names_some_and_counts_the_rest(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for number, event_id in enumerate(IDS):
+        sink.reply(Temporary(f"reason {number // 2}"), to=event_id)
+    (line,) = await lines_of(tmp_path, sink, *IDS)
+    named = "; ".join(f"reason {number}" for number in range(REASONS_MAX))
+    assert line["reason"] == f"{named}; and {len(IDS) // 2 - REASONS_MAX} more"
+
+
+async def test_in_a_batch_that_fails_each_dead_letter_has_a_line_of_its_own(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for event_id in IDS:
+        dies = event_id in IDS[:2]
+        sink.reply(Refused("not this") if dies else Temporary("later"), to=event_id)
+    lines = await lines_of(tmp_path, sink, *IDS)
+    told = [(line["event"], line.get("id"), line.get("count")) for line in lines]
+    assert told == [
+        ("delivery.dead", IDS[0], None),
+        ("delivery.dead", IDS[1], None),
+        ("delivery.retry", None, len(IDS) - 2),
+    ]
+
+
+async def test_one_that_fails_alone_is_a_line_with_its_id(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.reply(Temporary("later"), to=IDS[0])
+    (line,) = await lines_of(tmp_path, sink, *IDS[:3])
+    assert (line["event"], line["id"], line["reason"]) == ("delivery.retry", IDS[0], "later")
