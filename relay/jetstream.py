@@ -4,9 +4,8 @@ brokers.md, section 5.
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
 
-import orjson
+import msgspec
 from nats.aio.msg import Msg
 
 from relay.delivery import Answer
@@ -30,14 +29,43 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
 _EXCERPT_BYTES = 1024
 
 
-def outcome(answer: Msg, subject: str) -> Answer | SinkError:
-    """What became of the message that it answers; `subject` is the setting, for an error."""
+class Failure(msgspec.Struct):
+    """The `error` of an answer."""
+
+    code: int = 0
+    """An HTTP status."""
+    err_code: int = 0
+
+
+class Document(msgspec.Struct):
+    """The fields of JetStream's answers that are read here."""
+
+    stream: str = ""
+    seq: int = 0
+    streams: tuple[str, ...] | None = None
+    error: Failure | None = None
+
+
+_decode = msgspec.json.Decoder(Document).decode
+
+
+def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkError:
+    """Judge the answer to a message: only a PubAck confirms it.
+
+    `subject` is the setting, for an error; `stream` is the one that has to confirm, None for any.
+    Every subscriber of the subject can answer, and sooner than the stream.
+    """
     if is_unheard(answer):
         return Misconfigured(f"no stream takes the subject {subject}", status=503)
     try:
-        read(answer)
+        ack = read(answer)
     except SinkError as error:
         return error
+    if not ack.stream or ack.seq < 1:
+        return _not_jetstream(answer)
+    if stream is not None and ack.stream != stream:
+        reason = "another stream than `stream` names has answered"
+        return Misconfigured(reason, answer=excerpt(answer))
     return Answer(excerpt=excerpt(answer))
 
 
@@ -46,16 +74,15 @@ def is_unheard(answer: Msg) -> bool:
     return answer.headers is not None and answer.headers.get("Status") == "503"
 
 
-def read(answer: Msg) -> dict[str, Any]:
-    """Decode the document that was answered; raises what `MEANINGS` says of an error in it."""
+def read(answer: Msg) -> Document:
+    """Decode an answer; raises what `MEANINGS` says of an error in it."""
     try:
-        document = orjson.loads(answer.data)
-        error = document.get("error")
-    except (ValueError, AttributeError):
-        raise Temporary("an answer that is not JetStream's") from None
-    if error is None:
-        return cast("dict[str, Any]", document)
-    code, status = error.get("err_code"), error.get("code")
+        document = _decode(answer.data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _not_jetstream(answer) from None
+    if document.error is None:
+        return document
+    code, status = document.error.err_code, document.error.code
     kind, text = MEANINGS.get(code, (Temporary, "JetStream failed"))
     raise kind(f"{code}: {text}", status=status, answer=excerpt(answer))
 
@@ -63,3 +90,8 @@ def read(answer: Msg) -> dict[str, Any]:
 def excerpt(answer: Msg) -> str:
     """What is kept of it with the attempt."""
     return answer.data[:_EXCERPT_BYTES].decode(errors="replace")
+
+
+def _not_jetstream(answer: Msg) -> Misconfigured:
+    reason = "the answer is not JetStream's: stop the other subscriber that answers on the subject"
+    return Misconfigured(reason, answer=excerpt(answer))

@@ -21,6 +21,7 @@ LARGEST_BYTES = 1 << 28
 
 _TRIES = 5
 _PAUSE_S = 0.1
+_DUPLICATE = errors.DuplicateSequenceNumber.__name__
 _PARTITIONER = DefaultPartitioner()
 
 # It reports each failed attempt, a hundred times a second; the dispatcher tells of changes.
@@ -166,6 +167,8 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         if not answer.done():
             raise errors.ProducerClosed
         first: int = answer.result().offset
+        if first < 0 and self._troubles.get(place) != _DUPLICATE:
+            raise Temporary("the broker named no offset, so that it confirmed nothing")
         self._confirmed += 1
         for trouble in (place, None):
             self._troubles.pop(trouble, None)

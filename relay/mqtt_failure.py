@@ -13,8 +13,8 @@ from relay.errors import Misconfigured, Refused, SinkError, Temporary
 UNHEARD = 0x10
 """PUBACK's "no matching subscribers": the broker took the message and dropped it."""
 
-REFUSED_FROM = 0x80
-"""From here on a reason code is that of a failure (MQTT 5.0, section 2.4)."""
+TAKEN = frozenset({0x00, UNHEARD})
+"""The reason codes with which a PUBACK confirms (MQTT 5.0, section 3.4.2.1)."""
 
 TOO_LARGE = 0x95
 NOT_AUTHORIZED = 0x87

@@ -16,7 +16,7 @@ from zmqtt._internal.state import QoS1Flight
 
 from relay.errors import Refused, SinkError, Temporary
 from relay.mqtt_connection import LOST, Connection
-from relay.mqtt_failure import REFUSED_FROM, TOO_LARGE, meaning
+from relay.mqtt_failure import TAKEN, TOO_LARGE, meaning
 
 
 class Publication(msgspec.Struct, eq=False):
@@ -132,7 +132,7 @@ class Publisher:
         self._heard = max(self._heard, flight.number)
         del self._flying[flight.number]
         code = done.result().reason_code
-        self._land(flight, meaning(code) if code >= REFUSED_FROM else code)
+        self._land(flight, code if code in TAKEN else meaning(code))
 
     def _ended(self, code: int | None) -> None:
         """Give up what is on its way; the code is that of the broker's DISCONNECT."""

@@ -66,12 +66,14 @@ def document(response: Response) -> Mapping[str, Any]:
 def ids(response: Response, count: int) -> list[str | None]:
     """Name the ids of the messages of one request, in their order; None for one without.
 
-    Of an answer with too few or too many of them, nobody knows which belongs to which.
+    Of an answer with too few or too many of them, or with one twice, none is believed.
     """
     named = document(response).get("messageIds")
     if not isinstance(named, list) or len(named) != count:
         return [None] * count
-    return [each if isinstance(each, str) and each else None for each in named]
+    read = [each if isinstance(each, str) and each else None for each in named]
+    known = [each for each in read if each is not None]
+    return read if len(set(known)) == len(known) else [None] * count
 
 
 def _reasons(error: Mapping[str, Any]) -> list[str]:

@@ -89,7 +89,7 @@ class NatsSink(Batching):
                 raise
             if jetstream.is_unheard(answer):
                 raise Misconfigured("JetStream is not enabled on this server", status=503)
-            self._find_stream(jetstream.read(answer).get("streams") or [], subject)
+            self._find_stream(jetstream.read(answer).streams or [], subject)
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -129,7 +129,7 @@ class NatsSink(Batching):
         found = asked.found or late if isinstance(asked, Question) else asked
         if isinstance(found, Exception):
             return found
-        return jetstream.outcome(found, self._subject.source)
+        return jetstream.outcome(found, self._subject.source, stream=self._settings.stream)
 
     async def _connected(self) -> Connection:
         connection = self._connection

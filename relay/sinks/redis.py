@@ -20,13 +20,16 @@ from relay import message, redis_failure, tls
 from relay.batching import Batching, Chain, Parting, cut
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused
+from relay.errors import Misconfigured, Refused, Temporary
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Secret
 from relay.sink import BatchSettings, Outcomes
 
 IDEMPOTENT_SINCE = (8, 6)
+
+_ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
+
 LARGE_BYTES = 1 << 20
 """The least proto-max-bulk-len that can be set; what is beyond it cuts the connection off."""
 
@@ -164,10 +167,12 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
     return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
 
 
-def _outcome(reply: bytes | Exception) -> Answer | Exception:
+def _outcome(reply: object) -> Answer | Exception:
     if isinstance(reply, Exception):
         return redis_failure.meaning(reply)
-    return Answer(excerpt=reply.decode(errors="replace"))
+    if not isinstance(reply, bytes) or _ENTRY_ID.fullmatch(reply) is None:
+        return Temporary("the answer to XADD is no entry's id, so that it confirms nothing")
+    return Answer(excerpt=reply.decode())
 
 
 def _is_forbidden(error: RedisError) -> bool:

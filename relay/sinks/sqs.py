@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,6 +74,7 @@ class SqsSink(Batching):
         self._parting = Parting(
             self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
         )
+        self._requests = count()
         self._lock = asyncio.Lock()
         self._exit = AsyncExitStack()
         self._client: Any = None
@@ -145,19 +147,23 @@ class SqsSink(Batching):
 
     async def _add(self, batch: Sequence[Entry]) -> Outcomes:
         client = await self._connect()
+        # No two requests share ids, so that the answer to one says nothing of another.
+        request = next(self._requests)
+        ids = [f"{request}-{number}" for number in range(len(batch))]
         answer = await client.send_message_batch(
             QueueUrl=self._settings.queue_url,
-            Entries=[{"Id": str(number), **each.fields} for number, each in enumerate(batch)],
+            Entries=[{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)],
         )
         outcomes: dict[str, Answer | Exception] = {
-            each.get("Id", ""): Answer(200, each.get("MessageId", ""))
+            each.get("Id", ""): Answer(200, each["MessageId"])
             for each in answer.get("Successful", ())
+            if each.get("MessageId")
         }
         outcomes |= {
             each.get("Id", ""): sqs_failure.of_entry(each) for each in answer.get("Failed", ())
         }
         silent = Temporary("SQS did not say what became of the message")
-        return [outcomes.get(str(number), silent) for number in range(len(batch))]
+        return [outcomes.get(id_, silent) for id_ in ids]
 
     async def _connect(self) -> Any:
         async with self._lock:

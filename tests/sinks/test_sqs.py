@@ -118,9 +118,10 @@ async def test_outcomes_are_in_the_order_of_the_events(
 
 
 async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
-    def answer(_: Request) -> Reply:
-        failed = {"Id": "1", "SenderFault": True, "Code": "Any"}
-        return reply({"Failed": [failed], "Successful": [{"Id": "0", "MessageId": "taken"}]})
+    def answer(request: Request) -> Reply:
+        first, second, _ = (each["Id"] for each in json.loads(request.body)["Entries"])
+        failed = {"Id": second, "SenderFault": True, "Code": "Any"}
+        return reply({"Failed": [failed], "Successful": [{"Id": first, "MessageId": "taken"}]})
 
     async with FarEnd() as far_end:
         far_end.reply = answer
