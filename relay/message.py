@@ -1,7 +1,9 @@
 """What a queue sink puts beside the body, and where the message goes (pure)."""
 
-from collections.abc import Iterator
-from typing import Literal
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from relay import cloudevents, samples
 from relay.errors import InvalidRule, InvalidTemplate, Refused
@@ -12,6 +14,8 @@ from relay.template import Escape, Template, escaping
 
 Format = Literal["raw", "cloudevents"]
 """Both leave the body byte for byte as received; `cloudevents` adds the binding's headers."""
+
+_MARK = re.compile(r"\{[{%#]")
 
 
 def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
@@ -39,7 +43,7 @@ class Target:
         self.source = source
         self._key = key
         self._template: Template | None = None
-        if not any(mark in source for mark in ("{{", "{%", "{#")):
+        if _MARK.search(source) is None:
             return
         try:
             self._template = Template(source, write=escaping(escape))
@@ -74,6 +78,72 @@ class Target:
         except InvalidTemplate as error:
             reason = f"{self._key}: {error} (tried with a sample of {sample.kind})"
         raise ValueError(reason)
+
+
+class Reserved(NamedTuple):
+    """Names that a broker gives a meaning of their own, so that no event may choose one."""
+
+    prefix: str
+    meaning: str
+    until: str | None = None
+    """The operator may choose one by fixed text that goes on to this mark; None for nobody."""
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Names of a broker's subjects, topics, queues or streams, and how to tell them from others."""
+
+    fits: Callable[[str], object]
+    """Whether it is of the right form; length and reserved names are judged apart."""
+    expected: str
+    """The form in words."""
+    max_bytes: int | None = None
+    escape: Escape = str
+    """Makes each value fit."""
+    reserved: tuple[Reserved, ...] = ()
+    """The first row that fits decides."""
+
+
+class Destination(Target):
+    """Where a message goes: a target that is a name to the broker, and not a reserved one."""
+
+    def __init__(self, source: str, *, key: str, naming: Naming) -> None:
+        """Raises ValueError for fixed text that cannot be such a name, and for a bad template."""
+        super().__init__(source, key=key, escape=naming.escape)
+        self._naming = naming
+        self._reserved = tuple(row.prefix for row in naming.reserved)
+        self._fixed = _MARK.split(source, maxsplit=1)[0]
+        """The operator's own words before anything that an event may fill."""
+        fault = None if self.is_template else self._fault(source)
+        if fault is not None:
+            raise ValueError(f"{key}: {fault}")
+
+    def render(self, event: Event) -> str:
+        """Raises InvalidTemplate also where the result cannot be such a name."""
+        name = super().render(event)
+        fault = self._fault(name) if self.is_template else None
+        if fault is not None:
+            raise InvalidTemplate(f"the result {fault}")
+        return name
+
+    def _fault(self, name: str) -> str | None:
+        """Say what is wrong with a name, without repeating it."""
+        naming = self._naming
+        if naming.max_bytes is not None and len(name.encode()) > naming.max_bytes:
+            return f"is longer than {naming.max_bytes} bytes"
+        if not naming.fits(name):
+            return f"does not fit: expected {naming.expected}" if name else "is empty"
+        if not name.startswith(self._reserved):
+            return None
+        row = next(each for each in naming.reserved if name.startswith(each.prefix))
+        if self._is_chosen_by_operator(row):
+            return None
+        return f"begins with {row.prefix}, which is reserved for {row.meaning}"
+
+    def _is_chosen_by_operator(self, row: Reserved) -> bool:
+        if row.until is None:
+            return False
+        return not self.is_template or row.until in self._fixed[len(row.prefix) :]
 
 
 def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target | None:

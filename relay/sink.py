@@ -5,7 +5,7 @@ The file's name is the sink's `type`; nothing else names it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,6 +19,9 @@ from relay.settings import Duration, Rate
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every `[[sink]]` table has; a sink's own `Settings` adds to it or changes a default."""
+
+    destination: ClassVar[str | None] = None
+    """The key whose template chooses where at the far end each event goes."""
 
     name: str
     type: str

@@ -4,7 +4,7 @@ Templates come from the config only, never from an event: the sandbox bounds mis
 (dependencies.md, section 4).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from traceback import walk_tb
 from typing import Any
@@ -170,6 +170,34 @@ def _environment() -> _Sandbox:
     # Jinja's own marks its output as escaped for HTML.
     environment.filters["tojson"] = _json
     return environment
+
+
+def opens_with(source: str, name: str) -> bool:
+    """Whether a template's output can begin with a value of `name`; False where it is none."""
+    try:
+        tree = _environment().parse(source)
+    except (TemplateSyntaxError, RecursionError):
+        return False
+    names = list(tree.find_all(nodes.Name))
+    if all(each.name != name for each in names):
+        return False
+    # What a template keeps under a name of its own may hold it.
+    held_by = {name, *(each.name for each in names if each.ctx != "load")}
+    return any(
+        isinstance(part, nodes.Name) and part.name in held_by
+        for first in _first(tree.body)
+        for part in (first, *first.find_all(nodes.Name))
+    )
+
+
+def _first(body: Sequence[nodes.Node]) -> Iterator[nodes.Node]:
+    """List what may be written first, by each way through a template."""
+    for node in body:
+        if isinstance(node, nodes.Output):
+            yield node.nodes[0]
+            return
+        for field in ("body", "elif_", "else_"):
+            yield from _first(getattr(node, field, None) or ())
 
 
 def _text(value: object) -> str:

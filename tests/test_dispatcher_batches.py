@@ -1,7 +1,7 @@
 """A dispatcher whose sink takes batches: what goes out together, and what becomes of each event."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,9 @@ async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
     assert sink.always == Answer(200, "ok")
 
 
-async def lines_of(folder: Path, sink: ScriptedBatches, *ids: str) -> list[dict[str, Any]]:
+async def lines_of(
+    folder: Path, sink: ScriptedBatches, *ids: str
+) -> list[MutableMapping[str, Any]]:
     """Work through a batch, and return the warnings that its first failure brought."""
     with structlog.testing.capture_logs() as lines:
         async with working(

@@ -5,7 +5,7 @@ import pytest
 from relay import samples
 from relay.errors import InvalidTemplate
 from relay.event import Event
-from relay.template import OUTPUT_MAX, Template, escaping
+from relay.template import OUTPUT_MAX, Template, escaping, opens_with
 
 
 def braces(text: str) -> str:
@@ -200,3 +200,42 @@ def test_dice_fall_for_every_event() -> None:
     template = Template("{{ range(1000) | random }} {{ event }}")
     sample = samples.event("video.ready", source="main", event_id="a")
     assert len({template.render(sample) for _ in range(9)}) > 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ data.name }}",
+        "{{ data['name'] | lower }}.x",
+        "{{ data.name | default(source) }}",
+        "{{ source ~ data.name }}",
+        "{# a comment #}{{ data.name }}",
+        "{% if event == 'x' %}relay{% else %}{{ data.name }}{% endif %}",
+        "{% if event == 'x' %}relay.{% endif %}{{ data.name }}",
+        "{% for each in data.fields %}{{ each }}{% endfor %}",
+        "{% set name = data.name %}{{ name }}",
+        "{% set name %}{{ data.name }}{% endset %}{{ name }}",
+        "{% with name = data.name %}{{ name }}{% endwith %}",
+        "{% filter lower %}{{ data.name }}{% endfilter %}",
+    ],
+)
+def test_an_output_that_can_begin_with_data_is_known_beforehand(source: str) -> None:
+    assert opens_with(source, "data")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "relay",
+        "relay.{{ data.name }}",
+        "{{ event }}.{{ data.name }}",
+        "{{ source }}",
+        "{% if data.name %}a{% else %}b{% endif %}",
+        "{% set name = 'relay' %}{{ source }}.{{ data.name }}",
+        "{{ data.name",
+        "{% nothing %}",
+    ],
+)
+def test_an_output_that_cannot_begin_with_data_is_known_beforehand(source: str) -> None:
+    assert not opens_with(source, "data")

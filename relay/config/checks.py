@@ -14,6 +14,8 @@ from relay.inbound import SourceSettings
 from relay.routing import Route
 from relay.samples import series
 from relay.settings import Address, Duration, Secret
+from relay.sink import SinkSettings
+from relay.template import opens_with
 
 SENDER_GIVES_UP = Duration.parse("11m")
 """An event may come again this long after its first try: 6 tries, 20 to 320 s apart, 10 s each."""
@@ -268,6 +270,17 @@ def _rules(document: Document, findings: Findings) -> None:
             )
 
 
+def _destinations(document: Document, findings: Findings) -> None:
+    for sink in document.sinks:
+        key = sink.kind.destination if issubclass(sink.kind, SinkSettings) else None
+        if key is not None and opens_with(sink.get(key) or "", "data"):
+            findings.warn(
+                sink.at(key),
+                "begins with a value of `data`, so that outsiders, such as those who fill in a "
+                "form, choose where their events go: put fixed text first",
+            )
+
+
 def _fails(route: Route, kind: str, sink: Table) -> bool:
     source = next(iter(sink.get("sources") or ("sample",)))
     if not isinstance(source, str):
@@ -287,4 +300,5 @@ _CHECKS = (
     _waits,
     _reach,
     _rules,
+    _destinations,
 )

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from aio_pika import DeliveryMode
 from pamqp.commands import Basic
@@ -20,7 +20,7 @@ from relay.amqp_connection import EXCHANGE, FAILURES, Connection
 from relay.amqp_publisher import Publication, Publisher
 from relay.batching import Batching, is_cancelled
 from relay.clock import Clock
-from relay.errors import Refused, SinkError, Temporary
+from relay.errors import SinkError, Temporary
 from relay.event import Event
 from relay.faults import Faults
 from relay.settings import Secret
@@ -31,6 +31,17 @@ SHORT_MAX_BYTES = 255
 
 CLOUDEVENTS_PREFIX = "cloudEvents_"
 """The AMQP 1.0 binding's: RabbitMQ makes its application properties of headers of 0-9-1."""
+
+_ROUTING_KEY = message.Naming(lambda _: True, "a routing key", SHORT_MAX_BYTES)
+"""What it means is up to the exchange and its bindings."""
+
+_QUEUE = message.Naming(
+    bool,
+    "the name of a queue",
+    SHORT_MAX_BYTES,
+    reserved=(message.Reserved("amq.", "queues that the broker names, such as those for replies"),),
+)
+"""The default exchange takes the routing key for a queue's name."""
 
 _SHARE = 0.9
 """Of the time for a check, so that the reason is ours rather than that time was up."""
@@ -44,6 +55,7 @@ _HEARTBEAT_S = 20
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type amqp."""
 
+    destination: ClassVar[str | None] = "routing_key"
     url: Secret
     """`amqp://user:password@host:port/vhost`, or `amqps://`."""
     exchange: str = ""
@@ -60,7 +72,12 @@ class AmqpSink(Batching):
     """Publishes on one channel of one connection, made when it is needed."""
 
     def __init__(
-        self, settings: Settings, *, url: URL, key: message.Target, context: ssl.SSLContext | None
+        self,
+        settings: Settings,
+        *,
+        url: URL,
+        key: message.Destination,
+        context: ssl.SSLContext | None,
     ) -> None:
         self._settings = settings
         self._url = url
@@ -108,8 +125,6 @@ class AmqpSink(Batching):
     def _publication(self, event: Event) -> Publication | Exception:
         try:
             key = self._key.resolve(event)
-            if len(key.encode()) > SHORT_MAX_BYTES:
-                return Refused(f"the routing key is longer than {SHORT_MAX_BYTES} bytes")
             return Publication(key, self._properties(event), event.body)
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
             return error
@@ -178,13 +193,14 @@ class AmqpSink(Batching):
 def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
     faults, context = Faults(), None
     with faults.noted():
-        key = message.Target(settings.routing_key, key="routing_key")
-        for sample in key.samples(settings):
-            if len(sample.encode()) > SHORT_MAX_BYTES:
-                raise ValueError(f"routing_key: is longer than {SHORT_MAX_BYTES} bytes")
+        naming = _ROUTING_KEY if settings.exchange else _QUEUE
+        key = message.Destination(settings.routing_key, key="routing_key", naming=naming)
+        key.samples(settings)
     with faults.noted():
         if EXCHANGE.fullmatch(settings.exchange) is None:
             raise ValueError("exchange: expected at most 127 letters, digits, blanks and -_.:@#,/+")
+        if settings.exchange.startswith("amq.rabbitmq."):
+            raise ValueError("exchange: begins with amq.rabbitmq., to which only the broker writes")
     with faults.noted():
         url = _url(settings.url)
         context = _tls(settings, url)

@@ -8,7 +8,7 @@ import re
 import ssl
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from aiokafka import TopicPartition
 
@@ -16,7 +16,7 @@ from relay import message, tls
 from relay.batching import Batching
 from relay.clock import Clock
 from relay.delivery import Answer
-from relay.errors import Refused, SinkError
+from relay.errors import SinkError
 from relay.event import Event
 from relay.faults import Faults
 from relay.kafka_connection import Connection
@@ -27,8 +27,15 @@ from relay.sink import BatchSettings, Outcomes
 _SHARE = 0.8
 """Of the sink's timeout, so that the reason is ours rather than that time was up."""
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
+
+_TOPIC = message.Naming(
+    re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]+").fullmatch,
+    "letters, digits, dots, _ and -, and neither . nor ..",
+    249,
+    escape=lambda value: _NOT_IN_TOPIC.sub("_", value),
+    reserved=(message.Reserved("__", "Kafka's own topics"),),
+)
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
 
 Found = dict[int, Answer | Exception]
@@ -38,6 +45,7 @@ Found = dict[int, Answer | Exception]
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type kafka."""
 
+    destination: ClassVar[str | None] = "topic"
     brokers: str | tuple[str, ...]
     """`host:port`, as a list or with commas; one that answers is enough."""
     topic: str = "relay"
@@ -66,7 +74,7 @@ class KafkaSink(Batching):
         settings: Settings,
         *,
         brokers: list[tuple[str, int]],
-        topic: message.Target,
+        topic: message.Destination,
         key: message.Target | None,
         security: dict[str, Any],
     ) -> None:
@@ -81,7 +89,7 @@ class KafkaSink(Batching):
         topics: defaultdict[str, dict[int, Record]] = defaultdict(dict)
         for number, event in enumerate(events):
             try:
-                topics[self._topic_of(event)][number] = self._record(event)
+                topics[self._topic.resolve(event)][number] = self._record(event)
             except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
                 found[number] = error
         until_s = self._until_s()
@@ -135,12 +143,6 @@ class KafkaSink(Batching):
         outcomes = await self._connection.deliver(place, list(records.values()), until_s=until_s)
         found.update(zip(records, outcomes, strict=True))
 
-    def _topic_of(self, event: Event) -> str:
-        topic = self._topic.resolve(event)
-        if _TOPIC.fullmatch(topic) is None:
-            raise Refused("the topic of this event is empty or longer than 249 characters")
-        return topic
-
     def _record(self, event: Event) -> Record:
         headers = [(name, value.encode()) for name, value in self._headers(event).items()]
         return Record(self._key_of(event), event.body, headers)
@@ -168,9 +170,8 @@ async def _side_by_side(ways: Sequence[Coroutine[Any, Any, None]]) -> None:
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
     faults, key = Faults(), None
     with faults.noted():
-        topic = message.Target(settings.topic, key="topic", escape=_topic_part)
-        if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
-            raise ValueError("topic: expected 1 to 249 letters, digits, dots, _ and -")
+        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic.samples(settings)
     with faults.noted():
         key = message.optional(settings.key, settings, key="key")
     with faults.noted():
@@ -179,10 +180,6 @@ def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
         security = _security(settings)
     faults.tell()
     return KafkaSink(settings, brokers=brokers, topic=topic, key=key, security=security)
-
-
-def _topic_part(value: str) -> str:
-    return _NOT_IN_TOPIC.sub("_", value)
 
 
 def _brokers(settings: Settings) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ brokers.md, section 10; MQTT drops no duplicates, so consumers do, by the user p
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
 from zmqtt import PublishProperties
@@ -34,9 +34,30 @@ _SHARE = 0.9
 _NO_LEVEL = re.compile(r"[+#/]")
 
 
+def _level(value: str) -> str:
+    """Make one level of a topic, or a part of one."""
+    return "".join(c if c.isprintable() else "_" for c in _NO_LEVEL.sub("_", value))
+
+
+_TOPIC = message.Naming(
+    lambda topic: bool(topic) and topic.isprintable() and not {"+", "#"} & set(topic),
+    "levels with / between, without + and #",
+    STRING_MAX_BYTES,
+    escape=_level,
+    reserved=(
+        message.Reserved("$SYS/", "the broker's own messages"),
+        message.Reserved("$share/", "shared subscriptions"),
+        message.Reserved("$queue/", "shared subscriptions"),
+        message.Reserved("$", "what brokers do by themselves", until="/"),
+    ),
+)
+"""The rest of `$` may be written out: brokers take messages there, as AWS does at `$aws/rules/`."""
+
+
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type mqtt."""
 
+    destination: ClassVar[str | None] = "topic"
     url: Secret
     """`mqtt://host:port`, or `mqtts://` for TLS."""
     username: Secret | None = None
@@ -56,7 +77,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
 class MqttSink(Batching):
     """Publishes over one connection, made when it is needed."""
 
-    def __init__(self, settings: Settings, *, broker: Broker, topic: message.Target) -> None:
+    def __init__(self, settings: Settings, *, broker: Broker, topic: message.Destination) -> None:
         self._settings = settings
         self._broker = broker
         self._topic = topic
@@ -99,11 +120,9 @@ class MqttSink(Batching):
     def _publication(self, event: Event) -> Publication | Exception:
         try:
             topic, properties = self._topic.resolve(event), self._properties(event)
-            for text in (topic, *(value for _, value in properties.user_properties)):
-                if len(text.encode()) > STRING_MAX_BYTES:
-                    return Refused(f"the topic or the video's id is over {STRING_MAX_BYTES} bytes")
-            if not topic:
-                return Refused("the topic of this event is empty")
+            for name, value in properties.user_properties:
+                if len(value.encode()) > STRING_MAX_BYTES:
+                    return Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
             return Publication(topic, event.body, properties)
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
             return error
@@ -161,11 +180,8 @@ class MqttSink(Batching):
 def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
     faults = Faults()
     with faults.noted():
-        topic = message.Target(settings.topic, key="topic", escape=_level)
-        for sample in topic.samples(settings):
-            if not sample or re.search("[+#]", sample) or not sample.isprintable():
-                raise ValueError("topic: expected levels with / between, without + and #")
-            _check_length("topic", sample)
+        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic.samples(settings)
     with faults.noted():
         broker = _broker(settings)
     faults.tell()
@@ -219,11 +235,6 @@ def _address(settings: Settings) -> tuple[str, str, int]:
     if url.scheme == "mqtt" and tls.is_asked_for(settings):
         raise ValueError("url: expected mqtts://, because TLS files are given")
     return url.scheme, host, port or _PORTS[url.scheme]
-
-
-def _level(value: str) -> str:
-    """Make one level of a topic, or a part of one."""
-    return "".join(c if c.isprintable() else "_" for c in _NO_LEVEL.sub("_", value))
 
 
 def _text(value: str) -> str:

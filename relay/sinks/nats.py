@@ -7,8 +7,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -30,10 +29,29 @@ SUBJECT_MAX_BYTES = 1024
 _STREAMS_OF = "$JS.API.STREAM.NAMES"
 _NO_TOKEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
 
+_SUBJECT = message.Naming(
+    lambda subject: _NO_TOKEN.search(subject) is None,
+    "words with dots between, without blanks, * and >",
+    SUBJECT_MAX_BYTES,
+    escape=lambda value: _NO_TOKEN.sub("_", value),
+    reserved=(
+        message.Reserved("$JS.", "JetStream's own commands"),
+        message.Reserved("$SYS.", "the server's own messages"),
+        message.Reserved("$O.", "object stores"),
+        message.Reserved("$KV.", "key-value buckets", until="."),
+        message.Reserved("$", "the server and its protocols"),
+        message.Reserved("_INBOX", "replies"),
+        message.Reserved("_R_", "replies of services in other accounts"),
+        message.Reserved("_GR_", "replies across gateways"),
+    ),
+)
+"""`$KV.bucket.` may be written out: to put a value into a bucket is to publish to its stream."""
+
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type nats."""
 
+    destination: ClassVar[str | None] = "subject"
     servers: Secret
     """`nats://` or `tls://` addresses, with commas; each may carry a token or user:password."""
     subject: str = "relay.{{ event }}"
@@ -56,7 +74,7 @@ class NatsSink(Batching):
         settings: Settings,
         *,
         servers: tuple[Server, ...],
-        subject: message.Target,
+        subject: message.Destination,
         context: ssl.SSLContext,
     ) -> None:
         self._settings = settings
@@ -89,7 +107,7 @@ class NatsSink(Batching):
                 raise
             if jetstream.is_unheard(answer):
                 raise Misconfigured("JetStream is not enabled on this server", status=503)
-            self._find_stream(jetstream.read(answer).streams or [], subject)
+            self._find_stream(jetstream.read(answer).streams or (), subject)
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -105,7 +123,7 @@ class NatsSink(Batching):
 
     def _question(self, event: Event) -> Question | Exception:
         try:
-            subject = _publishable(self._subject.resolve(event))
+            subject = _filled(self._subject.resolve(event))
             return Question(subject, event.body, self._headers(event))
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
             return error
@@ -177,7 +195,7 @@ class NatsSink(Batching):
         headers.update(self._constant)
         return headers
 
-    def _find_stream(self, streams: list[str], subject: str) -> None:
+    def _find_stream(self, streams: Sequence[str], subject: str) -> None:
         wanted = self._settings.stream
         if not streams:
             raise Misconfigured(f"no stream takes the subject {subject}")
@@ -200,32 +218,16 @@ def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
     return NatsSink(settings, servers=servers, subject=subject, context=context)
 
 
-def _subject(settings: Settings) -> message.Target:
-    subject = message.Target(settings.subject, key="subject", escape=_token)
-    for sample in subject.samples(settings):
-        if sample != _filled(sample) or _NO_TOKEN.search(sample):
-            raise ValueError("subject: expected words with dots between, without blanks, * and >")
+def _subject(settings: Settings) -> message.Destination:
+    subject = message.Destination(settings.subject, key="subject", naming=_SUBJECT)
+    if any(sample != _filled(sample) for sample in subject.samples(settings)):
+        raise ValueError(f"subject: does not fit: expected {_SUBJECT.expected}")
     return subject
-
-
-def _token(value: str) -> str:
-    return _NO_TOKEN.sub("_", value)
 
 
 def _filled(subject: str) -> str:
     """Fill tokens that are empty, which a subject may not have."""
     return ".".join(token or "_" for token in subject.split("."))
-
-
-@lru_cache(maxsize=256)
-def _publishable(rendered: str) -> str:
-    """The subject that the server is told; few differ. Raises Refused."""
-    subject = _filled(rendered)
-    if len(subject.encode()) > SUBJECT_MAX_BYTES:
-        raise Refused(f"the subject is longer than {SUBJECT_MAX_BYTES} bytes")
-    if _NO_TOKEN.search(subject):  # from the template itself, where no sample shows it
-        raise Refused("the template of `subject` makes blanks, * or > of this event")
-    return subject
 
 
 def _constant(settings: Settings) -> dict[str, str]:

@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import orjson
@@ -41,13 +41,21 @@ _ENDPOINT = re.compile(
     r"(https://[A-Za-z0-9.-]+|https?://(localhost|127\.0\.0\.1|\[::1\]))(:[1-9][0-9]{0,4})?/?"
 )
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{1,127}")
-_TOPIC = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 _NOT_IN_TOPIC = re.compile(r"[^A-Za-z0-9._~+-]")
+
+_TOPIC = message.Naming(
+    re.compile(r"[A-Za-z][A-Za-z0-9._~+%-]{2,}").fullmatch,
+    "the topic's name alone: a letter first, 3 to 255 letters, digits and -._~+%",
+    255,
+    escape=lambda value: _NOT_IN_TOPIC.sub("_", value),
+    reserved=(message.Reserved("goog", "Google's own topics"),),
+)
 
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type pubsub."""
 
+    destination: ClassVar[str | None] = "topic"
     project: str
     topic: str = "relay"
     """A template over the event; the topic has to exist."""
@@ -82,7 +90,7 @@ class PubsubSink(Batching):
         settings: Settings,
         *,
         topics: Topics,
-        topic: message.Target,
+        topic: message.Destination,
         key: message.Target | None,
     ) -> None:
         self._settings = settings
@@ -112,8 +120,6 @@ class PubsubSink(Batching):
 
     def _entry(self, event: Event) -> Entry:
         topic = self._topic.resolve(event)
-        if _TOPIC.fullmatch(topic) is None:
-            raise Refused("the topic of this event is no name that Pub/Sub takes")
         beside = self._beside(event, None if self._key is None else self._key.resolve(event))
         written = orjson.dumps({"data": b64encode(event.body).decode(), **beside})
         # As JSON it is longer in any case, and to count it has its price.
@@ -144,7 +150,8 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         if _PROJECT.fullmatch(settings.project) is None:
             raise ValueError("project: expected the id of a project, such as my-project-123")
     with faults.noted():
-        topic = _topic(settings)
+        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic.samples(settings)
     with faults.noted():
         key = message.optional(settings.ordering_key, settings, key="ordering_key")
     with faults.noted():
@@ -164,16 +171,6 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         connections=settings.concurrency,
     )
     return PubsubSink(settings, topics=topics, topic=topic, key=key)
-
-
-def _topic(settings: Settings) -> message.Target:
-    topic = message.Target(settings.topic, key="topic", escape=_topic_part)
-    if not all(_TOPIC.fullmatch(sample) for sample in topic.samples(settings)):
-        raise ValueError(
-            "topic: expected the topic's name alone: a letter first, 3 to 255 letters, digits"
-            " and -._~+%, not beginning with goog"
-        )
-    return topic
 
 
 def _emulator(settings: Settings) -> Address | None:
@@ -217,10 +214,6 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
         cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
         for each in alike.values()
     ]
-
-
-def _topic_part(value: str) -> str:
-    return _NOT_IN_TOPIC.sub("_", value)
 
 
 def _fit(text: str) -> str:

@@ -7,7 +7,7 @@ Nothing here trims a stream, for that would drop what nobody has read.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +28,9 @@ from relay.sink import BatchSettings, Outcomes
 
 IDEMPOTENT_SINCE = (8, 6)
 
+_KEY = message.Naming(bool, "a key")
+"""Redis reserves none."""
+
 _ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
 
 LARGE_BYTES = 1 << 20
@@ -37,6 +40,7 @@ LARGE_BYTES = 1 << 20
 class Settings(BatchSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type redis."""
 
+    destination: ClassVar[str | None] = "stream"
     url: Secret
     """`redis://` or `rediss://`, with user, password and the number of the database."""
     stream: str = "relay"
@@ -63,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True):
 class RedisSink(Batching):
     """Sends over one connection, one batch after the other."""
 
-    def __init__(self, client: Redis, settings: Settings, *, stream: message.Target) -> None:
+    def __init__(self, client: Redis, settings: Settings, *, stream: message.Destination) -> None:
         self._client = client
         self._settings = settings
         self._stream = stream
@@ -182,9 +186,8 @@ def _is_forbidden(error: RedisError) -> bool:
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
     faults, options = Faults(), dict[str, Any]()
     with faults.noted():
-        stream = message.Target(settings.stream, key="stream")
-        if not all(stream.samples(settings)):
-            raise ValueError("stream: is empty")
+        stream = message.Destination(settings.stream, key="stream", naming=_KEY)
+        stream.samples(settings)
     with faults.noted():
         options = _tls(settings) if _check_url(settings) else {}
     faults.tell()

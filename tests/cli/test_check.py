@@ -64,6 +64,18 @@ def test_warnings_are_shown_and_do_no_harm(tmp_path: Path, check: Check) -> None
     assert "warning    sink: there is none" in result.output
 
 
+def test_a_subject_that_outsiders_choose_is_warned_of_and_does_no_harm(
+    tmp_path: Path, check: Check
+) -> None:
+    sink = (
+        '[[sink]]\nname = "bus"\ntype = "nats"\nservers = "nats://127.0.0.1"\n'
+        'subject = "{{ data.name }}"\nevents = ["lead.captured"]\n'
+    )
+    result = check("--config", written(tmp_path, GOOD + sink))
+    assert result.exit_code == 0
+    assert "warning    sink[0] (bus).subject: begins with a value of `data`" in result.output
+
+
 def test_every_fault_is_a_line_with_file_key_and_expectation(tmp_path: Path, check: Check) -> None:
     path = written(tmp_path, GOOD.replace("/webhooks", "webhooks") + '[log]\nlevel = "loud"\n')
     result = check("--config", path)

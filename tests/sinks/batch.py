@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from relay.delivery import Answer
-from relay.errors import SinkError
+from relay.errors import Refused, SinkError
 from relay.event import Event
 from relay.sink import Outcomes
 
@@ -20,6 +20,11 @@ def series(lead: Event, count: int, **changed: Any) -> list[Event]:
 def of_kind(event: Event, kind: str) -> Event:
     document = event.document() | {"event": kind}
     return replace(event, kind=kind, body=json.dumps(document).encode())
+
+
+def unfit(key: str, fault: str) -> Any:
+    """Say what becomes of an event of which a template makes no name that the far end takes."""
+    return Refused, f"the template of `{key}` fails on this event: the result {fault}"
 
 
 def told(outcomes: Outcomes) -> list[Any]:

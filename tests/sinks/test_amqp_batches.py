@@ -16,13 +16,14 @@ from relay.event import Event
 from relay.sinks import amqp
 from relay.sinks.amqp import AmqpSink
 from tests.conftest import ManualClock
-from tests.sinks.batch import DELIVERED, series, told
+from tests.sinks.batch import DELIVERED, series, told, unfit
 from tests.sinks.harness_amqp import AmqpHarness
 
 Make = Callable[..., AmqpSink]
 
 TAKEN_ALONG = (Temporary, "the broker closed the channel because of another message")
 TOO_LARGE = (Refused, "larger than the broker's max_message_size")
+TOO_LONG = unfit("routing_key", "is longer than 255 bytes")
 BROKEN_OFF = (Temporary, "the client library broke it off")
 FULL = (Temporary, "the queue rejects what is new: it is full, or its leader is away")
 
@@ -76,7 +77,7 @@ async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
         unroutable(lead),
         FULL,
         TOO_LARGE,
-        (Refused, "the routing key is longer than 255 bytes"),
+        TOO_LONG,
         DELIVERED,
     ]
     assert set(read(far_end)) == {"evt_0", "evt_5"}
@@ -144,7 +145,7 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
     await far_end.door.shut()
     outcomes = await make(**BY_SOURCE).send_batch(bound_for(lead, "x" * 256, far_end.queue))
     assert told(outcomes) == [
-        (Refused, "the routing key is longer than 255 bytes"),
+        TOO_LONG,
         (Temporary, "connection refused"),
     ]
 

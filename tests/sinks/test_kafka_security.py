@@ -131,7 +131,7 @@ async def test_tls_is_verified_before_the_password_is_sent(
         ({"brokers": "kafka://host"}, "brokers: expected"),
         ({"brokers": []}, "brokers: expected"),
         ({"brokers": "host:0"}, "brokers: expected"),
-        ({"topic": "a b"}, "topic: expected"),
+        ({"topic": "a b"}, "topic: does not fit: expected"),
         ({"topic": "{{ nothing }}"}, "topic: line 1: no such name"),
         ({"key": "{{ data.nothing }}"}, "key: .*missing"),
         ({"username": "relay", "password": PASSWORD}, "security_protocol: expected a SASL_"),

@@ -121,7 +121,9 @@ async def test_a_subject_without_end_is_refused(make: Make, lead: Event) -> None
     document = lead.document() | {"event": "x" * 5000}
     error = await error_of(make(), replace(lead, body=json.dumps(document).encode()))
     assert type(error) is Refused
-    assert error.reason == "the subject is longer than 1024 bytes"
+    assert error.reason == (
+        "the template of `subject` fails on this event: the result is longer than 1024 bytes"
+    )
 
 
 async def test_a_subject_that_needs_what_is_missing_is_refused(make: Make, lead: Event) -> None:
@@ -194,8 +196,8 @@ async def test_the_next_server_is_tried_where_one_is_away(
         ({"servers": "nats://marked:password@"}, "servers: expected"),
         ({"servers": "nats://marked:70000"}, "servers: expected"),
         ({"servers": "nats://a,,nats://b"}, "servers: expected"),
-        ({"subject": "relay.>"}, "subject: expected words with dots between"),
-        ({"subject": "relay..x"}, "subject: expected words"),
+        ({"subject": "relay.>"}, "subject: does not fit: expected words with dots between"),
+        ({"subject": "relay..x"}, "subject: does not fit: expected words"),
         ({"subject": "relay.{{ nothing }}"}, "subject: line 1: no such name: nothing"),
         ({"subject": "relay.{{ data.nix }}"}, "subject: line 1: nix is missing in this event"),
         ({"ca_file": "/nowhere"}, "ca_file: cannot be read: No such file"),
