@@ -1,19 +1,13 @@
 """What is remembered of erasures, in SQL: that they were, and what they removed, without a name."""
 
-import hashlib
-import hmac
-import secrets
 from dataclasses import replace
 
 import msgspec
 
+from relay.store import keys
 from relay.store.driver import sqlite3
 from relay.store.people import Erasure, ErasureRecord
 
-KEY_BYTES = 32
-
-_KEY = "SELECT value FROM keys WHERE name = 'people'"
-_MAKE_KEY = "INSERT INTO keys VALUES ('people', ?) ON CONFLICT DO NOTHING"
 _BEGIN = "INSERT INTO erasures (begun_at, person) VALUES (?, ?)"
 _END = "UPDATE erasures SET ended_at = ?, report = ? WHERE id = ?"
 _NEWEST = """
@@ -26,9 +20,7 @@ FROM erasures ORDER BY id DESC LIMIT ?
 def begin(db: sqlite3.Connection, wanted: tuple[str, int]) -> int:
     """Write down that the person of a case-folded address is being erased, and since when."""
     folded, now_ms = wanted
-    db.execute(_MAKE_KEY, (secrets.token_bytes(KEY_BYTES),))
-    key: bytes = db.execute(_KEY).fetchone()[0]
-    person = hmac.new(key, folded.encode(), hashlib.sha256).digest()
+    person = keys.PersonDigests.of(db).digest(folded)
     return db.execute(_BEGIN, (now_ms, person)).lastrowid or 0
 
 

@@ -6,16 +6,15 @@ ever meets them, however many they are. Whoever ends the head lets the next one 
 transaction.
 """
 
-import secrets
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from relay.store import keys
 from relay.store.driver import sqlite3
 
 HELD_MS = 1 << 60
 """Later than any time."""
 
-KEY_BYTES = 32
 _TURN_BYTES = 8
 
 TRIGGER = f"""
@@ -43,8 +42,6 @@ _FORGET_KEY = """
 DELETE FROM keys
 WHERE name = 'turns' AND NOT EXISTS (SELECT 1 FROM deliveries WHERE turn IS NOT NULL)
 """
-_KEY = "SELECT value FROM keys WHERE name = 'turns'"
-_MAKE_KEY = "INSERT INTO keys VALUES ('turns', ?) ON CONFLICT DO NOTHING"
 _HOLD = f"""
 UPDATE deliveries SET turn = ?, due_at = due_at + {HELD_MS}
 WHERE event = ? AND sink = ? AND status = 'pending' AND replay = ? AND turn IS NULL
@@ -74,8 +71,7 @@ class Turns:
         So what the file's unused parts may hold of old turns cannot be compared with anything.
         """
         db.execute(_FORGET_KEY)
-        db.execute(_MAKE_KEY, (secrets.token_bytes(KEY_BYTES),))
-        return cls(db.execute(_KEY).fetchone()[0])
+        return cls(keys.key(db, "turns"))
 
     def live(self, sink: str, key: str) -> int:
         return self._turn("live", sink, key)
