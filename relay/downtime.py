@@ -16,6 +16,10 @@ class Interval:
     from_ms: int
     to_ms: int
 
+    @property
+    def seconds(self) -> float:
+        return (self.to_ms - self.from_ms) / 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downtime:
@@ -33,7 +37,7 @@ class Downtime:
     @property
     def lost_s(self) -> float:
         """How much of it the sender did not bridge."""
-        return 0.0 if self.lacks is None else (self.lacks.to_ms - self.lacks.from_ms) / 1000
+        return 0.0 if self.lacks is None else self.lacks.seconds
 
 
 def between(alive_ms: int | None, now_ms: int) -> Downtime | None:

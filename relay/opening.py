@@ -1,8 +1,11 @@
 """What a relay finds when it starts, and tells: what its store rests on, how long it was away."""
 
+from contextlib import suppress
+
 from relay import log
 from relay.clock import Clock
 from relay.downtime import Downtime, between
+from relay.errors import StoreFull
 from relay.metrics import Metrics
 from relay.store import disk, driver
 from relay.store.sqlite import SqliteStore
@@ -19,10 +22,15 @@ class Opening:
         self.downtime: Downtime | None = None
 
     async def report(self) -> None:
-        """Before the first heartbeat, which would hide how long no relay was there."""
+        """Leave the first sign of life; the absence that it ends is in the store then."""
         self._report_store()
-        alive_ms = await self._store.desk.last_alive_ms()
-        self.downtime = between(alive_ms, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
+        # Without room nothing is accepted either, so that the absence goes on.
+        with suppress(StoreFull):
+            await self._store.absences.beat(
+                now_ms=now_ms, cause="crashed" if self._store.unclean else "stopped", over_ms=0
+            )
         if self.downtime is not None:
             self._report_downtime(self.downtime)
 
@@ -45,7 +53,7 @@ class Opening:
 
 _ADVICE_LOST = (
     "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
-    "time away did not come again: relay status says from when to when"
+    "time away did not come again: relay absences list says from when to when"
 )
 _ADVICE_SQLITE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "

@@ -114,6 +114,7 @@ class Service:
         admin = Admin(
             store=store,
             desk=store.desk,
+            absences=store.absences,
             people=store.people,
             backups=self._backups,
             inspections=self._inspections,

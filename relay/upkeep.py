@@ -12,6 +12,9 @@ from relay.store.sqlite import SqliteStore
 
 GAUGES_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 5.0
+STALL_MS = 60_000
+"""Between two heartbeats: the relay was as good as away, whatever the reason."""
+
 RETENTION_EVERY_S = 3600.0
 RETENTION_PAUSE_S = 0.05
 """Between two steps, so that acknowledgements find the writer free."""
@@ -41,6 +44,7 @@ class Upkeep:
     async def show_gauges(self) -> None:
         try:
             backlogs = await self._store.backlogs()
+            loss_ms = await self._store.absences.unacknowledged_loss_ms()
         except StoreBroken:
             raise
         except StoreError as error:
@@ -48,14 +52,15 @@ class Upkeep:
             return
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
+        self._metrics.unacknowledged_loss(loss_ms / 1000)
         path = self._store.path
         self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
 
     async def _heartbeat(self) -> None:
-        """Leave a trace of being alive, and notice a broken store when nobody calls."""
+        """Leave signs of life, and notice a broken store when nobody calls."""
         while True:
             try:
-                await self._store.probe(now_ms=self._clock.now_ms())
+                await self._beat()
             except StoreBroken:
                 raise
             except StoreError as error:
@@ -67,6 +72,16 @@ class Upkeep:
                     self._log.info("store.available")
                 self.trouble = None
             await asyncio.sleep(HEARTBEAT_EVERY_S)
+
+    async def _beat(self) -> None:
+        now_ms = self._clock.now_ms()
+        stall = await self._store.absences.beat(now_ms=now_ms, cause="stalled", over_ms=STALL_MS)
+        if stall is not None:
+            seconds = round((stall.to_ms - stall.from_ms) / 1000)
+            lost_s = 0 if stall.lacks is None else round(stall.lacks.seconds)
+            self._log.warning(
+                "relay.stalled", seconds=seconds, lost_s=lost_s, advice=_ADVICE_STALLED
+            )
 
     async def _retention(self) -> None:
         while True:
@@ -88,4 +103,8 @@ class Upkeep:
         self._log.info("store.sound", path=str(self._store.path))
 
 
+_ADVICE_STALLED = (
+    "no sign of life could be written for so long: the disk was full or hung, the machine was "
+    "suspended, or its clock was set forward; relay absences list shows it"
+)
 _ADVICE = "events are answered 503 until there is room; make room beside the store"

@@ -49,6 +49,7 @@ async def serving(
         Admin(
             store=store,  # type: ignore[arg-type]
             desk=None,  # type: ignore[arg-type]
+            absences=None,  # type: ignore[arg-type]
             people=None,  # type: ignore[arg-type]
             backups=None,  # type: ignore[arg-type]
             inspections=None,  # type: ignore[arg-type]

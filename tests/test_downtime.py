@@ -1,16 +1,23 @@
-"""What an absence has cost, judged by how long the sender tries."""
+"""What an absence has cost, judged by how long the sender tries, and who has taken note of it."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from relay.delivery_rules import WAITS_S
 from relay.downtime import WINDOW_MS, Interval, between
+from relay.upkeep import STALL_MS
 from tests import service
 from tests.conftest import NOW_MS
-from tests.operator import ADMIN, operating
-from tests.service import ShiftedClock
+from tests.guarantees import process
+from tests.operator import ADMIN, TOKEN, Operator, operating
+from tests.service import Relay, ShiftedClock
+from tests.sinks.far_end import until
+
+UNACKNOWLEDGED = "relay_unacknowledged_loss_seconds"
 
 
 def test_the_window_is_the_senders() -> None:
@@ -67,3 +74,110 @@ async def test_the_first_start_of_a_store_says_nothing_of_it(tmp_path: Path) -> 
     async with service.serving(settings) as relay, operating(relay) as operator:
         assert relay.lines("relay.was_down") == []
         assert (await operator.get("/status"))["downtime"] is None
+
+
+@contextlib.asynccontextmanager
+async def started(folder: Path, clock: ShiftedClock) -> AsyncIterator[tuple[Relay, Operator]]:
+    settings = service.read(folder, tables=ADMIN)
+    async with service.serving(settings, clock=clock) as relay, operating(relay) as operator:
+        yield relay, operator
+
+
+async def test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it(
+    tmp_path: Path,
+) -> None:
+    clock = ShiftedClock()
+    await _stopped(tmp_path, clock)
+    clock.shift_s += 4220
+    await _stopped(tmp_path, clock)
+    clock.shift_s += 10
+    async with started(tmp_path, clock) as (relay, operator):
+        assert (await relay.counts("relay_downtime_lost_seconds")).get((), 0) == 0
+        assert (await relay.counts(UNACKNOWLEDGED))[()] == pytest.approx(3600, abs=10)
+        status = await operator.get("/status")
+        assert status["unacknowledged_loss_ms"] == pytest.approx(3_600_000, abs=10_000)
+        short, long = (await operator.get("/absences"))["absences"]
+        assert (short["lacks"], short["cause"], long["cause"]) == (None, "stopped", "stopped")
+        assert status["unacknowledged"] == [long]
+        assert long["lacks"]["to_ms"] == long["to_ms"] - WINDOW_MS
+
+
+async def test_an_acknowledged_loss_is_spoken_of_no_more_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    clock = ShiftedClock()
+    await _stopped(tmp_path, clock)
+    clock.shift_s += 4220
+    async with started(tmp_path, clock) as (relay, operator):
+        (absence,) = (await operator.get("/absences"))["absences"]
+        noted = await operator.post(f"/absences/{absence['id']}/acknowledge")
+        assert noted["acknowledged_ms"] > absence["to_ms"] - 1
+        assert (await relay.counts(UNACKNOWLEDGED)).get((), 0) == 0
+        assert (await operator.get("/status"))["unacknowledged"] == []
+        clock.shift_s += 60
+        again = await operator.post(f"/absences/{absence['id']}/acknowledge")
+        assert again == noted
+        await operator.post("/absences/99/acknowledge", status=404)
+    async with started(tmp_path, clock) as (relay, operator):
+        assert (await relay.counts(UNACKNOWLEDGED)).get((), 0) == 0
+        assert (await operator.get("/absences"))["absences"][-1] == noted
+
+
+async def test_a_stall_of_the_living_process_is_an_absence_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.upkeep.HEARTBEAT_EVERY_S", 0.02)
+    clock = ShiftedClock()
+    async with started(tmp_path, clock) as (relay, operator):
+        clock.shift_s += STALL_MS // 1000 - 5  # as far as a hiccup goes
+        await _beaten(relay, clock)
+        clock.shift_s += 4220
+        await until(lambda: bool(relay.lines("relay.stalled")), what="the stall's line")
+        (absence,) = (await operator.get("/absences"))["absences"]
+        assert absence["cause"] == "stalled"
+        (line,) = relay.lines("relay.stalled")
+        assert line["lost_s"] == pytest.approx(3600, abs=10)
+        await relay.until_counted(UNACKNOWLEDGED, value=relay_s(absence))
+
+
+def relay_s(absence: dict[str, dict[str, int]]) -> float:
+    return (absence["lacks"]["to_ms"] - absence["lacks"]["from_ms"]) / 1000
+
+
+async def _beaten(relay: Relay, clock: ShiftedClock) -> None:
+    """Wait for a heartbeat that is as late as the clock is now."""
+    now_ms = clock.now_ms()
+    async with asyncio.timeout(10):
+        while (await relay.service._store.absences.last_alive_ms() or 0) < now_ms:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_relay_without_room_is_away_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.upkeep.HEARTBEAT_EVERY_S", 0.02)
+    clock = ShiftedClock()
+    await _stopped(tmp_path, clock)
+    clock.shift_s += 4220
+    free: list[int] = [0]
+    monkeypatch.setattr("relay.store.disk.free_bytes", lambda _: free[0])
+    async with started(tmp_path, clock) as (relay, operator):
+        assert (await relay.counts("relay_downtime_lost_seconds"))[()] > 0
+        assert (await operator.get("/absences"))["absences"] == []
+        clock.shift_s += 600
+        free[0] = 1 << 40
+        await until(lambda: bool(relay.lines("relay.stalled")), what="room for a heartbeat")
+        (absence,) = (await operator.get("/absences"))["absences"]
+        away_s = (absence["to_ms"] - absence["from_ms"]) / 1000
+        assert away_s == pytest.approx(4820, abs=15)
+
+
+async def test_a_killed_relay_has_not_closed_its_store(tmp_path: Path) -> None:
+    async with process.Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        await relay.kill()
+        await relay.start()
+        async with process.http_client() as client:
+            head = {"authorization": f"Bearer {TOKEN}"}
+            answer = await client.get(f"{relay.admin_url}/api/v1/absences", headers=head)
+        assert [each["cause"] for each in answer.json()["absences"]] == ["crashed"]

@@ -37,6 +37,7 @@ CONTRACT = {
     "relay_store_commit_seconds": set(),
     "relay_store_bytes": set(),
     "relay_store_free_bytes": set(),
+    "relay_unacknowledged_loss_seconds": set(),
 }
 OURS: dict[str, set[str]] = {
     "relay_downtime_seconds": set(),

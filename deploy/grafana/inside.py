@@ -148,9 +148,11 @@ def starts() -> Iterator[stat.Panel | table.Panel]:
     yield (
         panels.number(
             "Away before this start",
-            "How long no relay had the store before this one started. The sender bridges 620 s.",
+            "How long no relay had the store before this one started, and how much of that is lost:"
+            " the sender's tries bridge 620 s.",
             "s",
-            asking.value(f"max ({of_relay('relay_downtime_seconds')})"),
+            asking.value(f"max ({of_relay('relay_downtime_seconds')})", "away"),
+            asking.value(f"max ({of_relay('relay_downtime_lost_seconds')})", "lost"),
         )
         .thresholds(looks.steps(looks.PLAIN, (300, looks.DOUBTFUL), (620, looks.BAD)))
         .span(4)
@@ -158,11 +160,12 @@ def starts() -> Iterator[stat.Panel | table.Panel]:
     )
     yield (
         panels.number(
-            "Of that, lost",
-            "How much of that time the sender's tries did not bridge: what was first sent in it is"
-            " gone, and has to be fetched from the video service by hand.",
+            "Lost, not acknowledged",
+            "Time away, before any start, that the sender's tries did not bridge:"
+            " what was first sent in it has to be fetched from the video service by hand. 0 once"
+            " every absence is acknowledged (relay absences list).",
             "s",
-            asking.value(f"max ({of_relay('relay_downtime_lost_seconds')})"),
+            asking.value(f"sum ({of_relay('relay_unacknowledged_loss_seconds')})"),
         )
         .thresholds(looks.steps(looks.GOOD, (1, looks.BAD)))
         .span(4)

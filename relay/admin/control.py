@@ -15,6 +15,7 @@ from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.settings import Duration, Secret
 from relay.store import Store
+from relay.store.absences import Absences
 from relay.store.desk import Desk, Replay, Selection
 from relay.store.inspection import Inspection
 from relay.store.people import People
@@ -102,6 +103,7 @@ class Admin:
 
     store: Store
     desk: Desk
+    absences: Absences
     people: People
     backups: Backups
     inspections: Inspections

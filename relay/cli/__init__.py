@@ -44,6 +44,9 @@ _COMMANDS = {
     "status": _Command(
         "relay.cli.status:status", "Say which relay runs, and what it may have missed."
     ),
+    "absences": _Command(
+        "relay.cli.absences:absences", "Look at when the relay was away, and acknowledge it."
+    ),
     "events": _Command("relay.cli.events:events", "Look at stored events and at what happens."),
     "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks, pause, resume and test them."),
     "dead-letters": _Command(

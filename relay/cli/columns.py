@@ -50,8 +50,14 @@ def ago(ms: int | None, *, now_ms: int) -> str:
     """How long ago, or until when, in its largest unit; a dash for none."""
     if ms is None:
         return "-"
-    seconds = abs(now_ms - ms) // 1000
+    length = span(abs(now_ms - ms))
+    return f"{length} ago" if ms <= now_ms else f"in {length}"
+
+
+def span(ms: int) -> str:
+    """A length of time in its largest unit."""
+    seconds = ms // 1000
     number, unit = next(
         ((seconds // size, name) for size, name in _STEPS if seconds >= size), (0, "s")
     )
-    return f"{number} {unit} ago" if ms <= now_ms else f"in {number} {unit}"
+    return f"{number} {unit}"

@@ -27,17 +27,28 @@ def status(*, path: Path | None, as_json: bool) -> None:
             ("version", found["version"]),
             ("started", f"{moment(started_ms)}, {ago(started_ms, now_ms=now_ms)}"),
             ("state", "stopping" if found["draining"] else "running"),
-            *_downtime(found["downtime"]),
+            ("away before", _away(found["downtime"])),
+            *_lost(found),
         ]
     )
 
 
-def _downtime(downtime: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _away(downtime: dict[str, Any] | None) -> str:
     if downtime is None:
-        return [("away before", "never: this is the store's first start")]
-    lacks = downtime["lacks"]
-    away = f"{moment(downtime['from_ms'])} to {moment(downtime['to_ms'])}"
-    if lacks is None:
-        return [("away before", away), ("lost", "nothing: the sender has tried for longer")]
-    lost = f"events first sent {moment(lacks['from_ms'])} to {moment(lacks['to_ms'])}"
-    return [("away before", away), ("lost", f"{lost}: the sender has given them up")]
+        return "never: this is the store's first start"
+    return f"{moment(downtime['from_ms'])} to {moment(downtime['to_ms'])}"
+
+
+def _lost(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Every loss that no operator has acknowledged, whichever start it was before."""
+    if not found["unacknowledged_loss_ms"]:
+        return [("lost", "nothing unacknowledged")]
+    return [("lost", _loss(each)) for each in found["unacknowledged"]]
+
+
+def _loss(absence: dict[str, Any]) -> str:
+    lacks = absence["lacks"]
+    return (
+        f"events first sent {moment(lacks['from_ms'])} to {moment(lacks['to_ms'])}; fetch them "
+        f"from the sender, then run: relay absences acknowledge {absence['id']}"
+    )

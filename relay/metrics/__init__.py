@@ -98,6 +98,11 @@ class Metrics:
             "How much of that the sender's tries did not bridge: events are missing from it.",
         )
 
+        self._open_loss = self._board.gauge(
+            "relay_unacknowledged_loss_seconds",
+            "Time from which events are lost, in absences that no operator has acknowledged.",
+        )
+
     def _define_for_sources(self) -> None:
         self._requests = self._board.counter(
             "relay_requests_total",
@@ -318,6 +323,9 @@ class Metrics:
 
     def started(self, at_ms: int) -> None:
         self._started[()] = at_ms / 1000
+
+    def unacknowledged_loss(self, seconds: float) -> None:
+        self._open_loss[()] = seconds
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful

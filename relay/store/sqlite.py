@@ -32,6 +32,7 @@ from relay.store import (
 )
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
+from relay.store.sqlite_absences import SqliteAbsences
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
@@ -84,6 +85,7 @@ class SqliteStore:
             leased=self._leased,
             turns=turns,
         )
+        self.absences = SqliteAbsences(operators, writer, room=self._room)
         self._wiper = Wiper(self.path, writer, operators)
         self.people = SqlitePeople(
             operators,
@@ -159,7 +161,7 @@ class SqliteStore:
 
     async def probe(self, *, now_ms: int) -> None:
         self._room.require()
-        await self._writer.submit(queries.remember, ("heartbeat", now_ms))
+        await self._writer.submit(queries.remember, ("probed", now_ms))
 
     async def respond(self) -> None:
         # Not `submit`, which refuses at once where too many wait for a disk that hangs.

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
-from relay.store import disk, orders, queries, search, walk
+from relay.store import disk, orders, search, walk
 from relay.store.desk import (
     Chosen,
     DeadLetter,
@@ -133,9 +133,6 @@ class SqliteDesk:
 
     async def under_way(self, replay: int) -> Mapping[str, int]:
         return await self._read(lambda db: walk.under_way(db, replay))
-
-    async def last_alive_ms(self) -> int | None:
-        return await self._read(lambda db: queries.recall(db, "heartbeat"))
 
     async def pause(self, sink: str, *, now_ms: int) -> None:
         await self._writer.submit(_PAUSE, (sink, now_ms))

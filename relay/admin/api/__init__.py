@@ -1,6 +1,7 @@
 """The JSON API: one file per group of operations."""
 
 from relay.admin.api import (
+    absences,
     dead_letters,
     events,
     people,
@@ -28,5 +29,6 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *rotation.operations(admin),
         *people.operations(admin),
         *status.operations(admin),
+        *absences.operations(admin),
         *store.operations(admin),
     )

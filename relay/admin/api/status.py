@@ -1,11 +1,15 @@
-"""The relay as a whole: which, since when, and whether it was away before."""
+"""The relay as a whole: which, since when, and the losses that nobody has acknowledged."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.downtime import Downtime
+from relay.store.absences import Absence
+
+SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +22,10 @@ class Status:
     draining: bool
     downtime: Downtime | None
     """Before this start; None at the first start of a store."""
+    unacknowledged: Sequence[Absence]
+    """The oldest absences that lost events and that no operator has acknowledged."""
+    unacknowledged_loss_ms: int
+    """The time from which events are lost, in all of them."""
 
 
 def operations(admin: Admin) -> tuple[Operation, ...]:
@@ -30,13 +38,15 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             started_ms=admin.started_ms,
             draining=admin.draining(),
             downtime=admin.downtime(),
+            unacknowledged=await admin.absences.unacknowledged(limit=SHOWN),
+            unacknowledged_loss_ms=await admin.absences.unacknowledged_loss_ms(),
         )
 
     return (
         Operation(
             method="GET",
             path="/api/v1/status",
-            summary="Which relay this is, since when, and how long it was away before.",
+            summary="Which relay this is, since when, and what it lost while it was away.",
             handler=show_status,
             answer=Status,
         ),

@@ -1,0 +1,79 @@
+"""`relay absences`: when the relay was away, and what the sender gave up meanwhile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.client import connected
+from relay.cli.columns import moment, show, span
+from relay.cli.events import limit_option
+from relay.cli.parameters import config_option, json_option
+
+before_option = click.option(
+    "--before",
+    metavar="NUMBER",
+    type=click.IntRange(min=1),
+    help="Older than this one of the list.",
+)
+
+
+@click.group()
+def absences() -> None:
+    """Look at when the relay was away, and acknowledge what that has lost."""
+
+
+@absences.command("list")
+@before_option
+@limit_option
+@config_option
+@json_option
+def list_(*, before: int | None, limit: int, path: Path | None, as_json: bool) -> None:
+    """List the absences, the newest first, each with the time from which events are lost."""
+    with connected(path) as client:
+        found = client.get("/absences", {"before": before, "limit": limit})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    show(
+        ("ID", "FROM", "TO", "AWAY", "CAUSE", "LOST", "ACKNOWLEDGED"),
+        [_row(each) for each in found["absences"]],
+        empty="The relay was never away.",
+    )
+    if found["next"] is not None:
+        click.echo(f"There are more: --before {found['next']}")
+
+
+def _row(absence: dict[str, Any]) -> tuple[str, ...]:
+    lacks = absence["lacks"]
+    lost = "nothing"
+    if lacks is not None:
+        length = span(lacks["to_ms"] - lacks["from_ms"])
+        lost = f"first sent before {moment(lacks['to_ms'])}: {length}"
+    return (
+        str(absence["id"]),
+        moment(absence["from_ms"]),
+        moment(absence["to_ms"]),
+        span(absence["to_ms"] - absence["from_ms"]),
+        absence["cause"],
+        lost,
+        moment(absence["acknowledged_ms"]),
+    )
+
+
+@absences.command()
+@click.argument("number", metavar="ID", type=click.IntRange(min=1))
+@config_option
+@json_option
+def acknowledge(*, number: int, path: Path | None, as_json: bool) -> None:
+    """Take note of an absence: status, metrics and alerts no longer speak of its loss."""
+    with connected(path) as client:
+        absence = client.post(f"/absences/{number}/acknowledge")
+    if as_json:
+        click.echo(json.dumps(absence))
+        return
+    click.echo(
+        f"Absence {number}, {moment(absence['from_ms'])} to {moment(absence['to_ms'])}, "
+        "is acknowledged."
+    )
