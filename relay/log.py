@@ -27,6 +27,7 @@ FIELDS = (
     *("pending", "dead", "count", "seconds", "lost_s", "bytes", "free_bytes", "suppressed"),
     *("path", "file", "key", "faults", "listen", "admin_listen", "sources", "sinks"),
     *("added", "changed", "removed"),
+    *("operation", "target", "asked", "counts", "actor", "replay"),
     *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),
     *("error", "cause", "trace", "logger", "message"),
 )

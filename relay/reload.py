@@ -10,13 +10,16 @@ from contextlib import suppress
 from functools import partial
 
 from relay import log
+from relay.admin.api.reload import OPERATION
+from relay.admin.audit import Auditor
 from relay.config import Config, again, load
-from relay.config.changes import Changes, Difference, changes, fixed
+from relay.config.changes import Changes, changes, fixed
 from relay.config.references import Marks, mark
 from relay.errors import ConfigError, RelayError, StoreBroken
 from relay.feed import Feed
 from relay.metrics import Metrics
 from relay.notify import Manager
+from relay.store.audit import Change
 
 LOOK_EVERY_S = 1.0
 """A changed file is used once two looks in a row find the same in it: it may be half written."""
@@ -25,6 +28,7 @@ LOOK_EVERY_S = 1.0
 _ASKED = "asked for"
 _CHANGED = "a file changed"
 """Why it was read."""
+_SIGNAL = "SIGHUP"
 
 
 class Reloader:
@@ -38,6 +42,7 @@ class Reloader:
         metrics: Metrics,
         manager: Manager,
         feed: Feed,
+        auditor: Auditor,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`adopt` puts a config to use whole, or raises and changes nothing."""
@@ -46,6 +51,7 @@ class Reloader:
         self._metrics = metrics
         self._manager = manager
         self._feed = feed
+        self._auditor = auditor
         self._environ = environ
         self._log = log.get()
         self._turn = asyncio.Lock()
@@ -68,7 +74,7 @@ class Reloader:
                     await asked.wait()
             if asked.is_set():
                 asked.clear()
-                await self._quietly(self.reload)
+                await self._quietly(self.reload, via=_SIGNAL)
             else:
                 await self._look()
 
@@ -78,16 +84,17 @@ class Reloader:
         if settled and seen != self._tried:
             # Before the attempt, so that what is refused is tried and told of once.
             self._tried = seen
-            await self._quietly(self._reread)
+            await self._quietly(self._reread, via=_CHANGED)
 
     async def _reread(self) -> Changes:
         # Not the document: an edit of it is used when its editor says so.
         return await self._take(_CHANGED, lambda: again(self.config, self._environ))
 
-    async def _quietly(self, act: Callable[[], Awaitable[Changes]]) -> None:
-        """Nobody waits for an answer: the log and the metric have it."""
+    async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
+        """Nobody waits for an answer: the record, the log and the metric have it."""
         try:
-            await act()
+            async with self._auditor.recorded(Change(operation=OPERATION, via=via)) as entry:
+                entry.result = (await act()).paths()
         except StoreBroken:
             raise
         except RelayError:
@@ -121,11 +128,7 @@ class Reloader:
         for warning in new.warnings:
             if warning not in warned:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
-        differences = {
-            "added": _names(found, "added"),
-            "changed": [*_names(found, "changed"), *_sinks(found.rerouted), *found.settings],
-            "removed": _names(found, "removed"),
-        }
+        differences = found.paths()
         self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
         self._feed.publish("reload", outcome="taken", reason=reason, **differences)
 
@@ -153,18 +156,6 @@ def _require_same(old: Config, new: Config) -> None:
 
 def _marks(paths: Iterable[str]) -> Marks:
     return {path: mark(path) for path in paths}
-
-
-def _names(found: Changes, verb: str) -> list[str]:
-    def of(difference: Difference) -> tuple[str, ...]:
-        names: tuple[str, ...] = getattr(difference, verb)
-        return names
-
-    return [*(f"source.{name}" for name in of(found.sources)), *_sinks(of(found.sinks))]
-
-
-def _sinks(names: Iterable[str]) -> list[str]:
-    return [f"sink.{name}" for name in names]
 
 
 _ADVICE = "the config in use stays; relay check-config says what is wrong with the new one"

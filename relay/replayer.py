@@ -59,7 +59,7 @@ class Replayer:
         total = (await self._count(selection, until=until)).total()
         now_ms = self._clock.now_ms()
         replay = await self._desk.begin(selection, total=total, until=until, now_ms=now_ms)
-        self._log.info("replay.begun", count=total)
+        self._log.info("replay.begun", replay=replay.id, count=total)
         self._bell.set()
         return replay
 
@@ -75,7 +75,7 @@ class Replayer:
         for route in self._routes(replay.selection):
             # What another replay has opened may have waited for what is taken back.
             self._wake(route.sink)
-        self._log.info(f"replay.{ended.state}", count=ended.opened)
+        self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
 
     async def run(self) -> None:
@@ -155,7 +155,7 @@ class Replayer:
 
     async def _finish(self, replay: Replay) -> None:
         ended = await self._desk.end(replay, "done", now_ms=self._clock.now_ms())
-        self._log.info(f"replay.{ended.state}", count=ended.opened)
+        self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
 
     async def _count(self, selection: Selection, *, until: int) -> Count:
         found: Count = Counter()

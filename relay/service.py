@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from relay import log
 from relay.activation import Side
 from relay.admin import Admin, admin_app
+from relay.admin.audit import Auditor
 from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
@@ -60,12 +61,14 @@ class Service:
     ) -> None:
         self._manager = manager or Manager(None, clock=clock)
         self._feed = Feed()
+        auditor = Auditor(store.audit, clock=clock)
         self._reloader = Reloader(
             config,
             adopt=self._adopt,
             metrics=metrics,
             manager=self._manager,
             feed=self._feed,
+            auditor=auditor,
             environ=environ,
         )
         self._clock = clock
@@ -115,6 +118,8 @@ class Service:
             store=store,
             desk=store.desk,
             absences=store.absences,
+            audit=store.audit,
+            auditor=auditor,
             people=store.people,
             backups=self._backups,
             inspections=self._inspections,

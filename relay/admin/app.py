@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from relay.admin import openapi
 from relay.admin.api import backup, operations, stream
+from relay.admin.audit import asked_for
 from relay.admin.control import Admin
 from relay.admin.guard import Guard
 from relay.admin.operation import FRESH, routes
@@ -60,8 +61,10 @@ def admin_app(admin: Admin) -> Starlette:
     async def watch(_: Request) -> Response:
         return await stream.watch(admin.feed)
 
-    async def back_up(_: Request) -> Response:
-        return await backup.backup(admin.backups)
+    async def back_up(request: Request) -> Response:
+        # A read, but of everything there is.
+        async with admin.auditor.recorded(asked_for(backup.NAME, request)):
+            return await backup.backup(admin.backups)
 
     api = [
         Route(DOCUMENT, document),
@@ -69,7 +72,7 @@ def admin_app(admin: Admin) -> Starlette:
         Route(backup.PATH, back_up),
     ]
     app = Starlette(
-        routes=[*open_routes, *api, *routes(served)],
+        routes=[*open_routes, *api, *routes(served, admin.auditor)],
         middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from relay.admin.audit import Auditor
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.config.changes import Changes
@@ -16,6 +17,7 @@ from relay.metrics import Metrics
 from relay.settings import Duration, Secret
 from relay.store import Store
 from relay.store.absences import Absences
+from relay.store.audit import Audit
 from relay.store.desk import Desk, Replay, Selection
 from relay.store.inspection import Inspection
 from relay.store.people import People
@@ -104,6 +106,8 @@ class Admin:
     store: Store
     desk: Desk
     absences: Absences
+    audit: Audit
+    auditor: Auditor
     people: People
     backups: Backups
     inspections: Inspections

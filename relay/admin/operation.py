@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from relay.admin.audit import Auditor, asked_for, counts
+
 FRESH = {"Cache-Control": "no-store"}
 BODY_MAX = 64 * 1024
 
@@ -54,13 +56,22 @@ class Operation:
     body: type | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     """What else than the answer may come, by status, and when."""
+    only_asks: bool = False
+    """A POST that changes nothing, and so leaves no record as every other one does."""
+    result: Callable[[Any], Mapping[str, Any]] = counts
+    """What of the answer is recorded; it must hold no personal data."""
 
-    async def answered(self, request: Request) -> Response:
-        """Do what the request asks."""
+    async def answered(self, request: Request, auditor: Auditor) -> Response:
+        """Do what the request asks; a change is recorded."""
         given: list[object] = [_parameters(request, self.parameters)]
         if self.body is not None:
             given.append(await _body(request, self.body))
-        answer = await self.handler(*given)
+        if self.method == "GET" or self.only_asks:
+            answer = await self.handler(*given)
+        else:
+            async with auditor.recorded(asked_for(self.name, request, *given)) as entry:
+                answer = await self.handler(*given)
+                entry.result = self.result(answer)
         return Response(msgspec.json.encode(answer), 200, FRESH, "application/json")
 
     @property
@@ -68,18 +79,18 @@ class Operation:
         return self.handler.__name__
 
 
-def routes(operations: Iterable[Operation]) -> list[Route]:
+def routes(operations: Iterable[Operation], auditor: Auditor) -> list[Route]:
     """One route for each path, so that a method that it lacks is told of all that it has."""
     by_path: dict[str, dict[str, Operation]] = {}
     for each in operations:
         by_path.setdefault(each.path, {})[each.method] = each
-    return [_route(path, by_method) for path, by_method in by_path.items()]
+    return [_route(path, by_method, auditor) for path, by_method in by_path.items()]
 
 
-def _route(path: str, by_method: Mapping[str, Operation]) -> Route:
+def _route(path: str, by_method: Mapping[str, Operation], auditor: Auditor) -> Route:
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await by_method[method].answered(request)
+        return await by_method[method].answered(request, auditor)
 
     return Route(path, endpoint, methods=list(by_method))
 

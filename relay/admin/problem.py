@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relay.errors import ConfigError, Fault
+from relay.errors import ConfigError, Fault, Stopping, StoreError
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -33,6 +33,18 @@ def problem(
     title = HTTPStatus(status).phrase
     body = Problem(title, status, "" if detail == title else detail, faults)
     return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
+
+
+def status_of(error: Exception) -> int:
+    """The status by which the handlers below answer an error."""
+    match error:
+        case HTTPException():
+            return error.status_code
+        case ConfigError():
+            return 422
+        case StoreError() | Stopping():
+            return 503
+    return 500
 
 
 async def on_http_error(_: Request, error: Exception) -> Response:

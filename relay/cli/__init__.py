@@ -56,6 +56,7 @@ _COMMANDS = {
     "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
     "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
     "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
+    "audit": _Command("relay.cli.audit:audit", "Look at what operators have changed."),
     "reload": _Command("relay.cli.reload:reload", "Have the running relay read its config again."),
     "rotate": _Command(
         "relay.cli.rotate:rotate", "Change a source's secret without losing an event."

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,10 @@ def connected(path: Path | None) -> Iterator[Client]:
         raise ApiError(f"{file}: [admin] token is not set, so the admin API is off")
     with httpx.Client(
         base_url=f"{endpoint.url(server.admin_listen)}/api/v1",
-        headers={"authorization": f"Bearer {admin.token.reveal()}"},
+        headers={
+            "authorization": f"Bearer {admin.token.reveal()}",
+            "user-agent": f"relay/{version('relay')} (command line)",
+        },
         timeout=WAIT_S,
         trust_env=False,
     ) as http:

@@ -28,17 +28,18 @@ def _moment(text: str) -> int:
         ) from None
 
 
+since_option = click.option(
+    "--since",
+    "since_ms",
+    metavar="WHEN",
+    callback=parsed(_moment),
+    help='Since then: "7d" ago, or a date.',
+)
 _OPTIONS = (
     click.option("--id", "id", metavar="ID", help="The event's id."),
     click.option("--source", metavar="NAME", help="Of this source."),
     click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
-    click.option(
-        "--since",
-        "since_ms",
-        metavar="WHEN",
-        callback=parsed(_moment),
-        help='Received since: "7d" ago, or a date.',
-    ),
+    since_option,
     click.option(
         "--until",
         "until_ms",

@@ -38,6 +38,25 @@ class Changes:
     settings: tuple[str, ...]
     """Keys of the other tables."""
 
+    def paths(self) -> dict[str, list[str]]:
+        """The same as paths in the config: `sink.crm`, `server.max_body`."""
+        return {
+            "added": [*_paths("source", self.sources.added), *_paths("sink", self.sinks.added)],
+            "changed": [
+                *_paths("source", self.sources.changed),
+                *_paths("sink", (*self.sinks.changed, *self.rerouted)),
+                *self.settings,
+            ],
+            "removed": [
+                *_paths("source", self.sources.removed),
+                *_paths("sink", self.sinks.removed),
+            ],
+        }
+
+
+def _paths(table: str, names: Iterable[str]) -> list[str]:
+    return [f"{table}.{name}" for name in names]
+
 
 def changes(old: Config, new: Config) -> Changes:
     """Say what becomes different where `new` takes the place of `old`."""

@@ -25,11 +25,15 @@ SPARE_SHARE = 8
 
 SPARE_PAGES = 256
 
+AUDIT_MS = 400 * 86_400_000
+"""Changes are kept so long: a year and the time to look back at it."""
+
+_WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
 _OLD = f"""
-SELECT e.rowid, coalesce(length(e.body), 0) FROM {{table}} e
+SELECT e.rowid, {{size}} FROM {{table}} e
 WHERE e.rowid >= ? AND e.rowid < ? AND {{is_old}} {{more}}
 ORDER BY e.rowid LIMIT {STEP_ROWS}
 """
@@ -59,6 +63,7 @@ class _Phase(NamedTuple):
     more: str
     removal: Remove
     keep: "_Keep"
+    size: str = "coalesce(length(e.body), 0)"
 
 
 class _Keep(NamedTuple):
@@ -66,13 +71,14 @@ class _Keep(NamedTuple):
 
     kinds: tuple[tuple[str, int], ...]
     others_ms: int
+    since: str = "received_at"
 
     def is_old(self) -> str:
         """The condition that takes the values of `times`."""
         if not self.kinds:
-            return "e.received_at < ?"
+            return f"e.{self.since} < ?"
         cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(self.kinds))
-        return f"e.received_at < CASE {cases} ELSE ? END"
+        return f"e.{self.since} < CASE {cases} ELSE ? END"
 
     def times(self, now_ms: int) -> list[str | int]:
         times: list[str | int] = []
@@ -92,7 +98,15 @@ class Sweep:
             _Phase("events", f"{with_body} {settled}", _forget_bodies, bodies),
             _Phase("events", settled, _forget_events, ids),
             _Phase("unreadable", with_body, _forget_unreadable_bodies, rest),
-            _Phase("unreadable", "", _forget_unreadable, ids),
+            _Phase("unreadable", "", _deletion("unreadable"), ids),
+            _Phase(
+                "absences",
+                _WITHOUT_OPEN_LOSS,
+                _deletion("absences"),
+                ids._replace(since="to_at"),
+                size="0",
+            ),
+            _Phase("audit", "", _deletion("audit"), _Keep((), AUDIT_MS, "begun_at"), size="0"),
         )
         self._phase = 0
         self._from = 0
@@ -107,7 +121,9 @@ class Sweep:
             self._phase += 1
             self._from = 0
             return Step([], phase.removal, more=True)
-        sql = _OLD.format(table=phase.table, is_old=phase.keep.is_old(), more=phase.more)
+        sql = _OLD.format(
+            size=phase.size, table=phase.table, is_old=phase.keep.is_old(), more=phase.more
+        )
         end = first + LOOK_ROWS
         old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
         rows = list(_light(old))
@@ -175,9 +191,12 @@ def _forget_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counte
     return Counter()
 
 
-def _forget_unreadable(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
-    db.executemany("DELETE FROM unreadable WHERE rowid = ?", rows)
-    return Counter()
+def _deletion(table: str) -> Remove:
+    def delete(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+        db.executemany(f"DELETE FROM {table} WHERE rowid = ?", rows)
+        return Counter()
+
+    return delete
 
 
 def _shrink(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:

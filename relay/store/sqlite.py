@@ -32,7 +32,9 @@ from relay.store import (
 )
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
+from relay.store.keys import PersonDigests
 from relay.store.sqlite_absences import SqliteAbsences
+from relay.store.sqlite_audit import SqliteAudit
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
@@ -60,6 +62,7 @@ class SqliteStore:
         searcher: Connection,
         accept: acceptance.Acceptance,
         turns: Turns,
+        digests: PersonDigests,
         tallies: dict[str, dict[Status, int]],
         unclean: bool,
     ) -> None:
@@ -85,6 +88,7 @@ class SqliteStore:
             leased=self._leased,
             turns=turns,
         )
+        self.audit = SqliteAudit(operators, writer, digests=digests)
         self.absences = SqliteAbsences(operators, writer, room=self._room)
         self._wiper = Wiper(self.path, writer, operators)
         self.people = SqlitePeople(
@@ -253,6 +257,7 @@ async def open_store(
             opened.push_async_callback(searcher.close)
             tallies = await reader.run(queries.tallies)
             own_turns = await connection.run(Turns.of)
+            digests = await connection.run(PersonDigests.of)
             accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
             extent = Extent(path)
         except (OSError, sqlite3.Error) as error:
@@ -268,6 +273,7 @@ async def open_store(
             searcher=searcher,
             accept=accept,
             turns=own_turns,
+            digests=digests,
             tallies=tallies,
             unclean=unclean,
         )

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from relay.event import Event
 from relay.settings import Duration, Size
-from relay.store import StoreSettings, retention
+from relay.store import StoreSettings, retention, sqlite_absences, sqlite_audit
+from relay.store.audit import Change
 from relay.store.desk import Selection, Wanted
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
@@ -181,6 +182,44 @@ async def test_a_second_round_finds_what_became_old_meanwhile(store: SqliteStore
     await settle_all(store)
     await sweep(store, days=BODY_DAYS + 6)
     assert ask(store, "SELECT count(body) FROM events") == [(0,)]
+
+
+async def test_an_absence_goes_after_its_time_unless_its_loss_is_unacknowledged(
+    store: SqliteStore,
+) -> None:
+    for minutes in (0, 1, 61, 121):
+        await store.absences.beat(now_ms=NOW_MS + minutes * 60_000, cause="stopped", over_ms=0)
+    await store.absences.acknowledge(2, now_ms=NOW_MS)
+    await sweep(store, days=ID_DAYS)
+    assert ask(store, "SELECT id FROM absences") == [(1,), (2,), (3,)]
+    await sweep(store, days=ID_DAYS + 0.1)
+    assert ask(store, "SELECT id FROM absences") == [(3,)]
+
+
+async def test_of_absences_without_a_loss_only_so_many_are_kept(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_absences, "HARMLESS_KEPT", 2)
+    for minutes in (0, 60, 61, 62, 63, 64):
+        await store.absences.beat(now_ms=NOW_MS + minutes * 60_000, cause="stopped", over_ms=0)
+    assert ask(store, "SELECT id FROM absences") == [(1,), (4,), (5,)]
+
+
+async def test_a_change_is_remembered_for_400_days(store: SqliteStore) -> None:
+    await store.audit.begin(Change(operation="pause_sink"), now_ms=NOW_MS)
+    await sweep(store, days=400)
+    assert ask(store, "SELECT operation FROM audit") == [("pause_sink",)]
+    await sweep(store, days=400.01)
+    assert ask(store, "SELECT operation FROM audit") == []
+
+
+async def test_of_changes_only_so_many_are_kept(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_audit, "KEPT", 2)
+    for number in range(4):
+        await store.audit.begin(Change(operation=f"o{number}"), now_ms=NOW_MS)
+    assert ask(store, "SELECT operation FROM audit") == [("o2",), ("o3",)]
 
 
 async def test_the_file_shrinks(tmp_path: Path, clock: ManualClock) -> None:

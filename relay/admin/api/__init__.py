@@ -2,6 +2,7 @@
 
 from relay.admin.api import (
     absences,
+    audit,
     dead_letters,
     events,
     people,
@@ -30,5 +31,6 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *people.operations(admin),
         *status.operations(admin),
         *absences.operations(admin),
+        *audit.operations(admin),
         *store.operations(admin),
     )

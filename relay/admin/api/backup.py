@@ -11,10 +11,11 @@ from relay.admin.control import Backups
 from relay.admin.operation import FRESH
 
 PATH = "/api/v1/store/backup"
+NAME = "backup_store"
 CHUNK = 1 << 20
 
 DESCRIPTION = {
-    "operationId": "backup_store",
+    "operationId": NAME,
     "summary": "A copy of the whole store as it is now: an SQLite database.",
     "responses": {
         "200": {

@@ -113,6 +113,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=count_person,
             body=Person,
             answer=Erasure,
+            only_asks=True,
         ),
         Operation(
             method="GET",

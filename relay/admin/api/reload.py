@@ -4,6 +4,8 @@ from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.config.changes import Changes
 
+OPERATION = "reload_config"
+
 
 def operations(admin: Admin) -> tuple[Operation, ...]:
     """The reload."""
@@ -18,6 +20,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             summary="Read the config again, and use it if it has no fault.",
             handler=reload_config,
             answer=Changes,
+            result=Changes.paths,
             problems={422: "The new config was refused, for these faults; nothing has changed."},
         ),
     )

@@ -118,6 +118,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=count_replay,
             body=Filter,
             answer=Estimate,
+            only_asks=True,
         ),
         Operation(
             method="GET",

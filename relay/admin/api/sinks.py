@@ -1,7 +1,7 @@
 """The sinks: how they are doing, and the operator's hand on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 
@@ -110,7 +110,10 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         ),
         post("pause", "Keep what comes for the sink until it is resumed.", sinks.pause_sink),
         post("resume", "Deliver to the sink again.", sinks.resume_sink),
-        post("test", "Reach the sink's far end without an event.", sinks.test_sink, Checked),
+        replace(
+            post("test", "Reach the sink's far end without an event.", sinks.test_sink, Checked),
+            only_asks=True,
+        ),
     )
 
 

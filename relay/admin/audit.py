@@ -1,0 +1,112 @@
+"""Every change that an operator makes leaves a row in the store and a line in the log."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from starlette.requests import Request
+
+from relay import log
+from relay.admin.problem import status_of
+from relay.clock import Clock
+from relay.errors import StoreError
+from relay.store.audit import Audit, Change
+
+ACTOR = "admin"
+"""The label of the one token there is."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """The result of a change, filled in by whoever makes it."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Auditor:
+    """Records changes; one that cannot be recorded is made all the same, and logged."""
+
+    def __init__(self, audit: Audit, *, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._log = log.get()
+
+    @asynccontextmanager
+    async def recorded(self, change: Change) -> AsyncIterator[Entry]:
+        """The block makes the change; what it raises is recorded and raised again.
+
+        The row is begun before the block, so that a crash in it leaves a row without an end.
+        """
+        change, entry = self._audit.veiled(change), Entry()
+        number = await self._begin(change)
+        try:
+            yield entry
+        except Exception as error:
+            await self._end(change, number, entry, status_of(error))
+            raise
+        await self._end(change, number, entry, 200)
+
+    async def _begin(self, change: Change) -> int | None:
+        try:
+            return await self._audit.begin(change, now_ms=self._clock.now_ms())
+        except StoreError:
+            return None
+
+    async def _end(self, change: Change, number: int | None, entry: Entry, status: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._log.info(
+            "change.done" if status == 200 else "change.refused",
+            operation=change.operation,
+            target=change.target,
+            asked=_text(change.asked),
+            counts=_text(entry.result),
+            code=status,
+            actor=change.actor,
+            client=change.address,
+        )
+        try:
+            if number is None:
+                # An erasure may have made the room that there was none of before.
+                number = await self._audit.begin(change, now_ms=now_ms)
+            await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
+        except StoreError as error:
+            self._log.error("audit.failed", operation=change.operation, reason=str(error))
+
+
+def asked_for(operation: str, request: Request, *given: object) -> Change:
+    """The change that a request asks for; `given` are its values as they were checked."""
+    target = " ".join(map(str, request.path_params.values())) or None
+    return Change(
+        operation=operation,
+        target=target,
+        asked={
+            name: value
+            for name, value in _values(given)
+            if value is not None and name not in request.path_params
+        },
+        actor=ACTOR,
+        address=None if request.client is None else request.client.host,
+        via=request.headers.get("user-agent"),
+    )
+
+
+def counts(answer: object) -> dict[str, int]:
+    """The numbers of an answer; of a list its length. Its texts and times are left out."""
+    found = {}
+    for name, value in _values([answer]):
+        if isinstance(value, list | tuple):
+            found[name] = len(value)
+        elif isinstance(value, int) and not name.endswith("_ms"):
+            found[name] = value
+    return found
+
+
+def _values(records: Iterable[object]) -> Iterable[tuple[str, Any]]:
+    for record in records:
+        for each in fields(record):  # type: ignore[arg-type]
+            yield each.name, getattr(record, each.name)
+
+
+def _text(values: Mapping[str, Any]) -> str | None:
+    return " ".join(f"{name}={value}" for name, value in values.items()) or None

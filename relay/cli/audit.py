@@ -1,0 +1,91 @@
+"""`relay audit`: what operators have changed, when, and from where."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relay.cli.absences import before_option
+from relay.cli.client import connected
+from relay.cli.columns import moment, show
+from relay.cli.events import limit_option
+from relay.cli.parameters import config_option, json_option
+from relay.cli.selection import since_option
+
+_DONE = 200
+
+
+@click.group()
+def audit() -> None:
+    """Look at what operators have changed."""
+
+
+@audit.command("list")
+@since_option
+@before_option
+@limit_option
+@config_option
+@json_option
+def list_(
+    *, since_ms: int | None, before: int | None, limit: int, path: Path | None, as_json: bool
+) -> None:
+    """List the changes, the newest first: done, refused and under way.
+
+    An e-mail address is shown as a digest, the same one for the same address.
+    """
+    query = {"since_ms": since_ms, "before": before, "limit": limit}
+    with connected(path) as client:
+        found = client.get("/audit", query)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    show(
+        ("ID", "WHEN", "OPERATION", "TARGET", "ASKED", "RESULT", "BY", "FROM", "VIA"),
+        [_row(each) for each in found["changes"]],
+        empty="Nothing was changed.",
+    )
+    if found["next"] is not None:
+        click.echo(f"There are more: --before {found['next']}")
+
+
+def _row(change: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(change["id"]),
+        moment(change["begun_ms"]),
+        change["operation"],
+        change["target"] or "-",
+        _text(_readable(change["asked"])) or "-",
+        _result(change),
+        change["actor"] or "-",
+        change["address"] or "-",
+        change["via"] or "-",
+    )
+
+
+def _readable(asked: Mapping[str, Any]) -> dict[str, object]:
+    """Times of a filter are given in milliseconds."""
+    return {
+        name.removesuffix("_ms"): moment(value) if name in {"since_ms", "until_ms"} else value
+        for name, value in asked.items()
+    }
+
+
+def _result(change: dict[str, Any]) -> str:
+    if change["ended_ms"] is None:
+        return "no end: under way, or cut off"
+    if change["status"] != _DONE:
+        return f"refused: {change['status']}"
+    result = change["result"]
+    # Zeros among other numbers say nothing, and neither do empty lists.
+    some = {name: value for name, value in result.items() if value}
+    numbers = {name: value for name, value in result.items() if not isinstance(value, list)}
+    return _text(some or numbers) or "done"
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return " ".join(
+        f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in values.items()
+    )
