@@ -1,5 +1,6 @@
 """What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
 
+import hashlib
 from typing import Any, Literal, cast
 from unicodedata import normalize
 
@@ -79,6 +80,16 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     headers: bytes
     reason: str
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the body, by which the request is known."""
+        return hashlib.sha256(self.body).digest()
+
+    @property
+    def short_id(self) -> str:
+        """The beginning of the digest, by which an operator can ask for the request."""
+        return self.digest.hex()[:12]
 
 
 def folded(address: str) -> str:

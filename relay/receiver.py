@@ -205,8 +205,9 @@ class Receiver:
 
     def _kept(self, request: Unreadable, outcome: Outcome) -> None:
         self._metrics.received(request.source, "other", outcome, request.received_ms)
-        self._feed.publish(outcome, source=request.source, reason=request.reason)
-        self._log.warning("event.unreadable", source=request.source, reason=request.reason)
+        told = {"source": request.source, "id": request.short_id, "reason": request.reason}
+        self._feed.publish(outcome, **told)
+        self._log.warning("event.unreadable", **told)
 
     def _count(self, event: Event) -> None:
         if event.kind == LEAD_CAPTURED:

@@ -118,6 +118,7 @@ class Service:
             store=store,
             desk=store.desk,
             absences=store.absences,
+            unreadable=store.unreadable,
             audit=store.audit,
             auditor=auditor,
             people=store.people,

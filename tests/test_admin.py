@@ -50,6 +50,7 @@ async def serving(
             store=store,  # type: ignore[arg-type]
             desk=None,  # type: ignore[arg-type]
             absences=None,  # type: ignore[arg-type]
+            unreadable=None,  # type: ignore[arg-type]
             audit=None,  # type: ignore[arg-type]
             auditor=None,  # type: ignore[arg-type]
             people=None,  # type: ignore[arg-type]

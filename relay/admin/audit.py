@@ -19,7 +19,7 @@ ACTOR = "admin"
 
 @dataclass(slots=True)
 class Entry:
-    """The result of a change, filled in by whoever makes it."""
+    """The result of a change, filled in where the change is made."""
 
     result: Mapping[str, Any] = field(default_factory=dict)
 

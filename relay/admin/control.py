@@ -22,6 +22,7 @@ from relay.store.desk import Desk, Replay, Selection
 from relay.store.inspection import Inspection
 from relay.store.people import People
 from relay.store.quarantine import Rotation
+from relay.store.unreadable import UnreadableRequests
 
 
 class Sinks(Protocol):
@@ -106,6 +107,7 @@ class Admin:
     store: Store
     desk: Desk
     absences: Absences
+    unreadable: UnreadableRequests
     audit: Audit
     auditor: Auditor
     people: People

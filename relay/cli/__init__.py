@@ -52,6 +52,9 @@ _COMMANDS = {
     "dead-letters": _Command(
         "relay.cli.dead_letters:dead_letters", "Look at what was given up; replay or discard it."
     ),
+    "unreadable": _Command(
+        "relay.cli.unreadable:unreadable", "Look at verified requests that hold no event."
+    ),
     "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
     "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
     "erase": _Command("relay.cli.people:erase", "Remove a person's data."),

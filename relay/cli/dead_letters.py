@@ -13,6 +13,7 @@ from relay.cli.events import limit_option
 from relay.cli.parameters import config_option, json_option
 from relay.cli.replay import follow
 from relay.cli.selection import dead_letter_options
+from relay.cli.unreadable import show_requests
 
 
 @click.group("dead-letters")
@@ -58,15 +59,8 @@ def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> 
             empty="",
         )
     if found["unreadable"]:
-        click.echo("\nVerified requests that hold no event; their raw bytes are kept:")
-        show(
-            ("RECEIVED", "SOURCE", "BYTES", "REASON"),
-            [
-                (moment(each["received_ms"]), each["source"], str(each["bytes"]), each["reason"])
-                for each in found["unreadable"]
-            ],
-            empty="",
-        )
+        click.echo("\nVerified requests that hold no event; relay unreadable show ID shows one:")
+        show_requests(found["unreadable"])
 
 
 @dead_letters.command()

@@ -106,7 +106,7 @@ def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome
     kept = [
         (
             request.source,
-            hashlib.sha256(request.body).digest(),
+            request.digest,
             request.received_ms,
             request.reason,
             request.headers,

@@ -51,7 +51,7 @@ class Audit(Protocol):
     async def end(
         self, number: int, *, status: int, result: Mapping[str, Any], now_ms: int
     ) -> None:
-        """Write down what came of it."""
+        """Write down its end."""
         ...
 
     async def newest(

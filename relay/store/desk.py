@@ -126,16 +126,6 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableRecord:
-    """A verified request without a usable event in it."""
-
-    source: str
-    received_ms: int
-    reason: str
-    bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
     """A walk over stored events that makes deliveries of them anew."""
 
@@ -195,10 +185,6 @@ class Desk(Protocol):
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
         """The dead letters that fit, counted by sink and reason, the most first."""
-        ...
-
-    async def unreadable(self, *, limit: int) -> Sequence[UnreadableRecord]:
-        """The newest requests that hold no event."""
         ...
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:

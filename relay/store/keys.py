@@ -1,4 +1,4 @@
-"""The store's own random keys: what is digested with one can be compared in this store only."""
+"""The store's own random keys: digests made with one can be compared in this store only."""
 
 import hashlib
 import hmac

@@ -11,7 +11,6 @@ from relay.store.desk import (
     History,
     Reason,
     Selection,
-    UnreadableRecord,
 )
 from relay.store.driver import Row, sqlite3
 from relay.store.turns import HELD_MS
@@ -40,10 +39,6 @@ _REASONS = """
 SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.status = 'dead' AND {fits}
 GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason
-"""
-_UNREADABLE = """
-SELECT source, received_at, reason, length(body) FROM unreadable
-ORDER BY received_at DESC LIMIT ?
 """
 # SQLite reads less deeply than orjson, and one such body must not fail a search.
 _BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
@@ -182,15 +177,6 @@ def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
     return [
         Reason(sink=sink, reason=reason, count=count)
         for sink, reason, count in db.execute(_REASONS.format(fits=where), values)
-    ]
-
-
-def unreadable(db: sqlite3.Connection, *, limit: int) -> list[UnreadableRecord]:
-    """The newest."""
-    names = UnreadableRecord.__dataclass_fields__
-    return [
-        UnreadableRecord(**dict(zip(names, row, strict=True)))
-        for row in db.execute(_UNREADABLE, (limit,))
     ]
 
 

@@ -38,6 +38,7 @@ from relay.store.sqlite_audit import SqliteAudit
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
+from relay.store.sqlite_unreadable import SqliteUnreadable
 from relay.store.turns import Turns
 from relay.store.wiping import Wiper
 from relay.store.writer import Statement, Writer, meaning
@@ -99,6 +100,7 @@ class SqliteStore:
             leases_made=lambda: reader.run(_read_nothing),
             count=self.desk.count,
         )
+        self.unreadable = SqliteUnreadable(operators, writer, wipe=self._wiper.start)
         self.quarantine = SqliteQuarantine(
             operators, writer, room=self._room, wipe=self._wiper.start
         )

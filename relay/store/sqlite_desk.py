@@ -15,7 +15,6 @@ from relay.store.desk import (
     Replay,
     ReplayState,
     Selection,
-    UnreadableRecord,
     Wanted,
 )
 from relay.store.driver import Connection, sqlite3
@@ -77,9 +76,6 @@ class SqliteDesk:
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
         return await self._search(lambda db: search.reasons(db, selection))
-
-    async def unreadable(self, *, limit: int) -> Sequence[UnreadableRecord]:
-        return await self._read(lambda db: search.unreadable(db, limit=limit))
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
         count, up_to = 0, await self.last()

@@ -30,6 +30,8 @@ _COLUMNS = re.compile(r" {2,}|\t")
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<time>"),
+    (re.compile(r"^\d+ +(?=<time> +[a-z]+_)"), "<change> "),
+    (re.compile(r"--before \d+"), "--before <number>"),
     (re.compile(r"\b\d+ (s|min|h|d) ago\b"), "<age>"),
     (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
     (re.compile(r"\b\d+ ms\b"), "<ms>"),

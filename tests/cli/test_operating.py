@@ -30,6 +30,6 @@ def test_the_document_shows_every_command_that_asks_a_running_relay() -> None:
     wanted = {"events list", "events show", "dead-letters list", "dead-letters replay"}
     wanted |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}
     wanted |= {"replays list", "replays cancel", "status", "store check"}
-    wanted |= {"store backup"}
+    wanted |= {"store backup", "absences list", "unreadable list", "audit list"}
     assert wanted <= groups
     assert any(command.startswith("replay ") for command, _ in shown())

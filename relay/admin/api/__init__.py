@@ -12,6 +12,7 @@ from relay.admin.api import (
     sinks,
     status,
     store,
+    unreadable,
 )
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
@@ -30,6 +31,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *rotation.operations(admin),
         *people.operations(admin),
         *status.operations(admin),
+        *unreadable.operations(admin),
         *absences.operations(admin),
         *audit.operations(admin),
         *store.operations(admin),

@@ -2,23 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import PAGE_MAX, Number
+from relay.admin.api.values import Number, Paging
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.store.absences import Absence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """How far, and how many."""
-
-    before: Number | None = None
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +29,7 @@ class AbsenceList:
 def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be asked of absences, and done about them."""
 
-    async def list_absences(page: Page) -> AbsenceList:
+    async def list_absences(page: Paging) -> AbsenceList:
         found = await admin.absences.newest(before=page.before, limit=page.limit)
         return AbsenceList(absences=found, next=found[-1].id if len(found) == page.limit else None)
 
@@ -57,7 +47,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             path="/api/v1/absences",
             summary="When the relay was away, and what the sender gave up meanwhile.",
             handler=list_absences,
-            parameters=Page,
+            parameters=Paging,
             answer=AbsenceList,
         ),
         Operation(

@@ -1,24 +1,19 @@
-"""The list of changes: which, when, by whom, and what came of it."""
+"""The list of changes: which, when, by whom, with which result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
-
-from relay.admin.api.values import PAGE_MAX, Number
+from relay.admin.api.values import Number, Paging
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.store.audit import ChangeRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Since when, how far, and how many."""
+class Page(Paging):
+    """A part of the changes since then."""
 
     since_ms: Number | None = None
-    before: Number | None = None
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from relay.admin.api.values import Filter, Page
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
-from relay.store.desk import DeadLetter, Reason, UnreadableRecord
+from relay.store.desk import DeadLetter, Reason
+from relay.store.unreadable import UnreadableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             page.selection(), before=page.before, limit=page.limit
         )
         first = page.before is None and page.selection() == Filter().selection()
-        unreadable = await admin.desk.unreadable(limit=page.limit) if first else ()
+        unreadable = await admin.unreadable.newest(before=None, limit=page.limit) if first else ()
         more = len(found) == page.limit
         return DeadLetters(
             dead_letters=found, unreadable=unreadable, next=found[-1].seq if more else None

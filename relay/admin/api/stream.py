@@ -15,7 +15,8 @@ KINDS = {
     "accepted": "a new event: source, id, kind, and the sinks that get it",
     "duplicate": "the same event again: source, id, kind",
     "conflict": "a known id with another body, of which the first stays: source, id, kind",
-    "unreadable": "a verified request without a usable event: source, reason",
+    "unreadable": "a verified request without a usable event: source, reason, and the beginning of "
+    "its id",
     "refused": "a request that was turned away: source, code, reason",
     "delivered": "a delivery that has ended well: sink, source, id, kind, duration_ms, lag_ms, "
     "and the replay's number where it was one",

@@ -38,6 +38,14 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """How far and how much of a list without a filter."""
+
+    before: Number | None = None
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Filter):
     """A filter, and how far and how much of what fits it."""
 

@@ -1,0 +1,120 @@
+"""`relay unreadable`: verified requests that hold no usable event, kept as they came."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from relay.cli.absences import before_option
+from relay.cli.client import connected
+from relay.cli.columns import ago, moment, pairs, safe, show
+from relay.cli.events import limit_option
+from relay.cli.parameters import config_option, json_option, parsed
+
+ID_DIGITS = 12
+"""Shown of an id; any beginning that no other request has will do."""
+
+
+def _digits(text: str) -> str:
+    digits = text.lower()
+    if not 4 <= len(digits) <= 64 or set(digits) - set("0123456789abcdef"):
+        raise ValueError("expected 4 to 64 hex digits, the beginning of an id in the list")
+    return digits
+
+
+id_argument = click.argument("digits", metavar="ID", callback=parsed(_digits))
+source_option = click.option("--source", metavar="NAME", help="Where two sources got the same.")
+
+
+@click.group()
+def unreadable() -> None:
+    """Look at verified requests that hold no event: they were acknowledged, and go to no sink."""
+
+
+@unreadable.command("list")
+@before_option
+@limit_option
+@config_option
+@json_option
+def list_(*, before: int | None, limit: int, path: Path | None, as_json: bool) -> None:
+    """List unreadable requests, the newest first."""
+    with connected(path) as client:
+        found = client.get("/unreadable", {"before": before, "limit": limit})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    show_requests(found["unreadable"])
+    if found["next"] is not None:
+        click.echo(f"There are more: --before {found['next']}")
+
+
+def show_requests(requests: list[dict[str, Any]]) -> None:
+    """Print them as rows."""
+    show(
+        ("RECEIVED", "SOURCE", "ID", "BYTES", "REASON"),
+        [
+            (
+                moment(each["received_ms"]),
+                each["source"],
+                each["id"][:ID_DIGITS],
+                "-" if each["bytes"] is None else str(each["bytes"]),
+                each["reason"],
+            )
+            for each in requests
+        ],
+        empty="Every verified request held an event.",
+    )
+
+
+@unreadable.command("show")
+@id_argument
+@source_option
+@config_option
+@json_option
+def show_(*, digits: str, source: str | None, path: Path | None, as_json: bool) -> None:
+    """Show one request: its headers and its body, with control characters made visible."""
+    with connected(path) as client:
+        found = client.get(f"/unreadable/{digits}", {"source": source})
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    request = found["request"]
+    received_ms, now_ms = request["received_ms"], time.time_ns() // 1_000_000
+    pairs(
+        [
+            ("id", request["id"]),
+            ("source", request["source"]),
+            ("received", f"{moment(received_ms)}, {ago(received_ms, now_ms=now_ms)}"),
+            ("reason", request["reason"]),
+        ]
+    )
+    for part in ("headers", "body"):
+        click.echo(f"\n{part}")
+        for line in _lines(found[part]):
+            click.echo(f"  {safe(line)}")
+
+
+def _lines(text: str | None) -> list[str]:
+    if text is None:
+        return ["forgotten: its retention is over, or it was erased"]
+    # Not `splitlines`, to which many characters end a line that are none of an end to a terminal.
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+@unreadable.command()
+@id_argument
+@source_option
+@config_option
+@json_option
+def discard(*, digits: str, source: str | None, path: Path | None, as_json: bool) -> None:
+    """Remove one request for good."""
+    query = "" if source is None else f"?{urlencode({'source': source})}"
+    with connected(path) as client:
+        removed = client.post(f"/unreadable/{digits}/discard{query}")
+    if as_json:
+        click.echo(json.dumps(removed))
+    else:
+        click.echo(f"{removed['id'][:ID_DIGITS]} of {safe(removed['source'])} is removed.")
