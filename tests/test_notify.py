@@ -19,7 +19,7 @@ from relay.errors import StoreFull
 from relay.notify import Manager
 from relay.service import Service
 from relay.store import Backlog
-from relay.store.sqlite import SqliteStore
+from relay.store.sqlite_absences import SqliteAbsences
 from relay.store.writer import WAITING_MAX
 from relay.supervision import describe
 from tests.conftest import NOW_MS, ManualClock
@@ -269,7 +269,7 @@ async def test_a_config_that_is_refused_leaves_it_ready(tmp_path: Path) -> None:
         async with managed(document(tmp_path), address) as service:
             await heard.until("READY=1")
             (tmp_path / "config.toml").write_text("[server]\nlisten = 7\n")
-            await service._reloader._quietly(service._reloader.reload)
+            await service._reloader._quietly(service._reloader.reload, via="SIGHUP")
             await heard.until("RELOADING=1", "READY=1")
 
 
@@ -328,7 +328,7 @@ async def test_a_full_disk_is_told_and_no_reason_to_be_ended(
     async def full(*_: object, **__: object) -> None:
         raise StoreFull("the disk is full (SQLITE_FULL)")
 
-    monkeypatch.setattr(SqliteStore, "probe", full)
+    monkeypatch.setattr(SqliteAbsences, "beat", full)
     monkeypatch.setattr("relay.supervision.STATUS_EVERY_S", 0.01)
     address = str(tmp_path / "notify")
     with ear(address) as heard:

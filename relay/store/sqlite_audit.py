@@ -106,10 +106,9 @@ class SqliteAudit:
 
 def _begin(db: sqlite3.Connection, wanted: tuple[Change, int]) -> int:
     change, now_ms = wanted
-    asked = orjson.dumps(change.asked).decode()
-    row = (now_ms, change.operation, change.target, asked)
-    row += (change.actor, change.address, change.via)
-    number = db.execute(_BEGIN, row).lastrowid or 0
+    what = (change.operation, change.target, orjson.dumps(change.asked).decode())
+    who = (change.actor, change.address, change.via)
+    number = db.execute(_BEGIN, (now_ms, *what, *who)).lastrowid or 0
     db.execute(_FORGET, (number - KEPT,))
     return number
 

@@ -183,7 +183,7 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore)
 
 async def test_what_cannot_be_read_is_listed(store: SqliteStore) -> None:
     await store.keep(unreadable(b"[]"), lambda _: None)
-    (record,) = await store.desk.unreadable(limit=10)
+    (record,) = await store.unreadable.newest(before=None, limit=10)
     assert (record.reason, record.bytes) == ("the body is not JSON", 2)
 
 
