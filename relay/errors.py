@@ -4,7 +4,7 @@ No text in here may carry a secret, a URL, an address or a body: these texts are
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 RejectReason = Literal["missing", "ambiguous", "malformed", "mismatch", "stale", "future"]
 BodyFault = Literal["too_large", "timeout", "disconnected"]
@@ -146,3 +146,15 @@ class ApiError(RelayError):
     def __init__(self, text: str, *, faults: tuple[Fault, ...] = ()) -> None:
         super().__init__(text)
         self.faults = faults
+
+
+class NoVerdict(ApiError):
+    """The relay could not be asked how it is; it may be well or not."""
+
+    @classmethod
+    def of(cls, error: ApiError) -> Self:
+        """The same complaint."""
+        same = cls(str(error), faults=error.faults)
+        for note in getattr(error, "__notes__", ()):
+            same.add_note(note)
+        return same

@@ -15,7 +15,8 @@ from relay.config import (
     ServerSettings,
     default_path,
     load,
-    load_admin,
+    load_admin_address,
+    load_admin_token,
     load_store,
 )
 from relay.config.checks import expired
@@ -147,7 +148,7 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
     [
         (
             '[server]\nadmin_listen = "0.0.0.0:9464"\n',
-            "server.admin_listen: is open to the network without a token: set [admin] token",
+            "server.admin_listen: the network reaches it, but the API is off: set [admin] token",
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:SECRET"]\n',
@@ -334,8 +335,30 @@ def test_commands_read_only_the_tables_that_they_need(write: Write) -> None:
         '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["env:NOT_SET"]\n'
     )
     assert load_store(path, ENVIRON).path == "x.db"
-    server, admin = load_admin(path, ENVIRON)
-    assert (server.admin_listen, admin.token) == ("127.0.0.1:1", None)
+    assert load_admin_address(path, ENVIRON) == "127.0.0.1:1"
+    assert load_admin_token(path, ENVIRON) is None
+
+
+def test_the_way_to_the_admin_listener_is_read_beside_the_faults_of_other_keys(
+    write: Write,
+) -> None:
+    path = write(
+        '[server]\nadmin_listen = "127.0.0.1:1"\nlisten = 1\nodd = 2\n'
+        '[admin]\ntoken = "a-token-of-sixteen"\n[store]\nodd = 1\n[[sink]]\ntype = 1\n'
+    )
+    assert load_admin_address(path, ENVIRON) == "127.0.0.1:1"
+    assert load_admin_token(path, ENVIRON) == Secret("a-token-of-sixteen")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["server = 1", "server.admin_listen = 9464", 'server.admin_lsten = "127.0.0.1:1"'],
+)
+def test_a_faulty_address_of_the_admin_listener_is_not_replaced_by_the_default(
+    write: Write, line: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"admin_listen|a table"):
+        load_admin_address(write(line), ENVIRON)
 
 
 def test_what_commands_read_is_refused_with_its_own_faults(write: Write) -> None:

@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
 from relay.admin.api import backup, operations, stream
@@ -29,7 +30,7 @@ from relay.errors import ConfigError, Stopping, StoreError
 DOCUMENT = "/api/v1/openapi.json"
 
 
-def admin_app(admin: Admin) -> Starlette:
+def admin_app(admin: Admin) -> ASGIApp:
     """Build the app."""
     readiness = Readiness(admin.store, admin.clock, admin.draining)
 
@@ -83,7 +84,22 @@ def admin_app(admin: Admin) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
-    return app
+    return _versioned(app)
+
+
+def _versioned(app: ASGIApp) -> ASGIApp:
+    """Name the relay's version in every answer, so that commands know whom they have reached."""
+    header = (b"relay-version", version("relay").encode())
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_versioned(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], header]}
+            await send(message)
+
+        await app(scope, receive, send_versioned)
+
+    return answer
 
 
 async def _healthy(_: Request) -> Response:

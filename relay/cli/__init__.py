@@ -11,6 +11,7 @@ from relay.cli import streams
 from relay.errors import (
     ConfigError,
     ListenFailed,
+    NoVerdict,
     RelayError,
     SocketRefused,
     StoreBroken,
@@ -75,6 +76,7 @@ _EXIT_CODES: dict[type[BaseException], int] = {
     StoreFull: os.EX_TEMPFAIL,
     StoreBroken: os.EX_IOERR,
     ListenFailed: os.EX_OSERR,
+    NoVerdict: 2,
 }
 """As sysexits.h names them; every other error is 1."""
 
@@ -138,7 +140,8 @@ def _told(error: BaseException) -> str:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     else:
         text = _bug(error)
-    return "\n".join(f"relay: {line}" for line in text.splitlines())
+    notes = getattr(error, "__notes__", ())
+    return "\n".join(f"relay: {line}" for part in (text, *notes) for line in part.splitlines())
 
 
 def _bug(error: BaseException) -> str:

@@ -1,21 +1,21 @@
-"""How a command reaches the running relay: its admin API, found by the same config."""
+"""How a command reaches the running relay: its admin API."""
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 
-from relay import endpoint
-from relay.config import default_path, load_admin
-from relay.errors import ApiError, Fault
+from relay.cli.answers import VERSION, origin, refusal
+from relay.cli.target import Target
+from relay.errors import ApiError
 
 WAIT_S = 60.0
 """A replay of many events is counted before it is answered."""
+
+API = "/api/v1"
 
 Query = Mapping[str, str | int | None]
 
@@ -23,112 +23,108 @@ Query = Mapping[str, str | int | None]
 class Client:
     """The admin API, as a command sees it; every method raises ApiError."""
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, *, bad_token: str) -> None:
+        """`bad_token` is the complaint about a token that the relay does not take."""
         self._http = http
+        self._bad_token = bad_token
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """The answer to a question; values of the query that are None are left out."""
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        return self._ask("GET", path, params=given)
+        return self._ask("GET", API + path, params=_given(query))
 
     def get_at_length(self, path: str) -> Any:
         """The answer to a question over which the relay may sit for any time."""
-        return self._ask("GET", path, timeout=None)
+        return self._ask("GET", API + path, timeout=None)
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Have something done; values of the body that are None are left out."""
-        given = {name: value for name, value in (body or {}).items() if value is not None}
-        return self._ask("POST", path, json=given)
+        return self._ask("POST", API + path, json=_given(body))
 
     def reload(self) -> Any:
         """Have the config read again; what it changes."""
-        return self._ask("POST", str(self._http.base_url.join("/-/reload")))
+        return self._ask("POST", "/-/reload")
 
     def save(self, path: str, file: Path) -> None:
         """Write an answer into a new file that nobody else may read; raises FileExistsError."""
-        with self._told(), self._http.stream("GET", path, timeout=None) as answer:
-            if not answer.is_success:
-                answer.read()
-                raise _refusal(answer)
-            with open(file, "xb", opener=_private) as opened:
-                opened.writelines(answer.iter_bytes())
-                opened.flush()
-                os.fsync(opened.fileno())
+        with (
+            self._answered("GET", API + path, timeout=None) as answer,
+            open(file, "xb", opener=_private) as opened,
+        ):
+            opened.writelines(answer.iter_bytes())
+            opened.flush()
+            os.fsync(opened.fileno())
 
-    def stream(self, path: str, query: Query | None = None) -> Iterator[str]:
-        """The lines of an endless answer, as they come."""
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        with self._told():
-            asked = self._http.stream("GET", path, params=given, timeout=None)
-            with asked as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise _refusal(answer)
-                yield from answer.iter_lines()
-
-    @property
-    def _where(self) -> str:
-        return self._http.base_url.netloc.decode()
+    def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
+        """The server-sent events of an endless answer, as they come."""
+        with self._answered("GET", API + path, params=_given(query), timeout=None) as answer:
+            relay = origin(answer)
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    yield relay.read(line.removeprefix("data: "))
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        with self._told():
-            answer = self._http.request(method, path, **options)
-        if not answer.is_success:
-            raise _refusal(answer)
-        return answer.json()
+        with self._answered(method, path, **options) as answer:
+            return origin(answer).read(answer.read())
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _answered(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """A relay's answer that is a success, its body yet to be read."""
+        with self._failures_told(), self._http.stream(method, path, **options) as answer:
+            relay = origin(answer)
+            if answer.status_code == httpx.codes.UNAUTHORIZED:
+                raise ApiError(self._bad_token)
+            if not answer.is_success:
+                answer.read()
+                raise refusal(answer, relay)
+            yield answer
+
+    @contextmanager
+    def _failures_told(self) -> Iterator[None]:
+        where = self._http.base_url.netloc.decode()
         try:
             yield
-        except httpx.ConnectError:
-            raise ApiError(f"no relay answers at {self._where}: does it run?") from None
+        except httpx.ConnectError as error:
+            raise ApiError(
+                f"no relay answers at {where}: {error}; start it, or check the address "
+                "(server.admin_listen, or --url)"
+            ) from None
         except httpx.TimeoutException:
-            raise ApiError(f"the relay at {self._where} does not answer in time") from None
+            raise ApiError(f"the relay at {where} does not answer in time") from None
         except httpx.HTTPError:
-            raise ApiError(f"the relay at {self._where} hung up; see its log") from None
+            raise ApiError(
+                f"{where} ended the connection without a whole answer in HTTP: see the relay's "
+                "log, and check that this is its admin listener (a TLS port ends like this, too)"
+            ) from None
 
 
-class _Problem(msgspec.Struct):
-    """Problem details (RFC 9457), as far as they are shown."""
-
-    title: str = ""
-    detail: str = ""
-    faults: tuple[Fault, ...] = ()
+def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (values or {}).items() if value is not None}
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _refusal(answer: httpx.Response) -> ApiError:
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return ApiError(
-            "the relay does not take this token: the running one was started with another "
-            "[admin] token than this config has; SIGHUP makes it read the config again"
-        )
-    try:
-        problem = msgspec.json.decode(answer.content, type=_Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        problem = _Problem()
-    text = problem.detail or problem.title or f"the relay answers {answer.status_code}"
-    return ApiError(text, faults=problem.faults)
-
-
 @contextmanager
-def connected(path: Path | None) -> Iterator[Client]:
-    """A client for the relay of a config; raises ConfigError."""
-    file = path or default_path()
-    server, admin = load_admin(file)
-    if admin.token is None:
-        raise ApiError(f"{file}: [admin] token is not set, so the admin API is off")
+def connected(target: Target, *, timeout_s: float = WAIT_S) -> Iterator[Client]:
+    """A client for a relay; raises ConfigError and ApiError."""
+    url, token = target.resolve()
     with httpx.Client(
-        base_url=f"{endpoint.url(server.admin_listen)}/api/v1",
+        base_url=url,
         headers={
-            "authorization": f"Bearer {admin.token.reveal()}",
-            "user-agent": f"relay/{version('relay')} (command line)",
+            "authorization": f"Bearer {token.reveal()}",
+            "user-agent": f"relay/{VERSION} (command line)",
         },
-        timeout=WAIT_S,
+        timeout=timeout_s,
         trust_env=False,
     ) as http:
-        yield Client(http)
+        yield Client(http, bad_token=_bad_token(target))
+
+
+def _bad_token(target: Target) -> str:
+    if target.token is not None:
+        return "the relay does not take the token of --token"
+    return (
+        "the relay does not take this token: the running one was started with another "
+        "[admin] token than this config has; SIGHUP makes it read the config again"
+    )

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,10 +9,11 @@ import click
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, show
 from relay.cli.events import limit_option
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
 from relay.cli.replay import follow
 from relay.cli.selection import dead_letter_options
 from relay.cli.unreadable import show_requests
+from relay.cli.target import Target, relay_options
 
 
 @click.group("dead-letters")
@@ -24,11 +24,11 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @dead_letter_options
 @limit_option
-@config_option
+@relay_options
 @json_option
-def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> None:
+def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
     """List dead letters, the newest first, and how many there are for each reason."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/dead-letters", {**selection, "limit": limit})
         reasons = client.get("/dead-letters/reasons", selection)["reasons"]
     if as_json:
@@ -66,24 +66,24 @@ def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> 
 @dead_letters.command()
 @dead_letter_options
 @click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
-@config_option
+@relay_options
 @json_option
-def replay(*, path: Path | None, as_json: bool, dry_run: bool, **selection: Any) -> None:
+def replay(*, target: Target, as_json: bool, dry_run: bool, **selection: Any) -> None:
     """Deliver dead letters again, all or those that the options choose."""
-    with connected(path) as client:
+    with connected(target) as client:
         follow(client, {**selection, "outcome": "dead"}, dry_run=dry_run, as_json=as_json)
 
 
 @dead_letters.command()
 @dead_letter_options
 @click.option("--all", "everything", is_flag=True, help="Every dead letter there is.")
-@config_option
+@relay_options
 @json_option
-def discard(*, path: Path | None, as_json: bool, everything: bool, **selection: Any) -> None:
+def discard(*, target: Target, as_json: bool, everything: bool, **selection: Any) -> None:
     """Give dead letters up for good; `relay replay` can still deliver them."""
     if not everything and not any(value is not None for value in selection.values()):
         raise click.UsageError("say which: --id, --sink, --reason ..., or --all")
-    with connected(path) as client:
+    with connected(target) as client:
         answer = client.post("/dead-letters/discard", selection)
     count = answer["discarded"]
     click.echo(json.dumps(answer) if as_json else f"{count} discarded.")

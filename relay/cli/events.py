@@ -2,15 +2,15 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, safe, show
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
 from relay.cli.selection import selection_options
+from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
 
 limit_option = click.option(
@@ -26,11 +26,11 @@ def events() -> None:
 @events.command("list")
 @selection_options
 @limit_option
-@config_option
+@relay_options
 @json_option
-def list_(*, path: Path | None, as_json: bool, limit: int, **selection: Any) -> None:
+def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
     """List stored events, the newest first."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/events", {**selection, "limit": limit})
     if as_json:
         click.echo(json.dumps(found))
@@ -66,11 +66,11 @@ def _delivery(delivery: dict[str, Any]) -> str:
 @events.command("show")
 @click.argument("event_id", metavar="ID")
 @click.option("--source", metavar="NAME", help="Where two sources know this id.")
-@config_option
+@relay_options
 @json_option
-def show_(*, event_id: str, source: str | None, path: Path | None, as_json: bool) -> None:
+def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -> None:
     """Show one event: its body, its deliveries and every attempt."""
-    with connected(path) as client:
+    with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
     if as_json:
         click.echo(json.dumps(history))
@@ -135,15 +135,12 @@ def _body(body: str | None) -> list[str]:
 
 
 @events.command()
-@config_option
+@relay_options
 @json_option
-def tail(*, path: Path | None, as_json: bool) -> None:
+def tail(*, target: Target, as_json: bool) -> None:
     """Print what happens as it happens, until Ctrl-C."""
-    with connected(path) as client:
-        for line in client.stream("/stream"):
-            if not line.startswith("data: "):
-                continue
-            happening = json.loads(line.removeprefix("data: "))
+    with connected(target) as client:
+        for happening in client.stream("/stream"):
             click.echo(json.dumps(happening) if as_json else _told(happening))
     click.echo("The relay has stopped.", err=True)
 

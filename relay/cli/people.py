@@ -4,14 +4,14 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, show
-from relay.cli.parameters import config_option, json_option, parsed
+from relay.cli.parameters import json_option, parsed
+from relay.cli.target import Target, relay_options
 
 _PARTS = ("events", "unreadable", "mentions")
 
@@ -39,14 +39,14 @@ email_argument = click.argument("email", callback=parsed(_address))
 @click.command()
 @email_argument
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
-@config_option
+@relay_options
 @json_option
-def erase(*, email: str, dry_run: bool, path: Path | None, as_json: bool) -> None:
+def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
     """Remove a person from the relay, and say which sinks had been told what.
 
     Ids of events stay, so that a late repetition does not bring the person back.
     """
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
     if as_json:
         click.echo(json.dumps(found))
@@ -98,10 +98,10 @@ def _told(heading: str, told: list[dict[str, Any]]) -> None:
 
 @click.command()
 @email_argument
-@config_option
-def export(*, email: str, path: Path | None) -> None:
+@relay_options
+def export(*, email: str, target: Target) -> None:
     """Print all that is stored of a person as one JSON object."""
-    with connected(path) as client:
+    with connected(target) as client:
         parts = list(_parts(client, email))
     document = {name: [each for part in parts for each in part[name]] for name in _PARTS}
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))

@@ -2,27 +2,27 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
+from relay.cli.target import Target, relay_options
 from relay.errors import ApiError, ConfigError, Fault
 
 
 @click.command()
-@config_option
+@relay_options
 @json_option
 @click.pass_context
-def reload(context: click.Context, *, path: Path | None, as_json: bool) -> None:
+def reload(context: click.Context, *, target: Target, as_json: bool) -> None:
     """Have the running relay read its config again.
 
     Exits 0 if it is in use now, 1 if it was refused or no relay could be asked.
     """
     try:
-        with connected(path) as client:
+        with connected(target) as client:
             changes = client.reload()
     except ConfigError as error:
         # Not even the way to the relay can be read from it, so it need not be asked.

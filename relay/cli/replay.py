@@ -3,15 +3,15 @@
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, show
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
 from relay.cli.selection import selection_options
+from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
 
 LOOK_EVERY_S = 0.5
@@ -23,10 +23,10 @@ number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange
 @selection_options
 @click.option("--all", "everything", is_flag=True, help="Every stored event.")
 @click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
-@config_option
+@relay_options
 @json_option
 def replay(
-    *, path: Path | None, as_json: bool, dry_run: bool, everything: bool, **selection: Any
+    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
 ) -> None:
     """Deliver stored events again, delivered before or not, to the sinks whose routes take them.
 
@@ -35,7 +35,7 @@ def replay(
     """
     if not everything and not any(value is not None for value in selection.values()):
         raise click.UsageError("say which: --id, --since, --sink, --outcome missed ..., or --all")
-    with connected(path) as client:
+    with connected(target) as client:
         follow(client, selection, dry_run=dry_run, as_json=as_json)
 
 
@@ -45,11 +45,11 @@ def replays() -> None:
 
 
 @replays.command("list")
-@config_option
+@relay_options
 @json_option
-def list_(*, path: Path | None, as_json: bool) -> None:
+def list_(*, target: Target, as_json: bool) -> None:
     """List the replays there were, the newest first."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/replays")
     if as_json:
         click.echo(json.dumps(found))
@@ -74,21 +74,21 @@ def list_(*, path: Path | None, as_json: bool) -> None:
 
 @replays.command()
 @number_argument
-@config_option
+@relay_options
 @json_option
-def watch(*, number: int, path: Path | None, as_json: bool) -> None:
+def watch(*, number: int, target: Target, as_json: bool) -> None:
     """Show how far a replay is, until it is at its end."""
-    with connected(path) as client:
+    with connected(target) as client:
         _watch(client, client.get(f"/replays/{number}"), as_json=as_json)
 
 
 @replays.command()
 @number_argument
-@config_option
+@relay_options
 @json_option
-def cancel(*, number: int, path: Path | None, as_json: bool) -> None:
+def cancel(*, number: int, target: Target, as_json: bool) -> None:
     """End a replay; what is not on its way is taken back as it was."""
-    with connected(path) as client:
+    with connected(target) as client:
         ended = client.post(f"/replays/{number}/cancel")
     if as_json:
         click.echo(json.dumps(ended))

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +9,8 @@ import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs
-from relay.cli.parameters import config_option, json_option, parsed
+from relay.cli.parameters import json_option, parsed
+from relay.cli.target import Target, relay_options
 from relay.settings import Duration
 
 source_option = click.option(
@@ -33,14 +33,14 @@ def rotate() -> None:
     callback=parsed(Duration.parse),
     help="How long; 1h at most.",
 )
-@config_option
+@relay_options
 @json_option
-def begin(*, name: str, duration: Duration, path: Path | None, as_json: bool) -> None:
+def begin(*, name: str, duration: Duration, target: Target, as_json: bool) -> None:
     """Keep what fits no secret of a source for a while; it is refused all the same.
 
     Begin before the sender's secret is changed. A second call makes it longer.
     """
-    with connected(path) as client:
+    with connected(target) as client:
         view = client.post(_url(name), {"duration_ms": int(duration)})
     if as_json:
         click.echo(json.dumps(view))
@@ -54,11 +54,11 @@ def begin(*, name: str, duration: Duration, path: Path | None, as_json: bool) ->
 
 @rotate.command()
 @source_option
-@config_option
+@relay_options
 @json_option
-def finish(*, name: str, path: Path | None, as_json: bool) -> None:
+def finish(*, name: str, target: Target, as_json: bool) -> None:
     """Have the config read again, take in what its secrets verify, and keep nothing more."""
-    with connected(path) as client:
+    with connected(target) as client:
         view = client.post(f"{_url(name)}/finish")
     if as_json:
         click.echo(json.dumps(view))
@@ -75,11 +75,11 @@ def finish(*, name: str, path: Path | None, as_json: bool) -> None:
 
 @rotate.command()
 @source_option
-@config_option
+@relay_options
 @json_option
-def status(*, name: str, path: Path | None, as_json: bool) -> None:
+def status(*, name: str, target: Target, as_json: bool) -> None:
     """Say how the rotation of a source's secret goes."""
-    with connected(path) as client:
+    with connected(target) as client:
         view = client.get(_url(name))
     if as_json:
         click.echo(json.dumps(view))

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +9,8 @@ import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, show
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
+from relay.cli.target import Target, relay_options
 
 name_argument = click.argument("name", metavar="NAME")
 
@@ -21,11 +21,11 @@ def sinks() -> None:
 
 
 @sinks.command("list")
-@config_option
+@relay_options
 @json_option
-def list_(*, path: Path | None, as_json: bool) -> None:
+def list_(*, target: Target, as_json: bool) -> None:
     """List every sink with its state and its backlog."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/sinks")
     if as_json:
         click.echo(json.dumps(found))
@@ -66,28 +66,28 @@ def _row(view: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
 
 @sinks.command()
 @name_argument
-@config_option
+@relay_options
 @json_option
-def pause(*, name: str, path: Path | None, as_json: bool) -> None:
+def pause(*, name: str, target: Target, as_json: bool) -> None:
     """Keep what comes for a sink until it is resumed, also over a restart."""
-    _change(path, _url(name, "pause"), as_json=as_json)
+    _change(target, _url(name, "pause"), as_json=as_json)
 
 
 @sinks.command()
 @name_argument
-@config_option
+@relay_options
 @json_option
-def resume(*, name: str, path: Path | None, as_json: bool) -> None:
+def resume(*, name: str, target: Target, as_json: bool) -> None:
     """Deliver to a sink again."""
-    _change(path, _url(name, "resume"), as_json=as_json)
+    _change(target, _url(name, "resume"), as_json=as_json)
 
 
 def _url(name: str, verb: str) -> str:
     return f"/sinks/{quote(name, safe='')}/{verb}"
 
 
-def _change(path: Path | None, url: str, *, as_json: bool) -> None:
-    with connected(path) as client:
+def _change(target: Target, url: str, *, as_json: bool) -> None:
+    with connected(target) as client:
         view = client.post(url)
     if as_json:
         click.echo(json.dumps(view))
@@ -98,12 +98,12 @@ def _change(path: Path | None, url: str, *, as_json: bool) -> None:
 
 @sinks.command()
 @name_argument
-@config_option
+@relay_options
 @json_option
 @click.pass_context
-def test(context: click.Context, *, name: str, path: Path | None, as_json: bool) -> None:
+def test(context: click.Context, *, name: str, target: Target, as_json: bool) -> None:
     """Reach a sink's far end without an event. Exits 0 if it was reached, else 1."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.post(_url(name, "test"))
     if as_json:
         click.echo(json.dumps(found))

@@ -1,23 +1,33 @@
 """`relay status`: the running relay as a whole."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
+from relay.cli.target import Target, relay_options
+from relay.errors import ApiError, NoVerdict
+
+WAIT_S = 10.0
+"""A relay that hangs must not hang whoever asks how it is."""
 
 
 @click.command()
-@config_option
+@relay_options
 @json_option
-def status(*, path: Path | None, as_json: bool) -> None:
-    """Say which relay runs, since when, and what it may have missed while it was away."""
-    with connected(path) as client:
-        found = client.get("/status")
+def status(*, target: Target, as_json: bool) -> None:
+    """Say which relay runs, since when, and what it may have missed while it was away.
+
+    Exits 2 if there was no answer.
+    """
+    try:
+        with connected(target, timeout_s=WAIT_S) as client:
+            found = client.get("/status")
+    except ApiError as error:
+        raise NoVerdict.of(error) from None
     if as_json:
         click.echo(json.dumps(found))
         return

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from relay.cli.client import connected
-from relay.cli.parameters import config_option, json_option
-from relay.config import default_path, load_store
+from relay.cli.parameters import json_option
+from relay.cli.target import Target, relay_options
+from relay.config import load_store
 from relay.delivery import Status
 from relay.errors import ApiError
 from relay.store import disk
@@ -26,19 +26,23 @@ def store() -> None:
 
 
 @store.command()
-@config_option
+@relay_options
 @json_option
 @click.pass_context
-def check(context: click.Context, *, path: Path | None, as_json: bool) -> None:
+def check(context: click.Context, *, target: Target, as_json: bool) -> None:
     """Read the whole store and say what is in it and what is wrong with it.
 
     Changes nothing. A running relay is asked to do it; without one the file is read here.
     Exits 0 for a sound store, else 1.
     """
-    file = Path(load_store(path or default_path()).path)
-    inspection = _inspected(file) if disk.is_free(file) else _asked(path)
+    if target.url is not None:
+        place, inspection = str(target.url), _asked(target)
+    else:
+        place = load_store(target.config).path
+        free = disk.is_free(Path(place))
+        inspection = _inspected(Path(place)) if free else _asked(target)
     show = _as_json if as_json else _as_text
-    click.echo(show(file, inspection))
+    click.echo(show(place, inspection))
     context.exit(1 if inspection.faults else 0)
 
 
@@ -48,42 +52,42 @@ def _inspected(file: Path) -> Inspection:
     return Inspection(0, None, ("there is no such file: has relay been started?",))
 
 
-def _asked(path: Path | None) -> Inspection:
-    with connected(path) as client:
-        answer = client.get_at_length("/store/check")
-    return msgspec.convert(answer, Inspection)
+def _asked(target: Target) -> Inspection:
+    with connected(target) as client:
+        inspection: Inspection = client.get_at_length("/store/check").convert(Inspection)
+    return inspection
 
 
 @store.command()
-@click.argument("target", metavar="PATH", type=click.Path(path_type=Path, dir_okay=False))
-@config_option
+@click.argument("file", metavar="PATH", type=click.Path(path_type=Path, dir_okay=False))
+@relay_options
 @json_option
-def backup(*, target: Path, path: Path | None, as_json: bool) -> None:
+def backup(*, file: Path, target: Target, as_json: bool) -> None:
     """Write a copy of the running relay's store to PATH, which must not exist, and check it.
 
     The copy holds all that the relay knows, personal data too, and `relay erase` cannot reach it.
     """
-    with connected(path) as client:
-        client.save("/store/backup", target)
-    inspection = asyncio.run(inspect(target))
+    with connected(target) as client:
+        client.save("/store/backup", file)
+    inspection = asyncio.run(inspect(file))
     # SQLite leaves these beside whatever it has looked at.
     for companion in ("-wal", "-shm"):
-        target.with_name(target.name + companion).unlink(missing_ok=True)
-    click.echo((_as_json if as_json else _as_text)(target, inspection))
+        file.with_name(file.name + companion).unlink(missing_ok=True)
+    click.echo((_as_json if as_json else _as_text)(str(file), inspection))
     if inspection.faults:
         raise ApiError("the copy is damaged: look at the disk, and keep the relay's own store")
 
 
-def _as_text(file: Path, inspection: Inspection) -> str:
+def _as_text(place: str, inspection: Inspection) -> str:
     if inspection.content is None:
-        return f"{file}: {inspection.faults[0]}"
+        return f"{place}: {inspection.faults[0]}"
     faults = len(inspection.faults)
     verdict = "sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
     rows = [*_rows(inspection.content), ("size", _size(inspection.size_bytes))]
     rows += [("fault", fault) for fault in inspection.faults]
     width = max(len(name) for name, _ in rows)
     return "\n".join(
-        [f"{file}: {verdict}", *(f"  {name:{width}}  {value}" for name, value in rows)]
+        [f"{place}: {verdict}", *(f"  {name:{width}}  {value}" for name, value in rows)]
     )
 
 
@@ -111,10 +115,10 @@ def _size(size: float) -> str:
     return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def _as_json(file: Path, inspection: Inspection) -> str:
+def _as_json(place: str, inspection: Inspection) -> str:
     content = inspection.content
     document: dict[str, Any] = {
-        "file": str(file),
+        "file": place,
         "ok": not inspection.faults,
         "faults": list(inspection.faults),
         "size_bytes": inspection.size_bytes,

@@ -15,12 +15,12 @@ from relay.config.references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
-from relay.config.table import Findings, Place, Reader, found
+from relay.config.table import Findings, Place, Reader, Table, found
 from relay.errors import ConfigError, Fault
 from relay.inbound import SourceSettings
 from relay.log import LogSettings
 from relay.routing import Route
-from relay.settings import Secret, read_text
+from relay.settings import Address, Secret, read_text
 from relay.sink import SinkSettings
 from relay.store import StoreSettings
 
@@ -31,7 +31,8 @@ __all__ = [
     "again",
     "default_path",
     "load",
-    "load_admin",
+    "load_admin_address",
+    "load_admin_token",
     "load_store",
 ]
 
@@ -108,32 +109,45 @@ def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     )
 
 
-def load_admin(
-    path: Path, environ: Mapping[str, str] = os.environ
-) -> tuple[ServerSettings, AdminSettings]:
-    """Read only what leads to the admin listener: a shell seldom has the sinks' secrets.
+def load_admin_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
+    """Read only where the admin listener is; raises ConfigError with the faults of this key."""
+    address: Address = _load_key(path, environ, "server", "admin_listen")
+    return address
 
-    Raises ConfigError with the faults of these two tables.
-    """
-    server, admin = _load_only(path, environ, "server", "admin")
-    return server, admin
+
+def load_admin_token(path: Path, environ: Mapping[str, str] = os.environ) -> Secret | None:
+    """Read only the admin listener's token; raises ConfigError with the faults of its table."""
+    token: Secret | None = _load_key(path, environ, "admin", "token")
+    return token
 
 
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
     """Read only what leads to the store; raises ConfigError with the faults of its table."""
-    store: StoreSettings
-    (store,) = _load_only(path, environ, "store")
+    table, findings = _load_table(path, environ, "store")
+    if findings.faults:
+        raise ConfigError(str(path), tuple(findings.faults))
+    store: StoreSettings = table.build()
     return store
 
 
-def _load_only(path: Path, environ: Mapping[str, str], *names: str) -> list[Any]:
+def _load_key(path: Path, environ: Mapping[str, str], name: str, key: str) -> Any:
+    """Read one key; faults of its neighbours are no obstacle, unless they are this key misspelt."""
+    table, findings = _load_table(path, environ, name)
+    of_key = (name, f"{name}.{key}")
+    faults = [
+        fault
+        for fault in findings.faults
+        if fault.path in of_key or fault.message.endswith(f"did you mean {key}?")
+    ]
+    if faults:
+        raise ConfigError(str(path), tuple(faults))
+    return table.get(key)
+
+
+def _load_table(path: Path, environ: Mapping[str, str], name: str) -> tuple[Table, Findings]:
     findings = Findings()
-    raw = _parse(path, _text(path))
-    reader = Reader(RULES, environ, findings)
-    tables = [reader.table(raw.get(name, {}), _SECTIONS[name], _ROOT.key(name)) for name in names]
-    if findings.faults:
-        raise ConfigError(str(path), tuple(findings.faults))
-    return [table.build() for table in tables]
+    raw = _parse(path, _text(path)).get(name, {})
+    return Reader(RULES, environ, findings).table(raw, _SECTIONS[name], _ROOT.key(name)), findings
 
 
 def _text(path: Path) -> str:

@@ -181,7 +181,7 @@ def _listeners(document: Document, findings: Findings) -> None:
     if not admin.is_loopback and document.admin.whole and document.admin.get("token") is None:
         findings.warn(
             document.server.at("admin_listen"),
-            "is open to the network without a token: set [admin] token",
+            "the network reaches it, but the API is off: set [admin] token",
         )
     if public is None or public.port != admin.port or admin.port == 0:
         return

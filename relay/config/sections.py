@@ -19,6 +19,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[admin]`; without a token the admin API is open to all who reach its listener."""
+    """`[admin]`; without a token the admin API is off."""
 
     token: Secret | None = None

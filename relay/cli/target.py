@@ -1,0 +1,93 @@
+"""The relay that a command asks: found through the config, or by --url and --token without it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+
+from relay import endpoint
+from relay.cli.parameters import config_option, parsed
+from relay.config import default_path, load_admin_address, load_admin_token
+from relay.errors import ApiError, ConfigError
+from relay.settings import Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is given on the command line; the config stands in for the rest."""
+
+    path: Path | None
+    url: httpx.URL | None
+    token: Secret | None
+
+    @property
+    def config(self) -> Path:
+        """The config's file; it is read only for what is not given."""
+        return self.path or default_path()
+
+    def resolve(self) -> tuple[httpx.URL, Secret]:
+        """Return the address of the admin listener and its token.
+
+        Raises ConfigError for a config that was needed, and ApiError where it has no token.
+        """
+        try:
+            url = self.url or httpx.URL(endpoint.url(load_admin_address(self.config)))
+            token = self.token or load_admin_token(self.config)
+        except ConfigError as error:
+            error.add_note(_WITHOUT_CONFIG)
+            raise
+        if token is None:
+            raise ApiError(
+                f"{self.config}: [admin] token is not set, so this config's relay has no admin "
+                "API; set it, or give --token"
+            )
+        return url, token
+
+
+_WITHOUT_CONFIG = (
+    "the running relay can be asked without this config: give --url http://HOST:PORT of its admin "
+    "listener and --token REF"
+)
+
+
+def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --config, --url and --token, which reach the command as one `target`."""
+
+    @config_option
+    @click.option(
+        "--url",
+        metavar="URL",
+        callback=parsed(_admin_url),
+        help="The relay's admin listener, in place of the config's.",
+    )
+    @click.option(
+        "--token",
+        metavar="REF",
+        callback=parsed(Secret.resolve),
+        help="Its token, in place of the config's: env:NAME, file:/path or the token.",
+    )
+    @functools.wraps(command)
+    def targeted(
+        *arguments: Any,
+        path: Path | None,
+        url: httpx.URL | None,
+        token: Secret | None,
+        **named: Any,
+    ) -> Any:
+        return command(*arguments, target=Target(path=path, url=url, token=token), **named)
+
+    return targeted
+
+
+def _admin_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query:
+        raise ValueError("expected a URL such as http://127.0.0.1:9464")
+    return url

@@ -1,0 +1,171 @@
+"""Which relay a command asks, and what it says where something else answers."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from relay.cli import main
+from relay.cli.answers import VERSION
+from tests.brokers.authority import Authority
+from tests.guarantees.process import Relay, free_port
+from tests.operator import ADMIN, TOKEN
+from tests.sinks.far_end import FarEnd, Reply, Script
+
+LOCAL = {"serve", "check-config", "route", "render", "send"}
+"""These read the config for more than the way to a running relay."""
+
+OTHER = {"relay-version": "9.9.9"}
+
+
+async def run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, arguments)
+
+
+def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def test_every_command_that_asks_a_running_relay_takes_its_address_and_token() -> None:
+    for name, command in leaves(main):
+        options = {option for each in command.params for option in each.opts}
+        if "--config" in options and name not in LOCAL:
+            assert {"--url", "--token"} <= options, name
+
+
+async def test_broken_toml_on_disk_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Relay(tmp_path, sinks='[[sink]]\nname = "out"\ntype = "stdout"\n', rest=ADMIN) as it:
+        await it.start()
+        it.config.write_text("[server\n", encoding="utf-8")
+        monkeypatch.setenv("RELAY_CONFIG", str(it.config))
+        monkeypatch.setenv("ITS_TOKEN", TOKEN)
+        way = ("--url", it.admin_url, "--token", "env:ITS_TOKEN")
+        for command in ("status", "sinks list", "sinks pause out", "events list", "store check"):
+            assert (await run(*command.split(), *way)).exit_code == 0, command
+            without = await run(*command.split())
+            assert without.exit_code == 78
+            assert "is not TOML" in without.stderr
+            if command != "store check":
+                assert "--url" in without.stderr
+        refused = await run("reload", *way, "--json")
+        assert json.loads(refused.stdout)["ok"] is False
+
+
+async def test_faults_elsewhere_in_the_config_lock_nobody_out(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        text = relay.config.read_text(encoding="utf-8")
+        broken = text.replace("[server]", '[server]\nmax_body = "much"') + "[odd]\n"
+        relay.config.write_text(broken, encoding="utf-8")
+        assert (await run("sinks", "list", "--config", str(relay.config))).exit_code == 0
+
+
+async def test_a_wrong_token_is_told_apart_from_that_of_the_config(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        result = await run("sinks", "list", "--url", relay.admin_url, "--token", "wrong")
+    assert result.exit_code == 1
+    assert result.stderr == "relay: the relay does not take the token of --token\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--url", "localhost"),
+        ("--url", "ftp://h"),
+        ("--url", "http://user:word@h"),
+        ("--token", "env:NOT_SET"),
+    ],
+)
+async def test_an_address_or_a_token_that_cannot_be_one_is_a_wrong_use(
+    options: tuple[str, str],
+) -> None:
+    result = await run("status", *options)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{options[0]}'" in result.stderr
+
+
+_JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda _: Reply(200, b"<html></html>", {"content-type": "text/html"}),
+        lambda _: Reply(200, b'{"version": "1"}', _JSON),
+        lambda _: Reply(302, b"", {"location": "/login"}),
+        lambda _: Reply(401, b"", {"www-authenticate": "Basic"}),
+        lambda _: Reply(404, b"gone", {}),
+        lambda _: Reply(502, b"<html></html>", {"content-type": "text/html"}),
+        lambda _: b"220 mail.example ESMTP\r\n",
+        lambda _: b"",
+    ],
+    ids=["html", "json", "redirect", "login", "absent", "proxy", "no_http", "closed"],
+)
+async def test_what_is_no_relay_is_called_so(script: Script) -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = script
+        for command in ("status", "sinks list", "events tail", "store backup copy.db", "reload"):
+            result = await run(*command.split(), "--url", far_end.url(), "--token", "a-token")
+            assert result.exit_code == (2 if command == "status" else 1)
+            assert "admin listener" in result.stderr, command
+            assert len(result.stderr.splitlines()) == 1
+            assert far_end.url().removeprefix("http://").rstrip("/") in result.stderr
+
+
+async def test_a_port_that_speaks_tls_is_called_no_admin_listener(tmp_path: Path) -> None:
+    issued = Authority(tmp_path / "ca").issue("relay")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued)
+    async with FarEnd(tls=context) as far_end:
+        url = far_end.url().replace("https:", "http:")
+        result = await run("sinks", "list", "--url", url, "--token", "a-token")
+    assert result.exit_code == 1
+    assert "a TLS port" in result.stderr
+
+
+async def test_where_nothing_listens_the_address_is_named() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = await run("status", "--url", f"http://{address}", "--token", "a-token")
+    assert result.exit_code == 2
+    assert f"no relay answers at {address}: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            Reply(404, b'{"title": "Not Found", "status": 404}', OTHER),
+            "the relay does not know GET /api/v1/sinks: ",
+        ),
+        (Reply(200, b"{}", OTHER), "the answer has no `sinks`: "),
+        (Reply(200, b'{"sinks": [{"name": "crm"}]}', OTHER), "the answer has no `condition`: "),
+        (Reply(200, b"[]", OTHER), "the answer is not understood: "),
+        (Reply(200, b"{", OTHER), "the answer is not understood: "),
+        (Reply(400, b'{"title": "Bad", "detail": "odd is not known here"}', OTHER), "odd is not"),
+    ],
+)
+async def test_a_relay_of_another_version_is_told_with_both_versions(
+    reply: Reply, said: str
+) -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: reply
+        result = await run("sinks", "list", "--url", far_end.url(), "--token", "a-token")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert f"this command is of version {VERSION}, the relay at " in result.stderr
+    assert "of 9.9.9" in result.stderr
