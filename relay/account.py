@@ -67,10 +67,12 @@ class Account:
         if self._feed.watched:
             self._feed.publish(
                 attempt.result,
+                at_ms=attempt.started_ms + attempt.duration_ms,
                 sink=self._name,
                 source=delivery.event.source,
                 id=delivery.event.id,
                 kind=delivery.event.kind,
+                status=attempt.status,
                 reason=attempt.reason,
                 duration_ms=attempt.duration_ms,
                 lag_ms=lag_ms,

@@ -195,7 +195,12 @@ class Receiver:
         if self._feed.watched:
             sinks = [verdict.sink for verdict in verdicts] if outcome == "accepted" else []
             self._feed.publish(
-                outcome, source=event.source, id=event.id, kind=event.kind, sinks=sinks
+                outcome,
+                at_ms=event.received_ms,
+                source=event.source,
+                id=event.id,
+                kind=event.kind,
+                sinks=sinks,
             )
         if outcome == "conflict":
             self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)

@@ -60,7 +60,7 @@ class Service:
         manager: Manager | None = None,
     ) -> None:
         self._manager = manager or Manager(None, clock=clock)
-        self._feed = Feed()
+        self._feed = Feed(clock)
         auditor = Auditor(store.audit, clock=clock)
         self._reloader = Reloader(
             config,

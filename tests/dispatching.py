@@ -183,7 +183,7 @@ class Bench:
             clock=clock,
             dice=Certain(),
             gives_way=lambda: self.busy,
-            feed=Feed(),
+            feed=Feed(clock),
         )
 
     async def accept(self, *ids: str, wake: bool = True) -> None:

@@ -58,7 +58,7 @@ async def serving(
             inspections=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
-            feed=Feed(),
+            feed=Feed(clock),
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,

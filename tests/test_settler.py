@@ -59,7 +59,7 @@ class Bench:
             SINK,
             store=cast("Any", self.store),
             clock=self.clock,
-            account=Account(settings, metrics=metrics, clock=self.clock, feed=Feed()),
+            account=Account(settings, metrics=metrics, clock=self.clock, feed=Feed(self.clock)),
             settled=lambda _, due_ms: self.due.append(due_ms),
         )
         self._group = group

@@ -59,8 +59,8 @@ def admin_app(admin: Admin) -> ASGIApp:
     async def document(_: Request) -> Response:
         return JSONResponse(described)
 
-    async def watch(_: Request) -> Response:
-        return await stream.watch(admin.feed)
+    async def watch(request: Request) -> Response:
+        return await stream.watch(admin, request)
 
     async def back_up(request: Request) -> Response:
         # A read, but of everything there is.

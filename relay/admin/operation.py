@@ -63,7 +63,7 @@ class Operation:
 
     async def answered(self, request: Request, auditor: Auditor) -> Response:
         """Do what the request asks; a change is recorded."""
-        given: list[object] = [_parameters(request, self.parameters)]
+        given: list[object] = [parameters(request, self.parameters)]
         if self.body is not None:
             given.append(await _body(request, self.body))
         if self.method == "GET" or self.only_asks:
@@ -95,7 +95,8 @@ def _route(path: str, by_method: Mapping[str, Operation], auditor: Auditor) -> R
     return Route(path, endpoint, methods=list(by_method))
 
 
-def _parameters(request: Request, kind: type[T]) -> T:
+def parameters(request: Request, kind: type[T]) -> T:
+    """Read path and query; raises HTTPException for what is unknown or wrong."""
     query = request.query_params.multi_items()
     values: dict[str, Any] = dict(request.path_params)
     for name, value in query:

@@ -10,6 +10,7 @@ from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, safe, show
 from relay.cli.parameters import json_option
 from relay.cli.selection import selection_options
+from relay.cli.tail import tail
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
 
@@ -134,22 +135,4 @@ def _body(body: str | None) -> list[str]:
     return [safe(line) for line in text.splitlines()]
 
 
-@events.command()
-@relay_options
-@json_option
-def tail(*, target: Target, as_json: bool) -> None:
-    """Print what happens as it happens, until Ctrl-C."""
-    with connected(target) as client:
-        for happening in client.stream("/stream"):
-            click.echo(json.dumps(happening) if as_json else _told(happening))
-    click.echo("The relay has stopped.", err=True)
-
-
-def _told(happening: dict[str, Any]) -> str:
-    what = happening.pop("what")
-    named = {name: value for name, value in happening.items() if value not in (None, "", [])}
-    values = (
-        f"{name}={','.join(value) if isinstance(value, list) else value}"
-        for name, value in named.items()
-    )
-    return safe(f"{time.strftime('%H:%M:%S')}  {what:10}  {'  '.join(values)}")
+events.add_command(tail)

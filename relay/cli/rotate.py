@@ -9,6 +9,7 @@ import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs
+from relay.cli.moments import duration
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 from relay.settings import Duration
@@ -16,6 +17,16 @@ from relay.settings import Duration
 source_option = click.option(
     "--source", "name", required=True, metavar="NAME", help="The source whose secret changes."
 )
+
+
+FOR_MAX = Duration.parse("1h")
+
+
+def _length(text: str) -> Duration:
+    length = duration(text)
+    if not 1000 <= length <= FOR_MAX:
+        raise ValueError("expected 1s to 1h")
+    return length
 
 
 @click.group()
@@ -27,21 +38,21 @@ def rotate() -> None:
 @source_option
 @click.option(
     "--for",
-    "duration",
+    "length",
     default="15m",
     show_default=True,
-    callback=parsed(Duration.parse),
+    callback=parsed(_length),
     help="How long; 1h at most.",
 )
 @relay_options
 @json_option
-def begin(*, name: str, duration: Duration, target: Target, as_json: bool) -> None:
+def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None:
     """Keep what fits no secret of a source for a while; it is refused all the same.
 
     Begin before the sender's secret is changed. A second call makes it longer.
     """
     with connected(target) as client:
-        view = client.post(_url(name), {"duration_ms": int(duration)})
+        view = client.post(_url(name), {"duration_ms": int(length)})
     if as_json:
         click.echo(json.dumps(view))
         return

@@ -1,39 +1,23 @@
 """The options that say which stored events are meant."""
 
-import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar, get_args
 
 import click
 
+from relay.cli import moments
 from relay.cli.parameters import parsed
-from relay.settings import Duration
 from relay.store.desk import Outcome
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _moment(text: str) -> int:
-    """Read `7d` as so long ago, or a local or zoned ISO date; milliseconds since the epoch."""
-    try:
-        return time.time_ns() // 1_000_000 - Duration.parse(text)
-    except ValueError:
-        pass
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(
-            'expected how long ago, such as "7d", or a date such as 2026-11-02T09:30'
-        ) from None
 
 
 since_option = click.option(
     "--since",
     "since_ms",
     metavar="WHEN",
-    callback=parsed(_moment),
-    help='Since then: "7d" ago, or a date.',
+    callback=parsed(moments.parse),
+    help='Since then: "1h30m" ago, "yesterday", "11:18", a date or a Unix time.',
 )
 _OPTIONS = (
     click.option("--id", "id", metavar="ID", help="The event's id."),
@@ -44,7 +28,7 @@ _OPTIONS = (
         "--until",
         "until_ms",
         metavar="WHEN",
-        callback=parsed(_moment),
+        callback=parsed(moments.parse),
         help="Received before.",
     ),
     click.option("--video", metavar="ID", help="About this video."),

@@ -143,6 +143,41 @@ class Replay:
     ended_ms: int | None
 
 
+class Mark(NamedTuple):
+    """A place in what was written: the last event, and the last attempt, of all that is older."""
+
+    event: int
+    attempt: int
+
+
+class Accepted(NamedTuple):
+    """An event as it was taken in; `number` goes up with each."""
+
+    number: int
+    received_ms: int
+    source: str
+    id: str
+    kind: str
+    sinks: Sequence[str]
+
+
+class Attempted(NamedTuple):
+    """A try to deliver, and the event that it was for; `number` goes up with each."""
+
+    number: int
+    started_ms: int
+    duration_ms: int
+    result: str
+    status: int | None
+    reason: str
+    replay: int | None
+    sink: str
+    source: str
+    id: str
+    kind: str
+    received_ms: int
+
+
 class Wanted(NamedTuple):
     """A delivery that a replay is to make: of an event (`seq`) to a sink, with its key if any."""
 
@@ -192,6 +227,18 @@ class Desk(Protocol):
 
         Where it raises, some may have been given up already.
         """
+        ...
+
+    async def mark(self, since_ms: int) -> Mark:
+        """The place from which on all is younger than this."""
+        ...
+
+    async def accepted(self, after: int, *, limit: int) -> Sequence[Accepted]:
+        """The oldest events after this one."""
+        ...
+
+    async def attempted(self, after: int, *, limit: int) -> Sequence[Attempted]:
+        """The oldest attempts after this one."""
         ...
 
     async def choose(

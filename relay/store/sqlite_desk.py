@@ -5,12 +5,15 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
-from relay.store import disk, orders, search, walk
+from relay.store import disk, orders, recent, search, walk
 from relay.store.desk import (
+    Accepted,
+    Attempted,
     Chosen,
     DeadLetter,
     EventRecord,
     History,
+    Mark,
     Reason,
     Replay,
     ReplayState,
@@ -84,6 +87,15 @@ class SqliteDesk:
             count -= sum(n for (_, status), n in moved.items() if status is Status.DEAD)
             up_to = letters[-1][0]
         return count
+
+    async def mark(self, since_ms: int) -> Mark:
+        return await self._search(lambda db: recent.mark(db, since_ms))
+
+    async def accepted(self, after: int, *, limit: int) -> Sequence[Accepted]:
+        return await self._read(lambda db: recent.accepted(db, after, limit=limit))
+
+    async def attempted(self, after: int, *, limit: int) -> Sequence[Attempted]:
+        return await self._read(lambda db: recent.attempted(db, after, limit=limit))
 
     async def choose(
         self, selection: Selection, *, after: int, until: int, limit: int

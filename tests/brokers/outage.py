@@ -137,7 +137,7 @@ class Load:
             clock=self._clock,
             dice=Random(0),
             gives_way=lambda: False,
-            feed=Feed(),
+            feed=Feed(self._clock),
         )
 
     async def accept(self, count: int) -> None:

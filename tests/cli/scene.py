@@ -28,7 +28,7 @@ _EVENTS = (
 )
 _COLUMNS = re.compile(r" {2,}|\t")
 _VARYING = (
-    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"^\d+ +(?=<time> +[a-z]+_)"), "<change> "),
     (re.compile(r"--before \d+"), "--before <number>"),
@@ -59,7 +59,7 @@ class Scene:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relay", *command.split()),
             cwd=self._folder,
-            env={**os.environ, "COLUMNS": "100"},
+            env={**os.environ, "COLUMNS": "200"},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

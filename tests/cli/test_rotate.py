@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.admin.api import rotation
+from relay.cli import rotate
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay
 from tests.guarantees.traffic import lead, post
@@ -51,12 +53,16 @@ async def test_what_was_kept_is_counted_by_what_became_of_it(tmp_path: Path) -> 
         assert counts == {"kept": 3, "verified": 3, "duplicates": 1, "waiting": 0}
 
 
+def test_the_longest_rotation_is_the_same_for_command_and_api() -> None:
+    assert rotate.FOR_MAX == rotation.DURATION_MAX_MS
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
         ("rotate finish --source main", "relay: No rotation of main has been begun"),
         ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
-        ("rotate begin --source main --for 2h", "relay: duration_ms: "),
+        ("rotate begin --source main --for 2h", "Error: Invalid value for '--for': expected 1s to"),
         ("rotate begin --source main --for soon", "Error: Invalid value for '--for'"),
         ("rotate status --source main", "main: no rotation has been begun, or it has expired."),
     ],

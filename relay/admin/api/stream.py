@@ -1,15 +1,45 @@
 """What happens, as it happens: server-sent events."""
 
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from relay.admin.operation import FRESH
-from relay.feed import Feed
+from relay.admin.api.recorded import Recorded
+from relay.admin.api.values import Number, Text
+from relay.admin.control import Admin
+from relay.admin.operation import FRESH, parameters
+from relay.cloudevents import rfc3339
+from relay.feed import Happening
 
 PATH = "/api/v1/stream"
+
+TOLD_MAX = 10_000
+"""Happenings of the past that are known again when they are published; far more than can be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be shown: all, or what fits every field that is given."""
+
+    sink: Text | None = None
+    kind: Text | None = None
+    """A glob, such as `video.*`."""
+    since_ms: Number | None = None
+    """First the accepted events and the attempts that are stored since then."""
+
+    def wants(self, happening: Happening) -> bool:
+        """Whether it is to be shown."""
+        if self.sink not in (None, happening.get("sink"), *happening.get("sinks", ())):
+            return False
+        return self.kind is None or fnmatchcase(happening.get("kind", ""), self.kind)
+
 
 KINDS = {
     "accepted": "a new event: source, id, kind, and the sinks that get it",
@@ -18,8 +48,8 @@ KINDS = {
     "unreadable": "a verified request without a usable event: source, reason, and the beginning of "
     "its id",
     "refused": "a request that was turned away: source, code, reason",
-    "delivered": "a delivery that has ended well: sink, source, id, kind, duration_ms, lag_ms, "
-    "and the replay's number where it was one",
+    "delivered": "a delivery that has ended well: sink, source, id, kind, the far end's own "
+    "status, duration_ms, lag_ms, and the replay's number where it was one",
     "retry": "a try that failed and will be repeated: as delivered, with a reason",
     "parked": "a try for which the sink was parked: as delivered, with a reason",
     "dead": "a delivery that was given up: as delivered, with a reason",
@@ -34,25 +64,66 @@ _KINDS = "".join(f"\n- `{what}`: {text}" for what, text in KINDS.items())
 
 DESCRIPTION = {
     "operationId": "watch",
-    "summary": "What happens from now on, one server-sent event each.",
+    "summary": "What happens from now on, or from a moment before, one server-sent event each.",
+    "parameters": [
+        {"name": "sink", "in": "query", "required": False, "schema": {"type": "string"}},
+        {"name": "kind", "in": "query", "required": False, "schema": {"type": "string"}},
+        {"name": "since_ms", "in": "query", "required": False, "schema": {"type": "integer"}},
+    ],
     "responses": {
         "200": {
-            "description": "A JSON object a `data:` line; its `what` says what happened, and "
-            f"what else is in it:\n{_KINDS}",
+            "description": "A JSON object a `data:` line; `at` and `at_ms` say when it happened, "
+            f"and `what` says what, and what else is in it:\n{_KINDS}",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
     },
 }
 
 
-async def watch(feed: Feed) -> Response:
+async def watch(admin: Admin, request: Request) -> Response:
     """Answer with a stream that ends when the relay does."""
-    return StreamingResponse(_lines(feed), 200, FRESH, "text/event-stream")
+    asked = parameters(request, Asked)
+    if asked.sink is not None and asked.sink not in admin.sinks.conditions():
+        raise HTTPException(404, f"There is no sink {asked.sink} in the config.")
+    return StreamingResponse(_lines(admin, asked), 200, FRESH, "text/event-stream")
 
 
-async def _lines(feed: Feed) -> AsyncIterator[bytes]:
-    with closing(feed.watch()) as watcher:
-        # A comment first, so that a client knows at once that it is connected.
-        yield b": watching\n\n"
+async def _lines(admin: Admin, asked: Asked) -> AsyncIterator[bytes]:
+    async for happening in _happenings(admin, asked):
+        if happening is None:
+            yield b": watching\n\n"
+        else:
+            at = rfc3339(happening["at_ms"])
+            yield b"data: " + orjson.dumps({"at": at, **happening}) + b"\n\n"
+
+
+async def _happenings(admin: Admin, asked: Asked) -> AsyncIterator[Happening | None]:
+    """First what the store has, then what comes; None once nothing that comes is missed."""
+    if asked.since_ms is None:
+        with closing(admin.feed.watch(asked.wants)) as watcher:
+            yield None
+            async for happening in watcher:
+                yield happening
+        return
+    recorded = Recorded(admin.desk, await admin.desk.mark(asked.since_ms))
+    told = deque[Hashable](maxlen=TOLD_MAX)
+    # Not watching as yet: a long history takes longer than a watcher may be slow.
+    async for happening in recorded.read():
+        told.append(_identity(happening))
+        if asked.wants(happening):
+            yield happening
+    with closing(admin.feed.watch(asked.wants)) as watcher:
+        async for happening in recorded.read():
+            told.append(_identity(happening))
+            if asked.wants(happening):
+                yield happening
+        yield None
+        # What was written and not yet published when it was read comes once more.
+        repeated = set(told)
         async for happening in watcher:
-            yield b"data: " + orjson.dumps(happening) + b"\n\n"
+            if _identity(happening) not in repeated:
+                yield happening
+
+
+def _identity(happening: Happening) -> Hashable:
+    return tuple(happening.get(name) for name in ("what", "at_ms", "source", "id", "sink"))

@@ -1,0 +1,58 @@
+"""`relay events tail`: what happens as it happens, and what has happened just before."""
+
+import json
+from typing import Any
+
+import click
+
+from relay.cli.client import connected
+from relay.cli.columns import flow, moment
+from relay.cli.moments import parse
+from relay.cli.parameters import json_option, parsed
+from relay.cli.target import Target, relay_options
+
+_FIRST = ("sink", "status", "duration_ms", "reason")
+"""Of an attempt; an id comes last, where it can be copied whole."""
+
+
+@click.command()
+@click.option("--sink", metavar="NAME", help="What concerns this sink.")
+@click.option("--event", "kind", metavar="GLOB", help='Events of this kind, such as "video.*".')
+@click.option(
+    "--since",
+    "since_ms",
+    metavar="WHEN",
+    callback=parsed(parse),
+    help="Begin with what is stored since then: events and attempts.",
+)
+@relay_options
+@json_option
+def tail(*, target: Target, as_json: bool, **asked: Any) -> None:
+    """Print what happens as it happens, every attempt included, until Ctrl-C."""
+    with connected(target) as client:
+        for happening in client.stream("/stream", asked):
+            if as_json:
+                click.echo(json.dumps(happening))
+            else:
+                _show(happening)
+    click.echo("The relay has stopped.", err=True)
+
+
+def _show(happening: dict[str, Any]) -> None:
+    values = {name: happening[name] for name in _FIRST if name in happening} | happening
+    shown = [
+        _field(name, value)
+        for name, value in values.items()
+        if name not in ("what", "at", "at_ms", "id") and value not in (None, "", [])
+    ]
+    if happening.get("id"):
+        shown.append(f"id={happening['id']}")
+    flow([moment(happening["at_ms"]), f"{happening['what']:10}", *shown])
+
+
+def _field(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{name}={','.join(map(str, value))}"
+    if name == "duration_ms":
+        return f"{value} ms"
+    return f'{name}="{value}"' if " " in str(value) else f"{name}={value}"

@@ -1,0 +1,128 @@
+"""`relay events tail` on a running relay."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.guarantees.process import DEADLINE_S, Relay, until
+from tests.guarantees.traffic import lead, post
+from tests.operator import ADMIN
+from tests.sinks.far_end import FarEnd, Reply
+
+_SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\nretry.first = "1s"\n'
+
+
+class Tail:
+    """The lines of one `events tail --json`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def take(self, count: int) -> list[dict[str, Any]]:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(DEADLINE_S):
+            return [json.loads(await self._process.stdout.readline()) for _ in range(count)]
+
+    async def until(self, what: str, event_id: str) -> list[dict[str, Any]]:
+        """Everything up to this happening."""
+        lines = await self.take(1)
+        while (lines[-1]["what"], lines[-1].get("id")) != (what, event_id):
+            lines += await self.take(1)
+        return lines
+
+
+@contextlib.asynccontextmanager
+async def tailing(relay: Relay, *options: str) -> AsyncIterator[Tail]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "relay", "events", "tail", "--json"),
+        *("--config", str(relay.config), *options),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        yield Tail(process)
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, far_end: FarEnd, names: Iterable[str]) -> AsyncIterator[Relay]:
+    sinks = "".join(_SINK.format(name=name, url=far_end.url(f"/{name}")) for name in names)
+    async with Relay(folder, sinks=sinks, rest=ADMIN) as relay:
+        await relay.start()
+        yield relay
+
+
+async def test_the_first_failing_try_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
+        far_end.reply = lambda _: Reply(500)
+        await post(relay.url, lead("a"))
+        await until(lambda: len(far_end.requests) > 0, what="a try")
+        async with tailing(relay, "--since", "1h") as tail:
+            accepted, tried = await tail.take(2)
+    assert (accepted["what"], accepted["id"], accepted["sinks"]) == ("accepted", "a", ["crm"])
+    shown = {name: tried[name] for name in ("what", "sink", "id", "status", "reason")}
+    assert shown == {
+        "what": "retry",
+        "sink": "crm",
+        "id": "a",
+        "status": 500,
+        "reason": "500: the far end has a fault",
+    }
+    assert tried["duration_ms"] >= 0
+    assert tried["at"].endswith("Z")
+    assert accepted["at"] <= tried["at"]
+
+
+async def test_past_and_present_meet_without_a_gap_or_a_repeat(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
+        ids = [f"e{number}" for number in range(150)]
+
+        async def send() -> None:
+            for event_id in ids:
+                await post(relay.url, lead(event_id))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send())
+            await until(lambda: len(far_end.requests) > 40, what="some deliveries")
+            async with tailing(relay, "--since", "1h") as tail:
+                lines = await tail.take(3 * len(ids))
+    seen = [(line["what"], line.get("sink"), line["id"]) for line in lines]
+    wanted = {("accepted", None, event_id) for event_id in ids}
+    wanted |= {("delivered", sink, event_id) for sink in ("crm", "billing") for event_id in ids}
+    assert len(seen) == len(set(seen))
+    assert set(seen) == wanted
+
+
+async def test_only_what_is_asked_for_is_shown(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
+        await post(relay.url, lead("a"))
+        await until(lambda: len(far_end.requests) == 2, what="both deliveries")
+        async with tailing(relay, "--since", "1h", "--sink", "crm", "--event", "lead.*") as tail:
+            first = await tail.until("delivered", "a")
+            await post(relay.url, lead("b"))
+            then = await tail.until("delivered", "b")
+        async with tailing(relay, "--since", "1h", "--event", "video.*") as tail:
+            await post(relay.url, lead("c").replace(b"lead.captured", b"video.ready"))
+            (only,) = await tail.take(1)
+    assert [line["what"] for line in (*first, *then)] == ["accepted", "delivered"] * 2
+    assert {line["sink"] for line in (*first, *then) if line["what"] == "delivered"} == {"crm"}
+    assert only["id"] == "c"
+
+
+async def test_a_sink_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "relay", "events", "tail", "--sink", "crmm"),
+            *("--config", str(relay.config)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await process.communicate()
+    assert process.returncode == 1
+    assert b"There is no sink crmm in the config." in told
