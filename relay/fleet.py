@@ -208,13 +208,13 @@ class Fleet:
             member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
 
-    async def check(self, name: str) -> None:
-        """Reach the far end without an event; raises KeyError and SinkError."""
+    async def check(self, name: str) -> str | None:
+        """Reach the far end without an event, as `Sink.check` does; raises KeyError too."""
         member = self._members[name]
         limit_s = member.settings.timeout.seconds
         try:
             async with asyncio.timeout(limit_s):
-                await member.sink.check()
+                return await member.sink.check()
         except TimeoutError:
             raise Temporary(f"no answer within {limit_s:g} s") from None
 

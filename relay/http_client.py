@@ -150,13 +150,18 @@ async def exchange(
     raise failure
 
 
-def judge(response: Response, *, now_ms: int) -> None:
-    """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says."""
+def judge(response: Response, *, now_ms: int, asked: str | None = None) -> None:
+    """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
+
+    `asked` is the method where it is not the one that events are sent with.
+    """
     status = response.status
     if 200 <= status < 300:
         return
     meaning = MEANINGS.get(status, _UNKNOWN)
-    reason = f"{status}: {meaning.text}"
+    reason = (
+        f"{status}: {meaning.text}" if asked is None else f"{status} to {asked}: {meaning.text}"
+    )
     if meaning.error is Temporary:
         raise Temporary(
             reason,

@@ -33,6 +33,17 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def result_of(error: SinkError) -> Result:
+    """What an event's first attempt that failed so is."""
+    match error:
+        case Refused():
+            return "dead"
+        case Misconfigured():
+            return "parked"
+        case _:
+            return "retry"
+
+
 def backoff_ms(policy: RetryPolicy, tries: int, *, dice: Random) -> int:
     """How long to wait after the given number of failed tries (1 or more), jitter included."""
     # The exponent is bounded because a float overflows long before an operator gives up.

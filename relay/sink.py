@@ -79,8 +79,11 @@ class Sink(Protocol):
         """
         ...
 
-    async def check(self) -> None:
-        """Reach the far end without delivering an event; raises as `send` does."""
+    async def check(self) -> str | None:
+        """Reach the far end without delivering an event; raises as `send` does.
+
+        Return what there is to say of its answer, beyond that it was reached.
+        """
         ...
 
     def render(self, event: Event) -> dict[str, Any]:

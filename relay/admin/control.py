@@ -38,8 +38,8 @@ class Sinks(Protocol):
 
     async def resume(self, name: str) -> None: ...
 
-    async def check(self, name: str) -> None:
-        """Reach the far end without an event; raises SinkError."""
+    async def check(self, name: str) -> str | None:
+        """Reach the far end without an event, as `Sink.check` does; raises SinkError."""
         ...
 
 

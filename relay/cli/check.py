@@ -13,20 +13,16 @@ from typing import Any, BinaryIO
 import click
 
 from relay import sinks
+from relay.cli import contact
 from relay.cli.diagnosis import Diagnosis, diagnose
 from relay.cli.parameters import config_option, json_option
 from relay.clock import SystemClock
 from relay.config import Config, default_path, load
 from relay.config.checks import expired
-from relay.errors import ConfigError, Fault, Misconfigured, Refused, SinkError, Temporary
+from relay.errors import ConfigError, Fault, SinkError
+from relay.retry import result_of
 from relay.settings import Duration, Secret
 from relay.sink import Sink, SinkSettings
-
-_WORDS: tuple[tuple[type[SinkError], str], ...] = (
-    (Misconfigured, "someone has to act"),
-    (Refused, "refused"),
-    (Temporary, "not now"),
-)
 
 
 @dataclass(frozen=True)
@@ -103,24 +99,17 @@ async def _contact(settings: SinkSettings) -> Contact:
     sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
     try:
         async with asyncio.timeout(settings.timeout.seconds):
-            await sink.check()
+            ok, text = True, contact.reached(await sink.check())
     except TimeoutError:
-        ok, text = False, f"no answer within {settings.timeout.seconds:g} s"
+        reason = f"no answer within {settings.timeout.seconds:g} s"
+        ok, text = False, contact.failed(reason, None, "retry")
     except SinkError as error:
-        ok, text = False, _words(error)
+        ok, text = False, contact.failed(error.reason, error.status, result_of(error))
     except Exception as error:  # noqa: BLE001  a sink's bug is a finding, and its text may hold secrets
         ok, text = False, f"failed with a fault of the sink's own: {type(error).__name__}"
-    else:
-        ok, text = True, "reached"
     finally:
         await sink.close()
     return Contact(settings.name, settings.type, ok, text)
-
-
-def _words(error: SinkError) -> str:
-    word = next(word for kind, word in _WORDS if isinstance(error, kind))
-    status = "" if error.status is None else f" (status {error.status})"
-    return f"{word}: {error.reason}{status}"
 
 
 def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> str:

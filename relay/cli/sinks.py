@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from relay.cli import contact
 from relay.cli.client import connected
 from relay.cli.columns import ago, show
 from relay.cli.parameters import json_option
@@ -102,11 +103,20 @@ def _change(target: Target, url: str, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def test(context: click.Context, *, name: str, target: Target, as_json: bool) -> None:
-    """Reach a sink's far end without an event. Exits 0 if it was reached, else 1."""
+    """Reach a sink's far end without an event.
+
+    Exits 0 if it was reached, 1 if not, or if its answer to an event would be a failure.
+    """
     with connected(target) as client:
         found = client.post(_url(name, "test"))
     if as_json:
         click.echo(json.dumps(found))
     else:
-        click.echo(f"{name}: {'reached' if found['reached'] else found['reason']}")
+        click.echo(f"{name}: {_checked(found)}")
     context.exit(0 if found["reached"] else 1)
+
+
+def _checked(found: dict[str, Any]) -> str:
+    if found["reached"]:
+        return contact.reached(found["found"])
+    return contact.failed(found["reason"], found["status"], found["result"])

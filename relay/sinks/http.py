@@ -28,8 +28,8 @@ _OURS = re.compile(
     re.IGNORECASE,
 )
 
-UNREACHABLE = frozenset({401, 403, 404, 407, 410})
-"""Someone has to act on these; otherwise a good receiver may well answer 405, or even 500."""
+OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
+"""What a receiver that takes POST may well answer to OPTIONS; it says nothing about events."""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -73,10 +73,14 @@ class HttpSink:
         http_client.judge(response, now_ms=self._clock.now_ms())
         return Answer(response.status, response.excerpt)
 
-    async def check(self) -> None:
+    async def check(self) -> str:
+        # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
+        # event.
         response = await self._exchange(httpx.Request("OPTIONS", self._url, headers=self._fixed))
-        if response.status in UNREACHABLE:
-            http_client.judge(response, now_ms=self._clock.now_ms())
+        if response.status in OF_OPTIONS:
+            return f"{response.status} to OPTIONS, which does not say whether events are taken"
+        http_client.judge(response, now_ms=self._clock.now_ms(), asked="OPTIONS")
+        return f"{response.status} to OPTIONS"
 
     def render(self, event: Event) -> dict[str, Any]:
         masked = {name.lower() for name, _ in self._own} | {b"webhook-signature"}

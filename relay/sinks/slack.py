@@ -114,10 +114,10 @@ class SlackSink:
             refusal = error
         return await self._post_plainest(event, refusal)
 
-    async def check(self) -> None:
+    async def check(self) -> str:
         if self._is_workflow:
             await self._reach_host()
-            return
+            return "the host answers; the workflow itself is not asked, for any POST would start it"
         # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
         # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
         response = await self._exchange({})
@@ -126,11 +126,12 @@ class SlackSink:
         except Refused as error:
             refusal = error
         else:
-            return
+            return "an empty message was taken"
         if _is_success(refusal.status):
             raise Misconfigured(
                 "the URL answers, but not as a Slack webhook does", status=refusal.status
             )
+        return f"{refusal.status} to an empty message, as a live webhook answers"
 
     def render(self, event: Event) -> dict[str, Any]:
         return self._words(event)

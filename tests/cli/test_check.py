@@ -123,7 +123,7 @@ def test_connect_tells_of_each_sink(tmp_path: Path, check: Check) -> None:
         result = check("--config", written(tmp_path, GOOD + STDOUT + http), "--connect")
     assert result.exit_code == 1
     assert "sink console (stdout): reached" in result.output
-    assert "sink crm (http): not now: connection refused" in result.output
+    assert "sink crm (http): connection refused; an event would be tried again" in result.output
     assert "marked" not in result.output
 
 

@@ -161,24 +161,35 @@ async def test_an_answer_that_repeats_our_headers_is_masked(
     assert "evt_lead" in answer.excerpt
 
 
-@pytest.mark.parametrize("status", [200, 204, 302, 400, 405, 429, 500, 501, 503])
-async def test_a_check_asks_for_options_and_takes_any_sign_of_life(
+@pytest.mark.parametrize("status", [200, 204, 400, 405, 406, 411, 415, 422, 501])
+async def test_a_check_asks_for_options_and_takes_an_answer_that_is_no_word_on_events(
     far_end: FarEnd, make: Make, status: int
 ) -> None:
     far_end.reply = lambda _: Reply(status)
-    await make(far_end.url("/hook"), headers={"x-own": "1"}).check()
+    found = await make(far_end.url("/hook"), headers={"x-own": "1"}).check()
+    assert found is not None
+    assert found.startswith(f"{status} to OPTIONS")
     (request,) = far_end.requests
     assert (request.method, request.target, request.body) == ("OPTIONS", "/hook", b"")
     assert request.header["x-own"] == "1"
     assert "webhook-id" not in request.header
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 407, 410])
+@pytest.mark.parametrize("status", [302, 308, 401, 402, 403, 404, 407, 410, 421, 426])
 async def test_a_check_tells_what_someone_has_to_mend(
     far_end: FarEnd, make: Make, status: int
 ) -> None:
     far_end.reply = lambda _: Reply(status)
-    with pytest.raises(Misconfigured, match=str(status)):
+    with pytest.raises(Misconfigured, match=f"{status} to OPTIONS"):
+        await make(far_end.url()).check()
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599, 999])
+async def test_a_check_takes_no_failure_for_a_sign_of_life(
+    far_end: FarEnd, make: Make, status: int
+) -> None:
+    far_end.reply = lambda _: Reply(status)
+    with pytest.raises(Temporary, match=f"{status} to OPTIONS"):
         await make(far_end.url()).check()
 
 

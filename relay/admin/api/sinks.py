@@ -9,7 +9,9 @@ from relay.admin.api.values import Text
 from relay.admin.control import Admin
 from relay.admin.operation import Handler, Operation
 from relay.condition import Condition
+from relay.delivery import Result
 from relay.errors import SinkError
+from relay.retry import result_of
 from relay.store import Backlog
 
 
@@ -40,10 +42,17 @@ class SinkList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Whether the far end can be reached; `reason` says why not."""
+    """Whether the far end can be reached and nothing in its answer speaks against events."""
 
     reached: bool
+    found: str | None
+    """More of its answer."""
     reason: str | None
+    """Why it was not reached, or would not take an event."""
+    status: int | None
+    """The far end's own code for this."""
+    result: Result | None
+    """What an event's attempt would be then."""
 
 
 class _Sinks:
@@ -69,10 +78,16 @@ class _Sinks:
 
     async def test_sink(self, which: Which) -> Checked:
         try:
-            await self._admin.sinks.check(self._known(which))
+            found = await self._admin.sinks.check(self._known(which))
         except SinkError as error:
-            return Checked(reached=False, reason=error.reason)
-        return Checked(reached=True, reason=None)
+            return Checked(
+                reached=False,
+                found=None,
+                reason=error.reason,
+                status=error.status,
+                result=result_of(error),
+            )
+        return Checked(reached=True, found=found, reason=None, status=None, result=None)
 
     def _known(self, which: Which) -> str:
         if which.name not in self._admin.sinks.conditions():

@@ -1,0 +1,21 @@
+"""What reaching a sink's far end without an event has shown, in words."""
+
+from relay.cli.columns import safe
+from relay.delivery import Result
+
+_CONSEQUENCES: dict[Result, str] = {
+    "parked": "an event would park the sink until someone acts",
+    "retry": "an event would be tried again",
+    "dead": "an event would become a dead letter",
+}
+
+
+def reached(found: str | None) -> str:
+    """A far end that answers as it should."""
+    return safe(f"reached ({found})" if found else "reached")
+
+
+def failed(reason: str, status: int | None, result: Result) -> str:
+    """One that does not, and what this would mean for an event."""
+    code = "" if status is None or str(status) in reason else f" (status {status})"
+    return safe(f"{reason}{code}; {_CONSEQUENCES[result]}")
