@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -174,7 +175,8 @@ def _write(level: Level, event: str, **fields: Any) -> None:
 def _renderers(form: Literal["json", "console"], stream: TextIO) -> list[Processor]:
     if form == "json":
         return [_as_json]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty()), _encoded]
+    colours = stream.isatty() and not os.environ.get("NO_COLOR")  # https://no-color.org
+    return [structlog.dev.ConsoleRenderer(colors=colours), _encoded]
 
 
 def _as_json(_: WrappedLogger, __: str, fields: EventDict) -> bytes:

@@ -3,11 +3,14 @@
 import importlib
 import os
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from relay.cli import streams
+from relay.cli.columns import safe
 from relay.errors import (
     ConfigError,
     ListenFailed,
@@ -66,6 +69,9 @@ _COMMANDS = {
         "relay.cli.rotate:rotate", "Change a source's secret without losing an event."
     ),
     "store": _Command("relay.cli.store:store", "Look after the store."),
+    "completion": _Command(
+        "relay.cli.completion:completion", "Print what makes a shell complete these commands."
+    ),
 }
 
 _EXIT_CODES: dict[type[BaseException], int] = {
@@ -104,11 +110,29 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # A group with its commands at hand does this by itself.
+            for near in get_close_matches(args[0], _COMMANDS, n=1):
+                error.message += f" Did you mean '{near}'?"
+            raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        names = [name for name in _COMMANDS if name.startswith(incomplete)]
+        return [CompletionItem(name, help=_COMMANDS[name].help) for name in names] + options
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # https://no-color.org
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except _OWN:
@@ -141,7 +165,8 @@ def _told(error: BaseException) -> str:
     else:
         text = _bug(error)
     notes = getattr(error, "__notes__", ())
-    return "\n".join(f"relay: {line}" for part in (text, *notes) for line in part.splitlines())
+    lines = [line for part in (text, *notes) for line in part.splitlines()]
+    return "\n".join(f"relay: {safe(line)}" for line in lines)
 
 
 def _bug(error: BaseException) -> str:

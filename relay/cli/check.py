@@ -13,16 +13,17 @@ from typing import Any, BinaryIO
 import click
 
 from relay import sinks
-from relay.cli import contact
+from relay.cli import contact, moments
 from relay.cli.diagnosis import Diagnosis, diagnose
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import config_option, json_option, parsed
 from relay.clock import SystemClock
-from relay.config import Config, default_path, load
+from relay.config import Config, default_path, load, load_store
 from relay.config.checks import expired
 from relay.errors import ConfigError, Fault, SinkError
 from relay.retry import result_of
-from relay.settings import Duration, Secret
+from relay.settings import Secret
 from relay.sink import Sink, SinkSettings
+from relay.store.place import obstacle
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def check_config(
     """Check a config and print every fault at once."""
     path = path or default_path(os.environ)
     try:
-        config = load(path)
+        config = _loaded(path)
         ended = expired(config.sources, now_ms=SystemClock().now_ms())
         config = replace(config, warnings=(*config.warnings, *ended))
     except ConfigError as error:
@@ -62,7 +63,12 @@ def check_config(
 @click.option("--secret", required=True, metavar="REF", help="env:NAME, file:/path or the secret.")
 @click.option("--header", required=True, metavar="VALUE", help="The signature header as received.")
 @click.option("--body", required=True, type=click.File("rb"), help="The raw body; - is stdin.")
-@click.option("--at", type=int, metavar="UNIX", help="When it was received; else now.")
+@click.option(
+    "--at",
+    metavar="WHEN",
+    callback=parsed(moments.parse),
+    help='When it was received: a Unix time, "11:18", a date; else now.',
+)
 @click.option("--tolerance", default="5m", show_default=True, help="How far the time may be off.")
 @json_option
 @click.pass_context
@@ -81,11 +87,31 @@ def verify(
         _header(header),
         body.read(),
         secret=_parsed("--secret", Secret.resolve, secret).reveal().encode(),
-        now_s=int(time.time()) if at is None else at,
-        tolerance=_parsed("--tolerance", Duration.parse, tolerance),
+        now_s=int(time.time()) if at is None else at // 1000,
+        tolerance=_parsed("--tolerance", moments.duration, tolerance),
     )
     click.echo(_diagnosis_json(diagnosis) if as_json else _diagnosis_text(diagnosis))
     context.exit(0 if diagnosis.good else 1)
+
+
+def _loaded(path: Path) -> Config:
+    """Load a config with which `serve` could start here; raises ConfigError."""
+    faults = _store_faults(path)
+    try:
+        config = load(path)
+    except ConfigError as error:
+        raise ConfigError(error.file, (*error.faults, *faults)) from None
+    if faults:
+        raise ConfigError(str(path), faults)
+    return config
+
+
+def _store_faults(path: Path) -> tuple[Fault, ...]:
+    try:
+        found = obstacle(Path(load_store(path).path))
+    except ConfigError:
+        return ()  # `load` finds them too
+    return () if found is None else (Fault("store.path", f"serve cannot open it: {found}"),)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:

@@ -8,6 +8,7 @@ import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, show
+from relay.cli.documents import print_json
 from relay.cli.events import limit_option
 from relay.cli.parameters import json_option
 from relay.cli.replay import follow
@@ -32,7 +33,7 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
         found = client.get("/dead-letters", {**selection, "limit": limit})
         reasons = client.get("/dead-letters/reasons", selection)["reasons"]
     if as_json:
-        click.echo(json.dumps({**found, "reasons": reasons}))
+        print_json({**found, "reasons": reasons})
         return
     now_ms = time.time_ns() // 1_000_000
     show(

@@ -8,6 +8,8 @@ from typing import Any, BinaryIO
 import click
 
 from relay import inbound, sinks
+from relay.cli.completion import names_of
+from relay.cli.documents import print_indented
 from relay.cli.parameters import config_option, json_option
 from relay.clock import SystemClock
 from relay.config import Config, default_path, load
@@ -29,7 +31,10 @@ event_option = click.option(
     help="The raw body of an event; - is stdin.",
 )
 source_option = click.option(
-    "--source", metavar="NAME", help="As if it came to this source; else to the first one."
+    "--source",
+    metavar="NAME",
+    shell_complete=names_of("source"),
+    help="As if it came to this source; else to the first one.",
 )
 
 
@@ -47,7 +52,14 @@ def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: boo
 
 
 @click.command()
-@click.option("--sink", "name", required=True, metavar="NAME", help="The sink's name.")
+@click.option(
+    "--sink",
+    "name",
+    required=True,
+    metavar="NAME",
+    shell_complete=names_of("sink"),
+    help="The sink's name.",
+)
 @event_option
 @config_option
 @source_option
@@ -63,7 +75,10 @@ def render(
     if verdict.outcome != "takes":
         click.echo(f"relay: {name} would not be sent this event: {verdict.why}", err=True)
     rendered = asyncio.run(_rendered(settings, event))
-    click.echo(json.dumps(rendered, indent=None if as_json else 2, ensure_ascii=as_json))
+    if as_json:
+        click.echo(json.dumps(rendered))
+    else:
+        print_indented(rendered)
 
 
 def _read(file: BinaryIO, config: Config, source: str | None) -> Event:

@@ -8,6 +8,7 @@ import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, safe, show
+from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.selection import selection_options
 from relay.cli.tail import tail
@@ -34,7 +35,7 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
     with connected(target) as client:
         found = client.get("/events", {**selection, "limit": limit})
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
@@ -74,7 +75,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
     with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
     if as_json:
-        click.echo(json.dumps(history))
+        print_json(history)
         return
     event = history["event"]
     now_ms = time.time_ns() // 1_000_000

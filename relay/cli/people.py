@@ -1,6 +1,5 @@
 """`relay erase` and `relay export`: a person's data, by e-mail address."""
 
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, show
+from relay.cli.documents import print_indented, print_json, timed
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 
@@ -49,7 +49,7 @@ def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         found = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     click.echo("Would be removed:" if dry_run else "Removed:")
     pairs(
@@ -99,12 +99,16 @@ def _told(heading: str, told: list[dict[str, Any]]) -> None:
 @click.command()
 @email_argument
 @relay_options
-def export(*, email: str, target: Target) -> None:
-    """Print all that is stored of a person as one JSON object."""
+@json_option
+def export(*, email: str, target: Target, as_json: bool) -> None:
+    """Print all that is stored of a person as one JSON object; with --json, in one line."""
     with connected(target) as client:
         parts = list(_parts(client, email))
     document = {name: [each for part in parts for each in part[name]] for name in _PARTS}
-    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    if as_json:
+        print_json(document)
+    else:
+        print_indented(timed(document))
 
 
 def _parts(client: Client, email: str) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
+from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError, ConfigError, Fault
@@ -39,7 +40,7 @@ def reload(context: click.Context, *, target: Target, as_json: bool) -> None:
 def _refuse(faults: Iterable[Fault], *, as_json: bool) -> None:
     if as_json:
         listed = [{"path": fault.path, "message": fault.message} for fault in faults]
-        click.echo(json.dumps({"ok": False, "faults": listed}))
+        print_json({"ok": False, "faults": listed})
         return
     lines = (f"  {fault}" for fault in faults)
     click.echo("\n".join(("refused; the relay goes on with the config that it has", *lines)))

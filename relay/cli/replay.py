@@ -1,6 +1,5 @@
 """`relay replay` and `relay replays`: stored events delivered again."""
 
-import json
 import sys
 import time
 from typing import Any
@@ -9,6 +8,7 @@ import click
 
 from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, show
+from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.selection import selection_options
 from relay.cli.target import Target, relay_options
@@ -52,7 +52,7 @@ def list_(*, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         found = client.get("/replays")
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
@@ -91,7 +91,7 @@ def cancel(*, number: int, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         ended = client.post(f"/replays/{number}/cancel")
     if as_json:
-        click.echo(json.dumps(ended))
+        print_json(ended)
     else:
         click.echo(f"Replay {number} is {ended['state']}: {_progress(ended)}.")
 
@@ -109,7 +109,7 @@ def follow(client: Client, selection: dict[str, Any], *, dry_run: bool, as_json:
 
 def _estimate(estimate: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(estimate))
+        print_json(estimate)
         return
     show(
         ("DELIVERIES", "EVENT", "SINK"),
@@ -134,7 +134,10 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
         raise ApiError(
             f"the replay goes on; `relay replays cancel {replay['id']}` ends it"
         ) from None
-    click.echo(json.dumps(replay) if as_json else f"{replay['state']}: {_progress(replay)}.")
+    if as_json:
+        print_json(replay)
+    else:
+        click.echo(f"{replay['state']}: {_progress(replay)}.")
 
 
 def _is_over(replay: dict[str, Any]) -> bool:

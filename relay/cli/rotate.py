@@ -1,6 +1,5 @@
 """`relay rotate`: another secret for a source, without losing what is signed with it too early."""
 
-import json
 import time
 from typing import Any
 from urllib.parse import quote
@@ -9,13 +8,20 @@ import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs
+from relay.cli.completion import names_of
+from relay.cli.documents import print_json
 from relay.cli.moments import duration
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 from relay.settings import Duration
 
 source_option = click.option(
-    "--source", "name", required=True, metavar="NAME", help="The source whose secret changes."
+    "--source",
+    "name",
+    required=True,
+    metavar="NAME",
+    shell_complete=names_of("source"),
+    help="The source whose secret changes.",
 )
 
 
@@ -54,7 +60,7 @@ def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None
     with connected(target) as client:
         view = client.post(_url(name), {"duration_ms": int(length)})
     if as_json:
-        click.echo(json.dumps(view))
+        print_json(view)
         return
     click.echo(f"{name}: armed until {moment(view['until_ms'])}.")
     click.echo(
@@ -72,7 +78,7 @@ def finish(*, name: str, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         view = client.post(f"{_url(name)}/finish")
     if as_json:
-        click.echo(json.dumps(view))
+        print_json(view)
         return
     click.echo(f"{name}: finished")
     pairs(_counts(view), indent="  ")
@@ -93,7 +99,7 @@ def status(*, name: str, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         view = client.get(_url(name))
     if as_json:
-        click.echo(json.dumps(view))
+        print_json(view)
         return
     if view["state"] == "none":
         click.echo(f"{name}: no rotation has been begun, or it has expired.")

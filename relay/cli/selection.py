@@ -6,6 +6,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from relay.cli import moments
+from relay.cli.completion import names_of
 from relay.cli.parameters import parsed
 from relay.store.desk import Outcome
 
@@ -21,7 +22,9 @@ since_option = click.option(
 )
 _OPTIONS = (
     click.option("--id", "id", metavar="ID", help="The event's id."),
-    click.option("--source", metavar="NAME", help="Of this source."),
+    click.option(
+        "--source", metavar="NAME", shell_complete=names_of("source"), help="Of this source."
+    ),
     click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
     since_option,
     click.option(
@@ -33,7 +36,12 @@ _OPTIONS = (
     ),
     click.option("--video", metavar="ID", help="About this video."),
     click.option("--email", metavar="ADDRESS", help="Of this lead or viewer."),
-    click.option("--sink", metavar="NAME", help="Of this sink's deliveries."),
+    click.option(
+        "--sink",
+        metavar="NAME",
+        shell_complete=names_of("sink"),
+        help="Of this sink's deliveries.",
+    ),
 )
 _OUTCOME = click.option(
     "--outcome",

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from random import SystemRandom
 from typing import BinaryIO
 
@@ -14,8 +15,10 @@ import httpx
 import uvloop
 
 from relay import samples
+from relay.cli.completion import names_of
+from relay.cli.destination import DEFAULT_SECRET, DEFAULT_URL, Destination, destination
 from relay.cli.load import Letter, Load, Tally
-from relay.cli.parameters import Number, json_option, parsed, per_second
+from relay.cli.parameters import Number, config_option, json_option, parsed, per_second
 from relay.cli.report import Report
 from relay.clock import Clock, SystemClock
 from relay.delivery_rules import WAITS_S
@@ -31,8 +34,7 @@ CONCURRENCY = 16
 class Order:
     """What to send, and how."""
 
-    url: httpx.URL
-    secret: Secret
+    destination: Destination
     letters: Iterator[Letter]
     count: int
     rate: float | None
@@ -47,17 +49,20 @@ class Order:
     "--url",
     metavar="URL",
     callback=parsed(parse_url),
-    default="http://127.0.0.1:8080/webhooks",
-    show_default=True,
-    help="Where to send.",
+    help=f"Where to send; else to the config's source, else {DEFAULT_URL}.",
 )
 @click.option(
     "--secret",
     metavar="REF",
     callback=parsed(Secret.resolve),
-    default="env:RELAY_SECRET",
-    show_default=True,
-    help="env:NAME, file:/path or the secret.",
+    help=f"env:NAME, file:/path or the secret; else the config's, else {DEFAULT_SECRET}.",
+)
+@config_option
+@click.option(
+    "--source",
+    metavar="NAME",
+    shell_complete=names_of("source"),
+    help="The config's source to send to; else the one that has the URL's path, or the first.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="Send so many, and sum them up.")
 @click.option(
@@ -93,8 +98,10 @@ def send(
     context: click.Context,
     *,
     event: str | None,
-    url: httpx.URL,
-    secret: Secret,
+    url: httpx.URL | None,
+    secret: Secret | None,
+    path: Path | None,
+    source: str | None,
     count: int | None,
     rate: float | None,
     concurrency: int,
@@ -118,8 +125,7 @@ def send(
     clock = SystemClock()
     total = count or (len(KINDS) if event == ALL and data is None else 1)
     order = Order(
-        url=url,
-        secret=secret,
+        destination=destination(url=url, secret=secret, path=path, source=source),
         letters=_copies(data.read(), total) if data else _samples(event or ALL, total),
         count=total,
         rate=rate,
@@ -142,8 +148,9 @@ def send(
 async def _send(order: Order, tally: Tally, report: Report, clock: Clock) -> None:
     load = Load(tally, clock=clock, rate=order.rate, concurrency=order.concurrency)
     sender = Sender(
-        order.url,
-        order.secret,
+        order.destination.url,
+        order.destination.secret,
+        header=order.destination.header,
         clock=clock,
         schedule=order.schedule,
         time_scale=order.time_scale,

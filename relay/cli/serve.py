@@ -31,8 +31,9 @@ def serve(path: Path | None) -> None:
 
     Takes listening sockets that systemd hands over, and tells it how the relay is doing.
 
-    Exits 0 after a drain, 78 for a bad config or a socket of no use, 75 if another relay holds
-    the store, 74 if the disk failed under the store.
+    Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the disk failed under the
+    store, 75 if another relay holds the store or its disk is full, 78 for a bad config, a store
+    of a newer relay or a socket of no use, and 1 for any other failure.
     """
     clock = SystemClock()
     manager = Manager.found(os.environ, pid=os.getpid(), clock=clock)

@@ -1,6 +1,5 @@
 """`relay sinks`: how each is doing, and the operator's hand on it."""
 
-import json
 import time
 from typing import Any
 from urllib.parse import quote
@@ -10,10 +9,12 @@ import click
 from relay.cli import contact
 from relay.cli.client import connected
 from relay.cli.columns import ago, show
+from relay.cli.completion import names_of
+from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 
-name_argument = click.argument("name", metavar="NAME")
+name_argument = click.argument("name", metavar="NAME", shell_complete=names_of("sink"))
 
 
 @click.group()
@@ -29,7 +30,7 @@ def list_(*, target: Target, as_json: bool) -> None:
     with connected(target) as client:
         found = client.get("/sinks")
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
@@ -91,7 +92,7 @@ def _change(target: Target, url: str, *, as_json: bool) -> None:
     with connected(target) as client:
         view = client.post(url)
     if as_json:
-        click.echo(json.dumps(view))
+        print_json(view)
         return
     condition = view["condition"]
     click.echo(f"{condition['name']} is {condition['state']}, {view['pending']} pending.")
@@ -110,7 +111,7 @@ def test(context: click.Context, *, name: str, target: Target, as_json: bool) ->
     with connected(target) as client:
         found = client.post(_url(name, "test"))
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
     else:
         click.echo(f"{name}: {_checked(found)}")
     context.exit(0 if found["reached"] else 1)

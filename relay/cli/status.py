@@ -1,12 +1,12 @@
 """`relay status`: the running relay as a whole."""
 
-import json
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs
+from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError, NoVerdict
@@ -29,7 +29,7 @@ def status(*, target: Target, as_json: bool) -> None:
     except ApiError as error:
         raise NoVerdict.of(error) from None
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     now_ms, started_ms = found["now_ms"], found["started_ms"]
     pairs(

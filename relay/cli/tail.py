@@ -1,12 +1,13 @@
 """`relay events tail`: what happens as it happens, and what has happened just before."""
 
-import json
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
 from relay.cli.columns import flow, moment
+from relay.cli.completion import names_of
+from relay.cli.documents import print_json
 from relay.cli.moments import parse
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
@@ -16,7 +17,9 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
 
 
 @click.command()
-@click.option("--sink", metavar="NAME", help="What concerns this sink.")
+@click.option(
+    "--sink", metavar="NAME", shell_complete=names_of("sink"), help="What concerns this sink."
+)
 @click.option("--event", "kind", metavar="GLOB", help='Events of this kind, such as "video.*".')
 @click.option(
     "--since",
@@ -32,7 +35,7 @@ def tail(*, target: Target, as_json: bool, **asked: Any) -> None:
     with connected(target) as client:
         for happening in client.stream("/stream", asked):
             if as_json:
-                click.echo(json.dumps(happening))
+                print_json(happening)
             else:
                 _show(happening)
     click.echo("The relay has stopped.", err=True)

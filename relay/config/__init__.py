@@ -33,6 +33,8 @@ __all__ = [
     "load",
     "load_admin_address",
     "load_admin_token",
+    "load_listen_address",
+    "load_sources",
     "load_store",
 ]
 
@@ -121,6 +123,21 @@ def load_admin_token(path: Path, environ: Mapping[str, str] = os.environ) -> Sec
     return token
 
 
+def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
+    """Read only where the sources are served; raises ConfigError with the faults of this key."""
+    address: Address = _load_key(path, environ, "server", "listen")
+    return address
+
+
+def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
+    """Read only the sources, one at least; raises ConfigError with the faults of their tables."""
+    findings = Findings()
+    tables = _sources(_parse(path, _text(path)), Reader(RULES, environ, findings), findings)
+    if findings.faults:
+        raise ConfigError(str(path), tuple(findings.faults))
+    return tuple(table.build() for table in tables)
+
+
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
     """Read only what leads to the store; raises ConfigError with the faults of its table."""
     table, findings = _load_table(path, environ, "store")
@@ -175,10 +192,7 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
         for name, kind in _SECTIONS.items()
     }
-    found_sources = _each(raw, "source", findings)
-    sources = tuple(reader.table(item, SourceSettings, place) for item, place in found_sources)
-    if "source" not in raw:
-        findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
+    sources = _sources(raw, reader, findings)
     sinks = [
         read_sink(item, place, reader, findings) for item, place in _each(raw, "sink", findings)
     ]
@@ -188,8 +202,17 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
         sinks=tuple(sink for sink, _ in sinks),
         routes=tuple(route for _, route in sinks),
         source_names=tuple(
-            item.get("name") if isinstance(item, dict) else None for item, _ in found_sources
+            item.get("name") if isinstance(item, dict) else None
+            for item, _ in _each(raw, "source", Findings())
         ),
+    )
+
+
+def _sources(raw: dict[str, Any], reader: Reader, findings: Findings) -> tuple[Table, ...]:
+    if raw.get("source", []) == []:
+        findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
+    return tuple(
+        reader.table(item, SourceSettings, place) for item, place in _each(raw, "source", findings)
     )
 
 

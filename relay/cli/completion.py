@@ -1,0 +1,43 @@
+"""`relay completion`, and what it completes beside commands and options: names in the config."""
+
+import tomllib
+from collections.abc import Callable
+
+import click
+from click.shell_completion import get_completion_class
+
+from relay.config import default_path
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(context: click.Context, *, shell: str) -> None:
+    """Print a script that makes a shell complete commands, options, sinks and sources.
+
+    For this session: `eval "$(relay completion bash)"`, with `zsh` in place of `bash` there, and
+    `relay completion fish | source`.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"click completes no {shell}")
+    click.echo(kind(context.find_root().command, {}, "relay", "_RELAY_COMPLETE").source())
+
+
+def names_of(table: str) -> Complete:
+    """Make the completion of an option or argument that names a `[[sink]]` or a `[[source]]`."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        path = context.params.get("path") or default_path()
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8")).get(table, [])
+            names = [each["name"] for each in tables]
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return []
+        return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
+
+    return complete

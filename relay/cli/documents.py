@@ -1,0 +1,50 @@
+"""How data is printed as JSON: its times readable too, and nothing in it that a terminal obeys."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_EARLIEST_MS = 1_000_000_000_000
+"""The year 2001: a number of milliseconds from here on is a moment, a smaller one a duration."""
+
+
+def print_json(document: Any) -> None:
+    """Print an answer of the API in one line of ASCII, with its times."""
+    click.echo(json.dumps(timed(document)))
+
+
+def print_indented(document: Any) -> None:
+    """Print a document over many lines; what cannot be seen in a text is escaped."""
+    lines = json.dumps(document, indent=2, ensure_ascii=False)
+    click.echo(
+        "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in lines)
+    )
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def timed(value: Any) -> Any:
+    """The same with `received_at` in UTC beside `received_ms`, wherever such a moment stands."""
+    match value:
+        case dict():
+            return {
+                name: part
+                for each, item in value.items()
+                for name, part in _field(value, each, item)
+            }
+        case list() | tuple():
+            return [timed(item) for item in value]
+    return value
+
+
+def _field(document: dict[str, Any], name: str, value: Any) -> list[tuple[str, Any]]:
+    beside = "at" if name == "at_ms" else f"{name.removesuffix('_ms')}_at"
+    is_moment = name.endswith("_ms") and isinstance(value, int) and value >= _EARLIEST_MS
+    if not is_moment or beside in document:
+        return [(name, timed(value))]
+    at = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+    return [(name, value), (beside, at.replace("+00:00", "Z"))]
