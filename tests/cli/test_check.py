@@ -1,8 +1,12 @@
 """`relay check-config` and `relay verify` say what is wrong, and never a secret."""
 
+import contextlib
 import json
+import os
+import pwd
 import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from relay import signature
 from relay.cli.check import check_config, verify
+from relay.store.place import obstacle
 
 SECRET = "marked-secret-of-the-source"
 NOW = 1_772_443_800
@@ -114,6 +119,74 @@ def test_the_path_comes_from_the_environment(
 def http_sink(far_end: socket.socket, path: str = "") -> str:
     url = f"http://127.0.0.1:{far_end.getsockname()[1]}{path}"
     return f'[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
+
+
+@contextlib.contextmanager
+def somebody() -> Iterator[None]:
+    """Be a user whom modes of files concern, which root is not."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def stored_at(path: Path | str) -> str:
+    return f'{GOOD}[store]\npath = "{path}"\n'
+
+
+def test_a_store_that_serve_could_not_open_is_a_fault_and_nothing_is_made(
+    tmp_path: Path, check: Check
+) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in {
+        tmp_path: "is a folder",
+        tmp_path / "pipe": "is not a regular file",
+        tmp_path / "file" / "relay.db": f"{tmp_path}/file is not a folder",
+    }.items():
+        result = check("--config", written(tmp_path, stored_at(path)))
+        assert result.exit_code == 1
+        assert "store.path: serve cannot open it: " in result.output
+        assert said in result.output
+    result = check("--config", written(tmp_path, stored_at(tmp_path / "new" / "deep" / "a.db")))
+    assert result.exit_code == 0
+    assert {each.name for each in tmp_path.iterdir()} == {"file", "pipe", "config.toml"}
+
+
+def test_a_store_that_belongs_to_another_is_a_fault_with_the_owners_name() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, store = Path(name), Path(name) / "relay.db"
+        owner = pwd.getpwuid(os.getuid()).pw_name
+        folder.chmod(0o555)
+        with somebody():
+            told = obstacle(store)
+            assert told is not None
+            assert told.endswith(f"the folder {name}, which belongs to {owner} (mode 0555)")
+            told = obstacle(folder / "data" / "relay.db")
+            assert told is not None
+            assert told.startswith(f"the folder {name}/data is missing, and the user ")
+        folder.chmod(0o777)
+        with somebody():
+            assert obstacle(store) is None
+        store.with_name("relay.db-wal").touch(0o444)
+        with somebody():
+            told = obstacle(store)
+        assert told is not None
+        assert told.endswith(f"{name}/relay.db-wal, which belongs to {owner} (mode 0444)")
+
+
+def test_a_fault_of_the_store_is_told_beside_the_others(tmp_path: Path, check: Check) -> None:
+    result = check("--config", written(tmp_path, stored_at(tmp_path) + "odd = 1\n"), "--json")
+    paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
+    assert paths == ["store.odd"]
+    result = check(
+        "--config", written(tmp_path, stored_at(tmp_path) + '[log]\nlevel = "loud"\n'), "--json"
+    )
+    paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
+    assert paths == ["log.level", "store.path"]
 
 
 def test_connect_tells_of_each_sink(tmp_path: Path, check: Check) -> None:

@@ -187,6 +187,20 @@ def test_on_a_terminal_every_line_fits_in_80_columns(tmp_path: Path) -> None:
     assert not any(line.startswith("{") for line in lines)
 
 
+@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+def test_the_demo_has_colours_on_a_terminal_unless_the_user_has_none(
+    tmp_path: Path, no_color: str, coloured: bool
+) -> None:
+    master, slave = pty.openpty()
+    environment = os.environ | {"TMPDIR": str(tmp_path), "NO_COLOR": no_color}
+    command = [*COMMAND, "--events", "1"]
+    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        text = _all_of(master)
+        assert process.wait(DEADLINE_S) == 0
+    assert ("\x1b[" in text) == coloured
+
+
 def _all_of(master: int) -> str:
     content = b""
     deadline_s = time.monotonic() + DEADLINE_S

@@ -179,3 +179,25 @@ def test_a_reader_that_leaves_is_no_fault(tmp_path: Path) -> None:
         process.stdout.close()
         process.wait(timeout=DEADLINE_S)
     assert told.read_bytes() == b""
+
+
+def test_the_help_of_serve_names_every_exit_code_that_it_can_have() -> None:
+    told = run("serve", "--help").output
+    of_serve = {code for kind, code in cli._EXIT_CODES.items() if kind is not errors.NoVerdict}
+    assert {int(code) for code in re.findall(r"\b(\d+) (?:if|for|after)", told)} == of_serve | {
+        0,
+        1,
+    }
+
+
+@pytest.mark.usefixtures("failing")
+def test_nothing_in_an_errors_text_is_obeyed_by_a_terminal() -> None:
+    result = failed(errors.ApiError("no sink \x9b31m\u202e"))
+    assert result.stderr == "relay: no sink \\x9b31m\\u202e\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_what_is_noted_beside_an_error_is_a_line_of_its_own() -> None:
+    error = errors.ApiError("it did not work")
+    error.add_note("do this")
+    assert failed(error).stderr == "relay: it did not work\nrelay: do this\n"

@@ -250,3 +250,82 @@ async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
     assert "\r0 of 20: 0 acknowledged, 0 failed" in shown
     assert "\n" not in shown
     assert shown.endswith("\r\x1b[K")
+
+
+def config(folder: Path, relay: FarEnd, text: str = "") -> Path:
+    path = folder / "config.toml"
+    path.write_text(
+        f'[server]\nlisten = "127.0.0.1:{relay.port}"\n{text}\n'
+        '[[source]]\nname = "main"\npath = "/webhooks"\n'
+        f'secrets = [{{ secret = "one-that-is-past-its-end", until = 2020-01-01 }}, "{SECRET}"]\n'
+        '[[source]]\nname = "other"\npath = "/other"\nsignature_header = "X-Signed"\n'
+        'secrets = ["the-secret-of-the-other"]\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+async def _run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, ["send", "webhook.test", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "header", "secret"),
+    [
+        ((), "/webhooks", "service-signature", SECRET),
+        (("--source", "other"), "/other", "x-signed", "the-secret-of-the-other"),
+        (("--secret", "another-secret"), "/webhooks", "service-signature", "another-secret"),
+    ],
+)
+async def test_what_is_not_given_is_taken_from_the_config(
+    relay: FarEnd,
+    tmp_path: Path,
+    *,
+    options: tuple[str, ...],
+    path: str,
+    header: str,
+    secret: str,
+) -> None:
+    file = config(tmp_path, relay, 'max_body = "a fault that is no obstacle"')
+    result = await _run("--config", str(file), *options)
+    assert result.exit_code == 0, result.output
+    (request,) = relay.requests
+    assert request.target == path
+    parsed = signature.parse(request.header[header].encode())
+    assert parsed.candidates == (signature.sign(secret.encode(), parsed.timestamp, request.body),)
+
+
+async def test_the_secret_is_that_of_the_source_at_the_given_url(
+    relay: FarEnd, tmp_path: Path
+) -> None:
+    file = config(tmp_path, relay)
+    result = await _run("--config", str(file), "--url", relay.url("/other"))
+    assert result.exit_code == 0
+    assert "x-signed" in relay.requests[0].header
+
+
+async def test_a_config_that_cannot_be_read_is_a_fault_with_a_way_round(
+    relay: FarEnd, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[server", encoding="utf-8")
+    result = await _run("--config", str(file))
+    assert result.exit_code == 78
+    assert "is not TOML" in result.stderr
+    assert "--url and --secret" in result.stderr
+    around = ("--url", relay.url("/webhooks"), "--secret", SECRET)
+    assert (await _run("--config", str(file), *around)).exit_code == 0
+    unknown = await _run("--config", str(config(tmp_path, relay)), "--source", "mian")
+    assert unknown.exit_code == 2
+    assert "there are: main, other" in unknown.stderr
+
+
+async def test_without_any_config_the_defaults_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relay: FarEnd
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RELAY_CONFIG", raising=False)
+    monkeypatch.delenv("RELAY_SECRET", raising=False)
+    result = await _run("--url", relay.url("/webhooks"))
+    assert result.exit_code == 2
+    assert "the environment variable RELAY_SECRET is not set" in result.stderr

@@ -1,0 +1,93 @@
+"""What a shell completes, and what is proposed for a name that was mistyped."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from relay.cli import main
+
+CONFIG = """
+[[source]]
+name = "main"
+[[sink]]
+name = "crm"
+[[sink]]
+name = "chat"
+[[sink]]
+name = 1
+"""
+
+
+def completed(words: str, folder: Path) -> list[str]:
+    """What bash is told for the last word."""
+    script = "import sys; from relay.cli import main; main(prog_name='relay')"
+    environ = {
+        "_RELAY_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "RELAY_CONFIG": str(folder / "config.toml"),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
+    )
+    return [line.partition(",")[2] for line in ran.stdout.split()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(CONFIG, encoding="utf-8")
+    return tmp_path
+
+
+def test_commands_are_completed(folder: Path) -> None:
+    assert completed("relay re", folder) == ["render", "replay", "replays", "reload"]
+    assert "pause" in completed("relay sinks ", folder)
+
+
+def test_names_are_completed_from_the_config(folder: Path) -> None:
+    assert completed("relay sinks pause c", folder) == ["crm", "chat"]
+    assert completed("relay events tail --sink cr", folder) == ["crm"]
+    assert completed("relay rotate begin --source ", folder) == ["main"]
+
+
+def test_a_config_that_cannot_be_read_completes_nothing(folder: Path) -> None:
+    for broken in ("[[sink", "sink = 1", "[sink]\nname = 1", "[[sink]]\n"):
+        (folder / "config.toml").write_text(broken, encoding="utf-8")
+        assert completed("relay sinks pause ", folder) == []
+    (folder / "config.toml").unlink()
+    assert completed("relay sinks pause ", folder) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_asks_this_command(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_RELAY_COMPLETE={shell}_complete" in result.output
+
+
+def test_completing_a_command_loads_none() -> None:
+    script = (
+        "import click, sys; from relay.cli import main; "
+        "main.shell_complete(click.Context(main), 's'); "
+        "loaded = [each for each in sys.modules if each.startswith('relay.service')]; "
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("sink", "sinks"), ("event", "events"), ("dead-letter", "dead-letters"), ("serv", "serve")],
+)
+def test_a_near_miss_at_the_top_is_answered_with_what_is_near(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(main, [typed])
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.stderr
+
+
+def test_a_near_miss_in_a_group_is_answered_too() -> None:
+    result = CliRunner().invoke(main, ["sinks", "paus"])
+    assert "Did you mean 'pause'?" in result.stderr

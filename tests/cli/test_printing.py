@@ -1,0 +1,132 @@
+"""What commands print: nothing that a terminal obeys, no id in two pieces, times for programs."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from relay.cli import main
+from relay.cli.columns import flow, show
+from relay.cli.documents import print_indented, print_json
+from tests.guarantees.process import Relay, until
+from tests.guarantees.traffic import lead, post
+from tests.operator import ADMIN
+from tests.sinks.far_end import FarEnd, Reply
+
+LONG_ID = "evt_0123456789abcdef0123456789abcdef"
+HOSTILE = "a\x1b[2J\x9b31m\u202egnp.exe\u2066x\u200b\u2028"
+"""Escape sequences of both forms, turned writing, and what cannot be seen."""
+
+_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
+
+
+async def run(*arguments: str, **environ: str) -> Result:
+    runner = CliRunner(env=environ)
+    return await asyncio.to_thread(runner.invoke, main, arguments)
+
+
+def is_visible(text: str) -> bool:
+    return all(character.isprintable() or character == "\n" for character in text)
+
+
+async def test_hostile_text_in_a_body_reaches_no_terminal_raw(tmp_path: Path) -> None:
+    body = orjson.dumps(
+        {"id": "a", "event": "lead.captured", "data": {"email": "a@b.example", "name": HOSTILE}}
+    )
+    (tmp_path / "event").write_bytes(body)
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: Reply(422, HOSTILE.encode())
+        sinks = _SINK.format(url=far_end.url())
+        async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
+            await relay.start()
+            await post(relay.url, body)
+            await until(lambda: len(far_end.requests) == 1, what="a delivery")
+            config = ("--config", str(relay.config))
+            event = ("--event", str(tmp_path / "event"))
+            for command in (
+                ("export", "a@b.example", *config),
+                ("export", "a@b.example", "--json", *config),
+                ("events", "show", "a", *config),
+                ("events", "show", "a", "--json", *config),
+                ("events", "list", *config),
+                ("dead-letters", "list", *config),
+                ("render", "--sink", "crm", *event, *config),
+                ("render", "--sink", "crm", *event, "--json", *config),
+                ("route", *event, *config),
+            ):
+                result = await run(*command)
+                assert result.exit_code == 0, result.output
+                assert is_visible(result.output), command
+
+
+def test_escaped_json_still_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for document in ({"name": HOSTILE}, {"name": "\U000e0001 é \U0001f600"}):
+        print_indented(document)
+        print_json(document)
+        indented, _, line = capsys.readouterr().out.rstrip("\n").rpartition("\n")
+        assert is_visible(indented + line)
+        assert json.loads(indented) == json.loads(line) == document
+    assert "é" in indented
+
+
+async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Path) -> None:
+    async with FarEnd() as far_end:
+        sinks = _SINK.format(url=far_end.url())
+        async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
+            await relay.start()
+            await post(relay.url, lead("a"))
+            result = await run("events", "list", "--json", "--config", str(relay.config))
+            status = await run("status", "--json", "--config", str(relay.config))
+    (event,) = json.loads(result.stdout)["events"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["received_at"])
+    assert event["received_ms"] > 0
+    assert json.loads(status.stdout)["started_at"].endswith("Z")
+
+
+def test_a_duration_is_no_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None})
+    assert json.loads(capsys.readouterr().out) == {
+        "duration_ms": 12,
+        "at_ms": 1_795_339_800_123,
+        "at": "2026-11-22T09:30:00.123Z",
+        "due_ms": None,
+    }
+
+
+def test_a_narrow_terminal_cuts_no_id(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    show(("TIME", "ID", "SINK"), [("2026-11-22T09:30:00Z", LONG_ID, "crm")] * 2, empty="")
+    flow(["2026-11-22T09:30:00Z", "delivered", "sink=crm", f"id={LONG_ID}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert sum(LONG_ID in line for line in lines) == 3
+
+
+def test_what_fits_is_a_table_and_so_is_all_that_goes_into_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ("2026-11-22T09:30:00Z", LONG_ID, "crm")
+    monkeypatch.setenv("COLUMNS", "80")
+    show(("TIME", "ID", "SINK"), [row], empty="")
+    monkeypatch.delenv("COLUMNS")
+    show(("TIME", "ID", "SINK"), [(*row[:2], "x" * 500)], empty="")
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+async def test_export_takes_json_for_one_line(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        await post(relay.url, lead("a"))
+        config = ("--config", str(relay.config))
+        email = json.loads(lead("a"))["data"]["email"]
+        line = await run("export", email, "--json", *config)
+        lines = await run("export", email, *config)
+    assert len(line.stdout.splitlines()) == 1
+    assert json.loads(line.stdout) == json.loads(lines.stdout)
+    assert json.loads(line.stdout)["events"]
