@@ -128,7 +128,7 @@ class Reloader:
         for warning in new.warnings:
             if warning not in warned:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
-        differences = found.paths()
+        differences: Mapping[str, Any] = found.paths()
         self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
         self._feed.publish("reload", outcome="taken", reason=reason, **differences)
 

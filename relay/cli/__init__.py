@@ -3,10 +3,10 @@
 import importlib
 import os
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
+from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
 from relay.cli import streams
@@ -113,13 +113,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
+        if args[0] in _COMMANDS or args[0].startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            # A group with its commands at hand does this by itself.
-            for near in get_close_matches(args[0], _COMMANDS, n=1):
-                error.message += f" Did you mean '{near}'?"
-            raise
+        # Click itself proposes only commands that are imported.
+        raise NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         options = click.Command.shell_complete(self, ctx, incomplete)

@@ -32,8 +32,8 @@ def mark(db: sqlite3.Connection, since_ms: int) -> Mark:
 def accepted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Accepted]:
     """The oldest events after this one."""
     return [
-        Accepted(*row[:5], sinks=sorted(row[5].split(",")) if row[5] else [])
-        for row in db.execute(_ACCEPTED, (after, limit))
+        Accepted(number, received_ms, source, id_, kind, sorted(sinks.split(",")) if sinks else [])
+        for number, received_ms, source, id_, kind, sinks in db.execute(_ACCEPTED, (after, limit))
     ]
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -62,7 +63,7 @@ KINDS = {
 
 _KINDS = "".join(f"\n- `{what}`: {text}" for what, text in KINDS.items())
 
-DESCRIPTION = {
+DESCRIPTION: dict[str, Any] = {
     "operationId": "watch",
     "summary": "What happens from now on, or from a moment before, one server-sent event each.",
     "parameters": [
