@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from relay import log
 from relay.admin.api.reload import OPERATION

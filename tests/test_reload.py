@@ -436,6 +436,8 @@ async def _streamed(lines: AsyncIterator[str]) -> Any:
         async for line in lines:
             happening = orjson.loads(line.removeprefix("data: ")) if line[:1] == "d" else {}
             if happening.get("what") == "reload":
+                assert happening.pop("at").endswith("Z")
+                assert happening.pop("at_ms") > 0
                 return happening
     raise AssertionError
 
