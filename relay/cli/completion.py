@@ -6,8 +6,6 @@ from collections.abc import Callable
 import click
 from click.shell_completion import get_completion_class
 
-from relay.config import default_path
-
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -32,6 +30,8 @@ def names_of(table: str) -> Complete:
     """Make the completion of an option or argument that names a `[[sink]]` or a `[[source]]`."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from relay.config import default_path  # noqa: PLC0415  most commands need no config
+
         path = context.params.get("path") or default_path()
         try:
             tables = tomllib.loads(path.read_text(encoding="utf-8")).get(table, [])

@@ -8,7 +8,6 @@ import click
 import httpx
 
 from relay import endpoint
-from relay.config import default_path, load_listen_address, load_sources
 from relay.errors import ConfigError
 from relay.inbound import SourceSettings
 from relay.sender import parse_url
@@ -32,6 +31,9 @@ def destination(
     """Complete what is given; raises ConfigError where the config is needed and bad."""
     if url is not None and secret is not None:
         return Destination(url, secret)
+    # Here, because `send --help` and a send with both need none of it.
+    from relay.config import default_path, load_listen_address, load_sources  # noqa: PLC0415
+
     file = path or default_path()
     if path is None and source is None and not file.exists():
         return Destination(url or parse_url(DEFAULT_URL), secret or _default_secret())
