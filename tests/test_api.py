@@ -215,7 +215,7 @@ async def test_the_document_of_the_stream_names_all_that_can_happen() -> None:
         named |= set(re.findall(r'publish\(\s*"(\w+)"', file.read_text(encoding="utf-8")))
         named |= set(re.findall(r'"what": "(\w+)"', file.read_text(encoding="utf-8")))
     assert set(stream.KINDS) == named
-    described = stream.DESCRIPTION["responses"]["200"]["description"]  # type: ignore[index]
+    described = stream.DESCRIPTION["responses"]["200"]["description"]
     assert all(f"`{kind}`" in described for kind in named)
 
 

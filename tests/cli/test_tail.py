@@ -94,7 +94,7 @@ async def test_past_and_present_meet_without_a_gap_or_a_repeat(tmp_path: Path) -
             async with tailing(relay, "--since", "1h") as tail:
                 lines = await tail.take(3 * len(ids))
     seen = [(line["what"], line.get("sink"), line["id"]) for line in lines]
-    wanted = {("accepted", None, event_id) for event_id in ids}
+    wanted: set[tuple[str, str | None, str]] = {("accepted", None, event_id) for event_id in ids}
     wanted |= {("delivered", sink, event_id) for sink in ("crm", "billing") for event_id in ids}
     assert len(seen) == len(set(seen))
     assert set(seen) == wanted
