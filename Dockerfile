@@ -87,9 +87,9 @@ VOLUME /var/lib/relay
 # Public, behind a proxy; metrics, health and the admin API, for the inside only.
 EXPOSE 8080 9464
 
-# Asks the running relay with the token of its own config, so that needs [admin] token.
-# It says whether the process answers; whether the relay takes events is for /readyz.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["relay", "status"]
+# Whether the process answers, without a token; whether the relay takes events is for /readyz, and
+# whether all is well for `relay status`, which no probe may depend on.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["relay", "probe"]
 
 # PID 1 is the relay itself, which drains on SIGTERM and reads its config again on SIGHUP.
 STOPSIGNAL SIGTERM

@@ -48,6 +48,9 @@ _COMMANDS = {
     "status": _Command(
         "relay.cli.status:status", "Say which relay runs, and what it may have missed."
     ),
+    "probe": _Command(
+        "relay.cli.probe:probe", "Ask whether the relay's process answers; needs no token."
+    ),
     "absences": _Command(
         "relay.cli.absences:absences", "Look at when the relay was away, and acknowledge it."
     ),

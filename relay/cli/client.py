@@ -17,16 +17,18 @@ WAIT_S = 60.0
 
 API = "/api/v1"
 
+_USER_AGENT = f"relay/{VERSION} (command line)"
+
 Query = Mapping[str, str | int | None]
 
 
 class Client:
     """The admin API, as a command sees it; every method raises ApiError."""
 
-    def __init__(self, http: httpx.Client, *, bad_token: str) -> None:
-        """`bad_token` is the complaint about a token that the relay does not take."""
+    def __init__(self, http: httpx.Client, *, unauthorized: str) -> None:
+        """`unauthorized` is the complaint about a token that the relay does not take."""
         self._http = http
-        self._bad_token = bad_token
+        self._unauthorized = unauthorized
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """The answer to a question; values of the query that are None are left out."""
@@ -39,6 +41,10 @@ class Client:
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Have something done; values of the body that are None are left out."""
         return self._ask("POST", API + path, json=_given(body))
+
+    def health(self) -> Any:
+        """Whether the process answers; for anyone."""
+        return self._ask("GET", "/healthz")
 
     def reload(self) -> Any:
         """Have the config read again; what it changes."""
@@ -72,7 +78,7 @@ class Client:
         with self._failures_told(), self._http.stream(method, path, **options) as answer:
             relay = origin(answer)
             if answer.status_code == httpx.codes.UNAUTHORIZED:
-                raise ApiError(self._bad_token)
+                raise ApiError(self._unauthorized)
             if not answer.is_success:
                 answer.read()
                 raise refusal(answer, relay)
@@ -109,19 +115,20 @@ def _private(path: str, flags: int) -> int:
 def connected(target: Target, *, timeout_s: float = WAIT_S) -> Iterator[Client]:
     """A client for a relay; raises ConfigError and ApiError."""
     url, token = target.resolve()
-    with httpx.Client(
-        base_url=url,
-        headers={
-            "authorization": f"Bearer {token.reveal()}",
-            "user-agent": f"relay/{VERSION} (command line)",
-        },
-        timeout=timeout_s,
-        trust_env=False,
-    ) as http:
-        yield Client(http, bad_token=_bad_token(target))
+    headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}
+    with httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False) as http:
+        yield Client(http, unauthorized=_unauthorized(target))
 
 
-def _bad_token(target: Target) -> str:
+@contextmanager
+def anonymous(target: Target, *, timeout_s: float) -> Iterator[Client]:
+    """A client without a token, for what is open to anyone; raises as `connected` does."""
+    url = target.resolve_url()
+    with httpx.Client(base_url=url, timeout=timeout_s, trust_env=False) as http:
+        yield Client(http, unauthorized="a relay wants no token for this")
+
+
+def _unauthorized(target: Target) -> str:
     if target.token is not None:
         return "the relay does not take the token of --token"
     return (

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import httpx
@@ -14,6 +14,8 @@ from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token
 from relay.errors import ApiError, ConfigError
 from relay.settings import Secret
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +36,24 @@ class Target:
 
         Raises ConfigError for a config that was needed, and ApiError where it has no token.
         """
-        try:
-            url = self.url or httpx.URL(endpoint.url(load_admin_address(self.config)))
-            token = self.token or load_admin_token(self.config)
-        except ConfigError as error:
-            error.add_note(_WITHOUT_CONFIG)
-            raise
+        url, token = self.resolve_url(), self.token or self._read(load_admin_token)
         if token is None:
             raise ApiError(
                 f"{self.config}: [admin] token is not set, so this config's relay has no admin "
                 "API; set it, or give --token"
             )
         return url, token
+
+    def resolve_url(self) -> httpx.URL:
+        """Return the address alone; raises ConfigError."""
+        return self.url or httpx.URL(endpoint.url(self._read(load_admin_address)))
+
+    def _read(self, load: Callable[[Path], T]) -> T:
+        try:
+            return load(self.config)
+        except ConfigError as error:
+            error.add_note(_WITHOUT_CONFIG)
+            raise
 
 
 _WITHOUT_CONFIG = (
@@ -54,22 +62,36 @@ _WITHOUT_CONFIG = (
 )
 
 
+def _admin_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query:
+        raise ValueError("expected a URL such as http://127.0.0.1:9464")
+    return url
+
+
+url_option = click.option(
+    "--url",
+    metavar="URL",
+    callback=parsed(_admin_url),
+    help="The relay's admin listener, in place of the config's.",
+)
+_token_option = click.option(
+    "--token",
+    metavar="REF",
+    callback=parsed(Secret.resolve),
+    help="Its token, in place of the config's: env:NAME, file:/path or the token.",
+)
+
+
 def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --config, --url and --token, which reach the command as one `target`."""
 
     @config_option
-    @click.option(
-        "--url",
-        metavar="URL",
-        callback=parsed(_admin_url),
-        help="The relay's admin listener, in place of the config's.",
-    )
-    @click.option(
-        "--token",
-        metavar="REF",
-        callback=parsed(Secret.resolve),
-        help="Its token, in place of the config's: env:NAME, file:/path or the token.",
-    )
+    @url_option
+    @_token_option
     @functools.wraps(command)
     def targeted(
         *arguments: Any,
@@ -81,13 +103,3 @@ def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*arguments, target=Target(path=path, url=url, token=token), **named)
 
     return targeted
-
-
-def _admin_url(text: str) -> httpx.URL:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query:
-        raise ValueError("expected a URL such as http://127.0.0.1:9464")
-    return url

@@ -17,8 +17,8 @@ from tests.guarantees.process import Relay, free_port
 from tests.operator import ADMIN, TOKEN
 from tests.sinks.far_end import FarEnd, Reply, Script
 
-LOCAL = {"serve", "check-config", "route", "render", "send"}
-"""These read the config for more than the way to a running relay."""
+LOCAL = {"serve", "check-config", "route", "render", "send", "probe"}
+"""These read the config for more than the way to a running relay, or need no token."""
 
 OTHER = {"relay-version": "9.9.9"}
 
@@ -169,3 +169,16 @@ async def test_a_relay_of_another_version_is_told_with_both_versions(
     assert said in result.stderr
     assert f"this command is of version {VERSION}, the relay at " in result.stderr
     assert "of 9.9.9" in result.stderr
+
+
+async def test_a_probe_needs_no_token_and_cares_for_no_sink(tmp_path: Path) -> None:
+    sink = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
+    async with Relay(tmp_path, sinks=sink) as relay:
+        await relay.start()
+        for options in (("--config", str(relay.config)), ("--url", relay.admin_url)):
+            result = await run("probe", *options)
+            assert (result.exit_code, result.stdout) == (0, "ok\n")
+        await relay.stop()
+        result = await run("probe", "--config", str(relay.config))
+    assert result.exit_code == 1
+    assert "no relay answers" in result.stderr

@@ -73,7 +73,7 @@ class Stack:
 
     def is_healthy(self) -> bool:
         assert self.relay.running, self.relay.log.read_text()
-        return self.relay.execute("relay", "status").returncode == 0
+        return self.relay.execute("relay", "probe").returncode == 0
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def test_pid_1_is_the_relay_itself_as_a_user_with_a_fixed_number(image: Image) -
     assert (config["User"], config["WorkingDir"]) == (f"{OWNER}:{OWNER}", VOLUME)
     assert (config["Entrypoint"], config["Cmd"]) == (["relay"], ["serve"])
     assert config["StopSignal"] == "SIGTERM"
-    assert config["Healthcheck"]["Test"] == ["CMD", "relay", "status"]
+    assert config["Healthcheck"]["Test"] == ["CMD", "relay", "probe"]
     assert set(config["Volumes"]) == {VOLUME}
     assert set(config["ExposedPorts"]) == {"8080/tcp", "9464/tcp"}
 

@@ -1,0 +1,32 @@
+"""`relay probe`: whether the process answers, for a container's health check."""
+
+from pathlib import Path
+
+import click
+import httpx
+
+from relay.cli.client import anonymous
+from relay.cli.documents import print_json
+from relay.cli.parameters import config_option, json_option
+from relay.cli.target import Target, url_option
+
+WAIT_S = 5.0
+
+
+@click.command()
+@config_option
+@url_option
+@json_option
+def probe(*, path: Path | None, url: httpx.URL | None, as_json: bool) -> None:
+    """Ask the relay's /healthz whether the process answers; needs no token.
+
+    Exits 0 if it does within 5 s, else 1. Neither store nor sinks count, because a restart, which
+    is what an orchestrator does about a failed check, mends neither.
+    """
+    target = Target(path=path, url=url, token=None)
+    with anonymous(target, timeout_s=WAIT_S) as client:
+        health = client.health()
+    if as_json:
+        print_json(health)
+    else:
+        click.echo(health["status"])
