@@ -1,4 +1,4 @@
-"""The running relay's answers: read, understood, and told apart from those of anything else."""
+"""The running relay's answers: decoded, and distinguished from those of other servers."""
 
 import json
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Origin:
         )
 
     def read(self, text: str | bytes) -> Any:
-        """Decode an answer; raises ApiError for what is no JSON object."""
+        """Decode a JSON object; raises ApiError for anything else."""
         try:
             document = json.loads(text, object_pairs_hook=lambda pairs: Document(pairs, self))
         except (ValueError, RecursionError):

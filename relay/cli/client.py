@@ -122,7 +122,7 @@ def connected(target: Target, *, timeout_s: float = WAIT_S) -> Iterator[Client]:
 
 @contextmanager
 def anonymous(target: Target, *, timeout_s: float) -> Iterator[Client]:
-    """A client without a token, for what is open to anyone; raises as `connected` does."""
+    """A client without a token, for the open paths; raises as `connected` does."""
     url = target.resolve_url()
     with httpx.Client(base_url=url, timeout=timeout_s, trust_env=False) as http:
         yield Client(http, unauthorized="a relay wants no token for this")

@@ -1,4 +1,4 @@
-"""What reaching a sink's far end without an event has shown, in words."""
+"""The result of a sink's `check`, in words."""
 
 from relay.cli.columns import safe
 from relay.delivery import Result
@@ -11,11 +11,11 @@ _CONSEQUENCES: dict[Result, str] = {
 
 
 def reached(found: str | None) -> str:
-    """A far end that answers as it should."""
+    """Describe a success."""
     return safe(f"reached ({found})" if found else "reached")
 
 
 def failed(reason: str, status: int | None, result: Result) -> str:
-    """One that does not, and what this would mean for an event."""
+    """Describe a failure, and its consequence for an event."""
     code = "" if status is None or str(status) in reason else f" (status {status})"
     return safe(f"{reason}{code}; {_CONSEQUENCES[result]}")

@@ -16,7 +16,7 @@ def print_json(document: Any) -> None:
 
 
 def print_indented(document: Any) -> None:
-    """Print a document over many lines; what cannot be seen in a text is escaped."""
+    """Print a document over many lines; invisible characters are escaped."""
     lines = json.dumps(document, indent=2, ensure_ascii=False)
     click.echo(
         "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in lines)

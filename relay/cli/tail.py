@@ -1,4 +1,4 @@
-"""`relay events tail`: what happens as it happens, and what has happened just before."""
+"""`relay events tail`: the live stream of a relay, from a moment in the past if asked."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is given on the command line; the config stands in for the rest."""
+    """The options of one command; the config stands in for those that are absent."""
 
     path: Path | None
     url: httpx.URL | None
@@ -28,7 +28,7 @@ class Target:
 
     @property
     def config(self) -> Path:
-        """The config's file; it is read only for what is not given."""
+        """The config's file, read only for a missing option."""
         return self.path or default_path()
 
     def resolve(self) -> tuple[httpx.URL, Secret]:

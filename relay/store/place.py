@@ -35,7 +35,7 @@ def _obstacle_of_folder(folder: Path) -> str | None:
 
 
 def _mode(path: Path) -> int | None:
-    """None also where a folder on the way may not be entered, which is then what is in the way."""
+    """None also below a folder that may not be entered; that folder is then the obstacle."""
     try:
         return path.stat().st_mode
     except OSError:

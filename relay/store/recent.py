@@ -1,9 +1,9 @@
-"""What was written lately, oldest first, in SQL: events and attempts, a page at a time."""
+"""The latest events and attempts, oldest first, a page at a time, in SQL."""
 
 from relay.store.desk import Accepted, Attempted, Mark
 from relay.store.driver import sqlite3
 
-# Both tables grow at their end, so that a walk back from there is as long as what is asked for.
+# Both tables grow at their end, so a walk back from there visits only the rows since then.
 _MARKS = """
 SELECT
     coalesce((SELECT seq FROM events WHERE received_at < :since ORDER BY seq DESC LIMIT 1), 0),

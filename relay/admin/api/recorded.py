@@ -1,4 +1,4 @@
-"""What has happened before, read from the store in the form of the feed."""
+"""Past events and attempts, read from the store in the form of the feed."""
 
 import math
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ class Recorded:
         self._event, self._attempt = mark
 
     async def read(self) -> AsyncIterator[Happening]:
-        """All that is written by now, in the order of time; raises StoreError."""
+        """Yield everything written by now, in the order of time; raises StoreError."""
         sides = (self._accepted(), self._attempted())
         heads = [await anext(side, None) for side in sides]
         while any(heads):

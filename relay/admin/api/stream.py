@@ -22,12 +22,12 @@ from relay.feed import Happening
 PATH = "/api/v1/stream"
 
 TOLD_MAX = 10_000
-"""Happenings of the past that are known again when they are published; far more than can be."""
+"""Stored happenings that are recognised when they are published; far more than can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be shown: all, or what fits every field that is given."""
+    """The filter of one stream: a happening has to fit every field that is given."""
 
     sink: Text | None = None
     kind: Text | None = None
@@ -36,7 +36,7 @@ class Asked:
     """First the accepted events and the attempts that are stored since then."""
 
     def wants(self, happening: Happening) -> bool:
-        """Whether it is to be shown."""
+        """Whether it fits."""
         if self.sink not in (None, happening.get("sink"), *happening.get("sinks", ())):
             return False
         return self.kind is None or fnmatchcase(happening.get("kind", ""), self.kind)
@@ -99,7 +99,7 @@ async def _lines(admin: Admin, asked: Asked) -> AsyncIterator[bytes]:
 
 
 async def _happenings(admin: Admin, asked: Asked) -> AsyncIterator[Happening | None]:
-    """First what the store has, then what comes; None once nothing that comes is missed."""
+    """Yield stored happenings, then live ones; None marks the moment when the stream is live."""
     if asked.since_ms is None:
         with closing(admin.feed.watch(asked.wants)) as watcher:
             yield None
@@ -119,7 +119,7 @@ async def _happenings(admin: Admin, asked: Asked) -> AsyncIterator[Happening | N
             if asked.wants(happening):
                 yield happening
         yield None
-        # What was written and not yet published when it was read comes once more.
+        # Rows that were read before they were published come once more.
         repeated = set(told)
         async for happening in watcher:
             if _identity(happening) not in repeated:
