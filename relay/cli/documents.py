@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-_EARLIEST_MS = 1_000_000_000_000
-"""The year 2001: a number of milliseconds from here on is a moment, a smaller one a duration."""
+_MOMENTS_MS = range(1_000_000_000_000, 10_000_000_000_000)
+"""The years 2001 to 2286; a smaller number of milliseconds is a duration."""
 
 
 def print_json(document: Any) -> None:
@@ -43,7 +43,7 @@ def timed(value: Any) -> Any:
 
 def _field(document: dict[str, Any], name: str, value: Any) -> list[tuple[str, Any]]:
     beside = "at" if name == "at_ms" else f"{name.removesuffix('_ms')}_at"
-    is_moment = name.endswith("_ms") and isinstance(value, int) and value >= _EARLIEST_MS
+    is_moment = name.endswith("_ms") and isinstance(value, int) and value in _MOMENTS_MS
     if not is_moment or beside in document:
         return [(name, timed(value))]
     at = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")

@@ -88,12 +88,13 @@ async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Pat
 
 
 def test_a_duration_is_no_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None})
+    print_json({"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None, "end_ms": 10**18})
     assert json.loads(capsys.readouterr().out) == {
         "duration_ms": 12,
         "at_ms": 1_795_339_800_123,
         "at": "2026-11-22T09:30:00.123Z",
         "due_ms": None,
+        "end_ms": 10**18,
     }
 
 
