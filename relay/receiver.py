@@ -211,7 +211,7 @@ class Receiver:
     def _kept(self, request: Unreadable, outcome: Outcome) -> None:
         self._metrics.received(request.source, "other", outcome, request.received_ms)
         told = {"source": request.source, "id": request.short_id, "reason": request.reason}
-        self._feed.publish(outcome, **told)
+        self._feed.publish(outcome, at_ms=request.received_ms, **told)
         self._log.warning("event.unreadable", **told)
 
     def _count(self, event: Event) -> None:

@@ -1,15 +1,15 @@
 """`relay absences`: when the relay was away, and what the sender gave up meanwhile."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
 from relay.cli.columns import moment, show, span
+from relay.cli.documents import print_json
 from relay.cli.events import limit_option
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
+from relay.cli.target import Target, relay_options
 
 before_option = click.option(
     "--before",
@@ -27,14 +27,14 @@ def absences() -> None:
 @absences.command("list")
 @before_option
 @limit_option
-@config_option
+@relay_options
 @json_option
-def list_(*, before: int | None, limit: int, path: Path | None, as_json: bool) -> None:
+def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
     """List the absences, the newest first, each with the time from which events are lost."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/absences", {"before": before, "limit": limit})
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     show(
         ("ID", "FROM", "TO", "AWAY", "CAUSE", "LOST", "ACKNOWLEDGED"),
@@ -64,14 +64,14 @@ def _row(absence: dict[str, Any]) -> tuple[str, ...]:
 
 @absences.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
-@config_option
+@relay_options
 @json_option
-def acknowledge(*, number: int, path: Path | None, as_json: bool) -> None:
+def acknowledge(*, number: int, target: Target, as_json: bool) -> None:
     """Take note of an absence: status, metrics and alerts no longer speak of its loss."""
-    with connected(path) as client:
+    with connected(target) as client:
         absence = client.post(f"/absences/{number}/acknowledge")
     if as_json:
-        click.echo(json.dumps(absence))
+        print_json(absence)
         return
     click.echo(
         f"Absence {number}, {moment(absence['from_ms'])} to {moment(absence['to_ms'])}, "

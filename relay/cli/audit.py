@@ -1,8 +1,6 @@
 """`relay audit`: what operators have changed, when, and from where."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,9 +8,11 @@ import click
 from relay.cli.absences import before_option
 from relay.cli.client import connected
 from relay.cli.columns import moment, show
+from relay.cli.documents import print_json
 from relay.cli.events import limit_option
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import json_option
 from relay.cli.selection import since_option
+from relay.cli.target import Target, relay_options
 
 _DONE = 200
 
@@ -26,20 +26,20 @@ def audit() -> None:
 @since_option
 @before_option
 @limit_option
-@config_option
+@relay_options
 @json_option
 def list_(
-    *, since_ms: int | None, before: int | None, limit: int, path: Path | None, as_json: bool
+    *, since_ms: int | None, before: int | None, limit: int, target: Target, as_json: bool
 ) -> None:
     """List the changes, the newest first: done, refused and under way.
 
     An e-mail address is shown as a digest, the same one for the same address.
     """
     query = {"since_ms": since_ms, "before": before, "limit": limit}
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/audit", query)
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     show(
         ("ID", "WHEN", "OPERATION", "TARGET", "ASKED", "RESULT", "BY", "FROM", "VIA"),

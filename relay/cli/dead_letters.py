@@ -13,8 +13,8 @@ from relay.cli.events import limit_option
 from relay.cli.parameters import json_option
 from relay.cli.replay import follow
 from relay.cli.selection import dead_letter_options
-from relay.cli.unreadable import show_requests
 from relay.cli.target import Target, relay_options
+from relay.cli.unreadable import show_requests
 
 
 @click.group("dead-letters")

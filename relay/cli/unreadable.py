@@ -1,8 +1,6 @@
 """`relay unreadable`: verified requests that hold no usable event, kept as they came."""
 
-import json
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,8 +9,10 @@ import click
 from relay.cli.absences import before_option
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs, safe, show
+from relay.cli.documents import print_json
 from relay.cli.events import limit_option
-from relay.cli.parameters import config_option, json_option, parsed
+from relay.cli.parameters import json_option, parsed
+from relay.cli.target import Target, relay_options
 
 ID_DIGITS = 12
 """Shown of an id; any beginning that no other request has will do."""
@@ -37,14 +37,14 @@ def unreadable() -> None:
 @unreadable.command("list")
 @before_option
 @limit_option
-@config_option
+@relay_options
 @json_option
-def list_(*, before: int | None, limit: int, path: Path | None, as_json: bool) -> None:
+def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
     """List unreadable requests, the newest first."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get("/unreadable", {"before": before, "limit": limit})
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     show_requests(found["unreadable"])
     if found["next"] is not None:
@@ -72,14 +72,14 @@ def show_requests(requests: list[dict[str, Any]]) -> None:
 @unreadable.command("show")
 @id_argument
 @source_option
-@config_option
+@relay_options
 @json_option
-def show_(*, digits: str, source: str | None, path: Path | None, as_json: bool) -> None:
+def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
     """Show one request: its headers and its body, with control characters made visible."""
-    with connected(path) as client:
+    with connected(target) as client:
         found = client.get(f"/unreadable/{digits}", {"source": source})
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     request = found["request"]
     received_ms, now_ms = request["received_ms"], time.time_ns() // 1_000_000
@@ -107,14 +107,14 @@ def _lines(text: str | None) -> list[str]:
 @unreadable.command()
 @id_argument
 @source_option
-@config_option
+@relay_options
 @json_option
-def discard(*, digits: str, source: str | None, path: Path | None, as_json: bool) -> None:
+def discard(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
     """Remove one request for good."""
     query = "" if source is None else f"?{urlencode({'source': source})}"
-    with connected(path) as client:
+    with connected(target) as client:
         removed = client.post(f"/unreadable/{digits}/discard{query}")
     if as_json:
-        click.echo(json.dumps(removed))
+        print_json(removed)
     else:
         click.echo(f"{removed['id'][:ID_DIGITS]} of {safe(removed['source'])} is removed.")
