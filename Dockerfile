@@ -2,9 +2,13 @@
 #
 #   docker build -t relay .                            for sinks of type http, slack and stdout
 #   docker build --build-arg EXTRAS=all -t relay .     for every type of sink
+#
+# REVISION, CREATED and SOURCE say what it is built of, in its labels and in relay_build_info.
 
 # The digest is the index's, so it stands for every platform, and the tag cannot move under it.
-ARG PYTHON=python:3.13.16-slim-trixie@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
+ARG BASE=python:3.13.16-slim-trixie
+ARG BASE_DIGEST=sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
+ARG PYTHON=${BASE}@${BASE_DIGEST}
 
 FROM ${PYTHON} AS build
 
@@ -48,7 +52,10 @@ RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
 
 # At run time nothing can be written, so what is not compiled here would be compiled at every start.
 # Unchecked, because no source changes any more, and copying may change its time.
-RUN /opt/relay/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/relay/lib
+# The list names what is installed, with versions and licences; the base's packages are Debian's.
+RUN /opt/relay/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/relay/lib \
+ && tools/bin/cyclonedx-py environment /opt/relay/bin/python3 --output-reproducible \
+        --output-file sbom.cdx.json
 
 
 FROM ${PYTHON}
@@ -64,6 +71,7 @@ RUN python3 -m compileall -q --invalidation-mode unchecked-hash -x '/(site|dist)
  && install --directory --mode 0700 --owner relay --group relay /var/lib/relay
 
 COPY --from=build /opt/relay /opt/relay
+COPY --from=build /build/sbom.cdx.json /usr/share/doc/relay/
 COPY config.example.toml /usr/share/doc/relay/
 
 ENV PATH=/opt/relay/bin:$PATH \
@@ -98,8 +106,17 @@ CMD ["serve"]
 
 ARG VERSION=0.1.0
 ARG REVISION=""
+ARG CREATED=""
+ARG SOURCE=""
+ARG BASE
+ARG BASE_DIGEST
+ENV RELAY_REVISION=$REVISION
 LABEL org.opencontainers.image.title="relay" \
       org.opencontainers.image.description="A receiver and relay for the video service's webhooks that loses nothing it has acknowledged" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION"
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.base.name="docker.io/library/$BASE" \
+      org.opencontainers.image.base.digest="$BASE_DIGEST"

@@ -38,7 +38,7 @@ from relay.store import driver
 from relay.store.backup import Backups
 from relay.store.inspection import Inspections
 from relay.store.sqlite import SqliteStore, open_store
-from relay.supervision import Supervision
+from relay.supervision import HangTimer, Supervision
 from relay.upkeep import Upkeep
 
 ADMIN_GRACE = Duration.parse("1s")
@@ -58,6 +58,7 @@ class Service:
         environ: Mapping[str, str] = os.environ,
         sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
         manager: Manager | None = None,
+        hang_timer: HangTimer | None = None,
     ) -> None:
         self._manager = manager or Manager(None, clock=clock)
         self._feed = Feed(clock)
@@ -92,6 +93,7 @@ class Service:
             conditions=self.fleet.conditions,
             trouble=lambda: self._upkeep.trouble,
             clock=clock,
+            hang_timer=hang_timer,
         )
         self.replayer = Replayer(store.desk, config.routes, clock=clock, wake=self.fleet.wake)
         self._receiver = Receiver(
@@ -159,6 +161,7 @@ class Service:
         environ: Mapping[str, str] = os.environ,
         sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
         manager: Manager | None = None,
+        hang_timer: HangTimer | None = None,
     ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
@@ -169,13 +172,21 @@ class Service:
             sources=[source.name for source in config.sources],
             sinks=[sink.name for sink in config.sinks],
             sqlite=driver.VERSION,
+            revision=environ.get("RELAY_REVISION", ""),
         )
         metrics.started(clock.now_ms())
         metrics.store_floor(config.store.min_free)
         store = await open_store(config.store, clock=clock, committed=metrics.committed)
         try:
             return cls(
-                config, clock, store, metrics, environ=environ, sockets=sockets, manager=manager
+                config,
+                clock,
+                store,
+                metrics,
+                environ=environ,
+                sockets=sockets,
+                manager=manager,
+                hang_timer=hang_timer,
             )
         except BaseException:
             # Its threads would keep the process alive.

@@ -1,6 +1,7 @@
-"""What a service manager is told while the relay runs: that it is alive, and how it is doing."""
+"""Proofs of life: for a service manager, and for a timer that ends a process that hangs."""
 
 import asyncio
+import faulthandler
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from relay.clock import Clock
@@ -12,9 +13,28 @@ from relay.store.sqlite import SqliteStore
 
 STATUS_EVERY_S = 5.0
 
+HANG_LIMIT_S = 60.0
+"""A process that has given no proof of life for this long ends itself, as systemd would end it."""
+
+
+class HangTimer:
+    """Ends the process, with every thread's stack on stderr, unless it is reset in time.
+
+    The timer is a thread of the interpreter's own, which needs neither its lock nor its loop.
+    """
+
+    def __init__(self, limit_s: float = HANG_LIMIT_S) -> None:
+        self.limit_s = limit_s
+
+    def reset(self) -> None:
+        faulthandler.dump_traceback_later(self.limit_s, exit=True)
+
+    def stop(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
 
 class Supervision:
-    """The chores that a manager asks for; none where there is no manager."""
+    """The chores that give proofs of life, and tell a manager how the relay is doing."""
 
     def __init__(
         self,
@@ -24,8 +44,13 @@ class Supervision:
         conditions: Callable[[], Mapping[str, Condition]],
         trouble: Callable[[], str | None],
         clock: Clock,
+        hang_timer: HangTimer | None = None,
     ) -> None:
-        """`trouble` says why nothing can be committed at present."""
+        """`trouble` says why nothing can be committed at present.
+
+        Without a `hang_timer` a process that hangs is left to whoever started it.
+        """
+        self._hang_timer = hang_timer
         self._manager = manager
         self._store = store
         self._conditions = conditions
@@ -34,13 +59,22 @@ class Supervision:
 
     def chores(self) -> tuple[Coroutine[None, None, None], ...]:
         """All of them, each to be run as a task until it is cancelled."""
-        if not self._manager:
-            return ()
-        if self._manager.watchdog_s is None:
-            return (self._tell(),)
-        return self._tell(), self._prove_alive(self._manager.watchdog_s / 2)
+        chores = []
+        if self._hang_timer is not None:
+            chores.append(self._reset_timer(self._hang_timer))
+        if self._manager:
+            chores.append(self._tell())
+        if self._manager.watchdog_s is not None:
+            chores.append(self._prove_alive(self._manager.alive, self._manager.watchdog_s / 2))
+        return tuple(chores)
 
-    async def _prove_alive(self, every_s: float) -> None:
+    async def _reset_timer(self, timer: HangTimer) -> None:
+        try:
+            await self._prove_alive(timer.reset, timer.limit_s / 4)
+        finally:
+            timer.stop()
+
+    async def _prove_alive(self, prove: Callable[[], None], every_s: float) -> None:
         """Only a loop that turns gets here, and only a writer that is not stuck lets it go on.
 
         A disk that hangs holds up the writer with the next heartbeat at the latest.
@@ -52,7 +86,7 @@ class Supervision:
                 raise
             except StoreError:
                 pass  # it did come round; what the trouble is, the heartbeat tells
-            self._manager.alive()
+            prove()
             await asyncio.sleep(every_s)
 
     async def _tell(self) -> None:

@@ -1,6 +1,8 @@
 """Proofs of life for a service manager: none from a store that is stuck, one from any other."""
 
 import asyncio
+import subprocess
+import sys
 from collections import deque
 from typing import Any, cast
 
@@ -74,3 +76,47 @@ async def test_a_store_that_refuses_is_alive() -> None:
 async def test_a_broken_store_ends_the_run() -> None:
     with pytest.raises(StoreBroken):
         await pings(Store(StoreBroken("the store is damaged")), until_s=12)
+
+
+_HANGS = """
+import asyncio, sys, time
+from relay.notify import Manager
+from relay.supervision import HangTimer, Supervision
+from tests.test_supervision import Store
+
+async def main():
+    {setup}
+    manager = Manager(None, clock=None)
+    parts = dict(conditions=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
+    (chore,) = Supervision(manager, store=store, **parts).chores()
+    proving = asyncio.create_task(chore)
+    await asyncio.sleep(1.5)
+    print("alive", flush=True)
+    {then}
+    print("over", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "then", "code", "said"),
+    [
+        ("store = Store()", "time.sleep(60)", 1, "alive\n"),
+        ("store = Store(0, 0, 60)", "await asyncio.sleep(60)", 1, ""),
+        ("store = Store()", "proving.cancel(); await asyncio.sleep(1.5)", 0, "alive\nover\n"),
+    ],
+    ids=["a loop that stands", "a writer that is stuck", "a chore that was ended"],
+)
+def test_a_process_that_hangs_ends_itself_and_no_other(
+    setup: str, then: str, code: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGS.format(setup=setup, then=then)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, said)
+    assert ("Timeout" in done.stderr) == (code == 1)

@@ -19,6 +19,7 @@ from relay.clock import Clock, SystemClock
 from relay.config import Config
 from relay.notify import Manager
 from relay.service import Service
+from relay.supervision import HangTimer
 
 GC_THRESHOLD = 10_000
 """Requests and deliveries leave few cycles; fewer, later collections halve the slowest answers."""
@@ -57,7 +58,9 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, again.set)
-    service = await Service.open(loaded, clock=clock, sockets=sockets, manager=manager)
+    service = await Service.open(
+        loaded, clock=clock, sockets=sockets, manager=manager, hang_timer=HangTimer()
+    )
     # What lives as long as the process need not be looked at again with every collection.
     gc.collect()
     gc.freeze()

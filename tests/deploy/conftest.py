@@ -48,7 +48,9 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
 def image(debian: Debian, builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """The relay's image."""
     base = builder.base(debian.archive, images.surroundings(tmp_path_factory.mktemp("host")))
-    return builder.image(builder.build(images.DOCKERFILE, f"--build-arg=PYTHON={base}"))
+    told = {"PYTHON": base, **images.ORIGIN}
+    arguments = [f"--build-arg={name}={value}" for name, value in told.items()]
+    return builder.image(builder.build(images.DOCKERFILE, *arguments))
 
 
 @pytest.fixture(scope="session")

@@ -23,13 +23,21 @@ DOCKERFILE = ROOT / "Dockerfile"
 
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
+ORIGIN = {
+    "REVISION": "0123456789abcdef0123456789abcdef01234567",
+    "CREATED": "2026-11-22T12:00:00Z",
+    "SOURCE": "https://git.example/relay",
+}
+"""What a build is told of what it is made of."""
+
 _UNREAD = ("doc", "locale", "man")
 """Folders of /usr/share that cost time and are never looked at."""
 
 
 def base() -> re.Match[str]:
     """Read the base image: its version of Python, the release of Debian, the digest."""
-    pattern = r"^ARG PYTHON=python:(?P<python>[\d.]+)-slim-(?P<debian>[a-z]+)@sha256:[0-9a-f]{64}$"
+    name = r"^ARG BASE=python:(?P<python>[\d.]+)-slim-(?P<debian>[a-z]+)$"
+    pattern = rf"{name}\nARG BASE_DIGEST=(?P<digest>sha256:[0-9a-f]{{64}})$"
     found = re.search(pattern, DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "the base image is not pinned by version and digest"
     return found

@@ -1,5 +1,6 @@
 """The image: what is in it, and that it runs with a read-only root as deploy/compose runs it."""
 
+import json
 import os
 import re
 import stat
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator
+from importlib import metadata
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
@@ -149,6 +151,32 @@ def own(root: Path) -> set[str]:
     return {path for path in found if not path.startswith("/dev/")}
 
 
+def test_the_labels_say_what_it_is_made_of(image: Image) -> None:
+    found = images.base()
+    kind = "org.opencontainers.image"
+    assert image.config["Labels"].items() >= {
+        (f"{kind}.revision", images.ORIGIN["REVISION"]),
+        (f"{kind}.created", images.ORIGIN["CREATED"]),
+        (f"{kind}.source", images.ORIGIN["SOURCE"]),
+        (f"{kind}.base.name", f"docker.io/library/python:{found['python']}-slim-{found['debian']}"),
+        (f"{kind}.base.digest", found["digest"]),
+    }
+
+
+def test_its_list_of_components_names_all_that_is_installed(image: Image) -> None:
+    text = (image.root / "usr/share/doc/relay/sbom.cdx.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    assert document["bomFormat"] == "CycloneDX"
+    listed = {(each["name"].lower(), each["version"]) for each in document["components"]}
+    (packages,) = image.root.glob("opt/relay/lib/python*/site-packages")
+    installed = {
+        (each.metadata["Name"].lower(), each.version)
+        for each in metadata.distributions(path=[str(packages)])
+    }
+    assert len(installed) > 10
+    assert listed == installed
+
+
 def test_neither_pip_nor_what_built_the_relay_is_in_its_environment(image: Image) -> None:
     (packages,) = (image.root / "opt/relay/lib").glob("python*/site-packages")
     found = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
@@ -189,7 +217,7 @@ async def test_it_runs_as_a_user_without_any_privilege(running: Running) -> None
     assert {said[f"Cap{kind}"] for kind in ("Prm", "Eff", "Bnd")} == {"0" * 16}
 
 
-async def test_its_python_uses_a_sqlite_without_the_fault_that_loses_pages(
+async def test_it_says_what_it_was_built_of_and_runs_a_sqlite_without_the_fault_that_loses_pages(
     running: Running,
 ) -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -200,6 +228,7 @@ async def test_its_python_uses_a_sqlite_without_the_fault_that_loses_pages(
         for sample in family.samples
         if sample.name == "relay_build_info"
     ]
+    assert build["revision"] == images.ORIGIN["REVISION"]
     assert tuple(map(int, build["sqlite"].split("."))) >= (3, 51, 3)
     wanted = images.base()["python"].rpartition(".")[0]
     assert build["python"].rpartition(".")[0] == wanted
