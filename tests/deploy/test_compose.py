@@ -20,7 +20,7 @@ from tests.deploy.image import ROOT, Image
 Document = dict[str, Any]
 
 OWNER = 10001
-SERVICES = ("relay", "nginx", "prometheus", "grafana")
+SERVICES = ("relay", "nginx", "prometheus", "alertmanager", "grafana")
 DEPLOYMENT = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
 CONFIG: Document = tomllib.loads((FOLDER / "relay/config.toml").read_text(encoding="utf-8"))
 
@@ -61,7 +61,9 @@ def test_every_image_is_pinned_by_its_digest_or_built_here(document: Document) -
 
 def test_the_image_that_is_built_has_the_version_of_the_project(document: Document) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert document["services"]["relay"]["image"] == f"relay:{project['version']}"
+    relay = document["services"]["relay"]
+    assert relay["image"] == f"relay:{project['version']}"
+    assert relay["build"]["args"].keys() == {"EXTRAS", "REVISION"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -76,6 +78,30 @@ def test_a_service_cannot_write_to_its_root_nor_gain_privileges(
     assert ("cap_add" in service) == (name == "nginx")
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_limits_and_a_health_check(document: Document, name: str) -> None:
+    service = document["services"][name]
+    assert int(service["mem_limit"]) >= 128 << 20
+    assert service["pids_limit"] == 256
+    assert service["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
+
+
+def test_alerts_reach_people_through_a_config_that_alertmanager_takes(document: Document) -> None:
+    given = compose.files(document, "alertmanager", FOLDER)
+    config = given["/etc/alertmanager"] / "alertmanager.yml"
+    if shutil.which("amtool") is None:
+        pytest.skip("amtool is not installed")
+    done = subprocess.run(
+        ["amtool", "check-config", config], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (slack,) = yaml.safe_load(config.read_text())["receivers"][0]["slack_configs"]
+    assert slack["api_url_file"] in given
+    told = compose.files(document, "prometheus", FOLDER)["/etc/prometheus"] / "prometheus.yml"
+    (manager,) = yaml.safe_load(told.read_text())["alerting"]["alertmanagers"]
+    assert manager["static_configs"] == [{"targets": ["alertmanager:9093"]}]
+
+
 def test_only_nginx_can_be_reached_from_other_hosts(document: Document) -> None:
     published = {
         (name, each["published"], each.get("host_ip"))
@@ -85,6 +111,7 @@ def test_only_nginx_can_be_reached_from_other_hosts(document: Document) -> None:
     assert published == {
         ("nginx", "443", None),
         ("prometheus", "9090", "127.0.0.1"),
+        ("alertmanager", "9093", "127.0.0.1"),
         ("grafana", "3000", "127.0.0.1"),
     }
 

@@ -32,6 +32,7 @@ def secrets(tmp_path: Path) -> Path:
     pem = Authority(tmp_path / "ca").issue("nginx").read_text(encoding="utf-8")
     written = {
         "admin-token": "an-admin-token-of-the-tests\n",
+        "alerts-slack-url": "https://127.0.0.1:9/services/T/B/y\n",
         "grafana-password": "a-password-of-the-tests\n",
         "slack-url": "https://127.0.0.1:9/services/T/B/x\n",
         "source-main": f"{SECRET}\n",
