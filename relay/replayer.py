@@ -7,9 +7,12 @@ from contextlib import suppress
 
 from relay import log
 from relay.clock import Clock
+from relay.delivery import Status
 from relay.errors import StoreBroken, StoreError
 from relay.routing import Route, match
-from relay.store.desk import REOPENED, Chosen, Desk, Replay, Selection, Wanted
+from relay.store.desk import Desk
+from relay.store.replays import Chosen, Forecast, Mark, Replay, Wanted
+from relay.store.selection import Selection
 
 STEP = 100
 """Events that are looked at in one go; their bodies are what a replay holds in memory."""
@@ -25,21 +28,28 @@ LOOK_LATE_S = 0.5
 
 STORE_AGAIN_S = 1.0
 
-Count = Counter[tuple[str, str]]
-"""Deliveries by kind of event and sink."""
-
 
 class Replayer:
     """Begins, walks on and ends replays; what it has begun goes on after a restart."""
 
     def __init__(
-        self, desk: Desk, routes: Sequence[Route], *, clock: Clock, wake: Callable[[str], None]
+        self,
+        desk: Desk,
+        routes: Sequence[Route],
+        *,
+        clock: Clock,
+        wake: Callable[[str], None],
+        put_back: Callable[[], None],
     ) -> None:
-        """`wake` is told of every sink that has deliveries again; `routes` may be replaced."""
+        """`wake` is told of every sink that has deliveries again; `routes` may be replaced.
+
+        `put_back` has every sink give back what it holds and has not begun to send.
+        """
         self.routes = routes
         self._desk = desk
         self._clock = clock
         self._wake = wake
+        self._put_back = put_back
         self._cursors: dict[int, dict[str, int]] = {}
         """By replay and sink: a slow sink keeps no other one back.
 
@@ -49,14 +59,16 @@ class Replayer:
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
-    async def count(self, selection: Selection) -> Count:
+    async def count(self, selection: Selection) -> Forecast:
         """What a replay of the selection would deliver; raises StoreError."""
-        return await self._count(selection, until=await self._desk.last())
+        return await self._count(selection, until=await self._desk.newest())
 
-    async def begin(self, selection: Selection) -> Replay:
-        """Start a replay; raises StoreError."""
-        until = await self._desk.last()
-        total = (await self._count(selection, until=until)).total()
+    async def begin(self, selection: Selection) -> Replay | None:
+        """Start a replay, or None where it would deliver nothing; raises StoreError."""
+        until = await self._desk.newest()
+        total = (await self._count(selection, until=until)).deliveries.total()
+        if not total:
+            return None
         now_ms = self._clock.now_ms()
         replay = await self._desk.begin(selection, total=total, until=until, now_ms=now_ms)
         self._log.info("replay.begun", replay=replay.id, count=total)
@@ -64,13 +76,14 @@ class Replayer:
         return replay
 
     async def cancel(self, number: int) -> Replay | None:
-        """End a replay and take back what of it is not on its way; None for one never begun.
+        """End a replay; when this returns, nothing of it will be sent that is not on its way.
 
-        Raises StoreError.
+        None for one never begun. Raises StoreError.
         """
         replay = await self._desk.replay(number)
-        if replay is None or replay.state != "running":
+        if replay is None or replay.state == "done":
             return replay
+        self._put_back()
         ended = await self._desk.end(replay, "cancelled", now_ms=self._clock.now_ms())
         for route in self._routes(replay.selection):
             # What another replay has opened may have waited for what is taken back.
@@ -118,7 +131,7 @@ class Replayer:
         sinks = {each.sink for each in self._routes(replay.selection)}
         cursors = {sink: known.get(sink, replay.cursor) for sink in sinks}
         ahead = await self._desk.under_way(replay.id)
-        walking = {sink for sink in sinks if cursors[sink] < replay.until}
+        walking = {sink for sink in sinks if cursors[sink] < replay.until.event}
         if not walking:
             if not sinks & ahead.keys():
                 await self._finish(replay)
@@ -130,9 +143,9 @@ class Replayer:
         start = min(cursors[sink] for sink in low)
         group = frozenset(sink for sink in low if cursors[sink] == start)
         chosen = await self._desk.choose(
-            replay.selection, after=start, until=replay.until, limit=STEP
+            replay.selection, self.routes, after=start, until=replay.until, limit=STEP
         )
-        end = chosen[-1].seq if chosen else replay.until
+        end = chosen[-1].seq if chosen else replay.until.event
         cursors |= dict.fromkeys(group, end)
         now = await self._open(replay, chosen, group, cursor=min(cursors.values()))
         known |= {sink: cursors[sink] for sink in group}
@@ -157,24 +170,30 @@ class Replayer:
         ended = await self._desk.end(replay, "done", now_ms=self._clock.now_ms())
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
 
-    async def _count(self, selection: Selection, *, until: int) -> Count:
-        found: Count = Counter()
-        cursor = 0
-        while chosen := await self._desk.choose(selection, after=cursor, until=until, limit=STEP):
+    async def _count(self, selection: Selection, *, until: Mark) -> Forecast:
+        found: Counter[tuple[str, str, str | None]] = Counter()
+        events = under_way = cursor = 0
+        while chosen := await self._desk.choose(
+            selection, self.routes, after=cursor, until=until, limit=STEP
+        ):
             for each in chosen:
-                found.update(
-                    (each.event.kind, one.sink) for one in self._deliveries(each, selection)
-                )
+                kind, standing = each.event.kind, each.standing
+                for sink in (one.sink for one in self._deliveries(each, selection)):
+                    dead = sink in standing and standing[sink].status is Status.DEAD
+                    found[kind, sink, standing[sink].reason if dead else None] += 1
+                under_way += sum(one.status is Status.PENDING for one in standing.values())
+            events += len(chosen)
             cursor = chosen[-1].seq
-        return found
+        return Forecast(deliveries=found, events=events, under_way=under_way)
 
     def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[Wanted]:
         # The routes of today decide, so that a sink is never sent what it is not to have.
-        wanted = REOPENED[selection.outcome]
+        standing = {sink: each.status for sink, each in chosen.standing.items()}
+        wanted = selection.reopened
         return [
             Wanted(chosen.seq, verdict.sink, verdict.key)
             for verdict in match(chosen.event, self._routes(selection))
-            if verdict.outcome == "takes" and chosen.standing.get(verdict.sink) in wanted
+            if verdict.outcome == "takes" and standing.get(verdict.sink) in wanted
         ]
 
     def _routes(self, selection: Selection) -> list[Route]:

@@ -95,7 +95,13 @@ class Service:
             clock=clock,
             hang_timer=hang_timer,
         )
-        self.replayer = Replayer(store.desk, config.routes, clock=clock, wake=self.fleet.wake)
+        self.replayer = Replayer(
+            store.desk,
+            config.routes,
+            clock=clock,
+            wake=self.fleet.wake,
+            put_back=self.fleet.put_back,
+        )
         self._receiver = Receiver(
             config.sources,
             config.routes,
@@ -136,6 +142,7 @@ class Service:
             draining=lambda: self._stopping,
             started_ms=clock.now_ms(),
             downtime=lambda: self._opening.downtime,
+            routes=lambda: self._reloader.config.routes,
             token=lambda: self._reloader.config.admin.token,
         )
         self.admin = Listener(

@@ -66,6 +66,7 @@ async def serving(
             downtime=lambda: None,
             reloads=None,  # type: ignore[arg-type]
             rotations=None,  # type: ignore[arg-type]
+            routes=tuple,
             token=lambda: None if token is None else Secret(token),
         )
     )

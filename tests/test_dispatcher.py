@@ -21,7 +21,8 @@ from relay.hand import APART_S, HANDFUL, QUIET_S
 from relay.settings import Duration
 from relay.settler import STORE_AGAIN_S
 from relay.slots import UNSETTLED
-from relay.store.desk import Selection, Wanted
+from relay.store.replays import Wanted
+from relay.store.selection import Selection
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, lead, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
@@ -565,7 +566,8 @@ async def replayed(bench: Bench, count: int) -> None:
     await bench.settled()
     await asyncio.sleep(QUIET_S)
     bench.sink.sent.clear()
-    begun = await bench.store.desk.begin(Selection(), total=count, until=count, now_ms=NOW_MS)
+    until = await bench.store.desk.newest()
+    begun = await bench.store.desk.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, SINK) for seq in range(1, count + 1)]
     await bench.store.desk.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
 

@@ -12,7 +12,8 @@ import pytest
 from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, Temporary
 from relay.routing import Verdict
-from relay.store.desk import Selection, Wanted
+from relay.store.replays import Wanted
+from relay.store.selection import Selection
 from tests.conftest import NOW_MS
 from tests.dispatching import SINK, Bench, lead, policy, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
@@ -155,7 +156,8 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
         await bench.settled(within_s=HOUR_S)
         bench.sink.sent.clear()
         bench.sink.reply(DOWN, to="a4")
-        begun = await bench.store.desk.begin(Selection(), total=18, until=18, now_ms=NOW_MS)
+        until = await bench.store.desk.newest()
+        begun = await bench.store.desk.begin(Selection(), total=18, until=until, now_ms=NOW_MS)
         wanted = [Wanted(seq, SINK, f"video {name[0]}") for seq, name in enumerate(names, 1)]
         await bench.store.desk.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
         bench.dispatcher.wake()

@@ -1,31 +1,25 @@
 """Replays against a real store; the test itself is the sinks that take what is opened."""
 
 import asyncio
-import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from relay.delivery import Result
 from relay.errors import StoreFull
 from relay.event import Event
-from relay.replayer import AHEAD, STEP, STORE_AGAIN_S, Replayer
+from relay.replayer import AHEAD, STEP, STORE_AGAIN_S
 from relay.routing import Route, Verdict
-from relay.settings import Size
-from relay.store import StoreSettings
-from relay.store.desk import Replay, Selection, Wanted
 from relay.store.disk import Room
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.replays import Mark, Wanted
+from relay.store.selection import Selection
 from tests.conftest import NOW_MS
+from tests.replaying import HANDFUL, Bench, event, replaying
 from tests.store.conformance import settlement
-from tests.virtual_time import LoopClock, VirtualLoop, still_while_the_store_works
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
-HANDFUL = 50
 DAY_MS = 86_400_000
 
 
@@ -40,112 +34,11 @@ def _still() -> Iterator[None]:
         yield
 
 
-def event(number: int, *, kind: str = "lead.captured", at_ms: int = NOW_MS, **data: Any) -> Event:
-    name = f"e{number:05}"
-    body = orjson.dumps({"id": name, "event": kind, "data": data})
-    return Event(
-        source="main",
-        id=name,
-        kind=kind,
-        created_at=None,
-        received_ms=at_ms,
-        body=body,
-        headers=b"",
-    )
-
-
-class Bench:
-    """A replayer at work on a store, and sinks that take what they are asked to."""
-
-    def __init__(self, file: Path, store: SqliteStore, *sinks: str) -> None:
-        self.file = file
-        self.store = store
-        self.clock = LoopClock()
-        self.woken: Counter[str] = Counter()
-        self.replayer = Replayer(
-            store.desk,
-            [Route(sink) for sink in sinks],
-            clock=self.clock,
-            wake=lambda sink: self.woken.update([sink]),
-        )
-
-    async def accept(self, *events: Event, sinks: Sequence[str] = ("sales",)) -> None:
-        """Have events that their sinks have got already."""
-        verdicts = [Verdict(sink, "takes", "") for sink in sinks]
-        await asyncio.gather(
-            *(self.store.accept(each, verdicts, lambda _: None) for each in events)
-        )
-        for sink in sinks:
-            await self.take_all(sink)
-
-    async def take(self, sink: str = "sales", *, result: Result = "delivered") -> list[str]:
-        """Take a handful of what is due, as a dispatcher would; the ids, in order."""
-        lease = await self.store.lease(
-            sink, now_ms=self.clock.now_ms(), limits={"live": HANDFUL, "replay": HANDFUL}
-        )
-        await asyncio.gather(
-            *(self.store.settle(settlement(each, result)) for each in lease.deliveries)
-        )
-        return [each.event.id for each in lease.deliveries]
-
-    async def take_all(self, sink: str = "sales", *, result: Result = "delivered") -> list[str]:
-        taken: list[str] = []
-        while ids := await self.take(sink, result=result):
-            taken += ids
-        return taken
-
-    async def drain(self, replay: Replay, *sinks: str) -> dict[str, list[str]]:
-        """Take all that comes until the replay is over."""
-        taken: dict[str, list[str]] = {sink: [] for sink in sinks or ("sales",)}
-        async with asyncio.timeout(3600):
-            while (await self.now(replay)).state == "running":
-                for sink in taken:
-                    taken[sink] += await self.take(sink)
-                await asyncio.sleep(0.01)
-        return taken
-
-    async def now(self, replay: Replay) -> Replay:
-        found = await self.store.desk.replay(replay.id)
-        assert found is not None
-        return found
-
-    async def until_still(self, replay: Replay) -> Replay:
-        """Wait until the replay opens nothing more."""
-        while True:
-            before = await self.now(replay)
-            await asyncio.sleep(5)
-            if before == (after := await self.now(replay)):
-                return after
-
-    def statuses(self) -> Counter[tuple[str, str]]:
-        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as db, db:
-            found = db.execute("SELECT sink, status, count(*) FROM deliveries GROUP BY 1, 2")
-            counts = Counter({(sink, status): count for sink, status, count in found})
-        db.close()
-        return counts
-
-
-@asynccontextmanager
-async def replaying(folder: Path, *sinks: str) -> AsyncIterator[Bench]:
-    """Run a replayer on the folder's store until the end of the block, then cut it off."""
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
-    store = await open_store(settings, clock=LoopClock())
-    bench = Bench(folder / "relay.db", store, *(sinks or ("sales",)))
-    running = asyncio.create_task(bench.replayer.run())
-    try:
-        yield bench
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await store.close()
-
-
 async def test_all_that_fits_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         events = [event(number) for number in range(3 * STEP + 7)]
         await bench.accept(*events)
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         assert (begun.state, begun.total) == ("running", len(events))
         taken = await bench.drain(begun)
         assert taken["sales"] == [each.id for each in events]
@@ -158,7 +51,7 @@ async def test_all_that_fits_is_delivered_again_once_and_in_order(tmp_path: Path
 async def test_no_more_is_open_than_a_sink_has_before_it_for_a_while(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(AHEAD + 3 * STEP)))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         assert (await bench.until_still(begun)).opened == AHEAD
         await bench.take()
         assert (await bench.until_still(begun)).opened == AHEAD + STEP
@@ -168,7 +61,7 @@ async def test_a_fast_sink_never_waits_for_the_next_look(tmp_path: Path) -> None
     async with replaying(tmp_path) as bench:
         count = 4 * AHEAD
         await bench.accept(*(event(number) for number in range(count)))
-        await bench.replayer.begin(Selection())
+        await bench.begin(Selection())
         started_s = bench.clock.monotonic()
         taken = 0
         while taken < count:
@@ -181,7 +74,7 @@ async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path)
     async with replaying(tmp_path, "sales", "down") as bench:
         count = AHEAD + 5 * STEP
         await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "down"])
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         taken: list[str] = []
         async with asyncio.timeout(60):
             while len(taken) < count:
@@ -196,7 +89,7 @@ async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path)
 async def test_a_replay_is_done_once_all_of_it_has_come_to_an_end(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         assert (await bench.until_still(begun)).state == "running"
         await bench.take()
         assert (await bench.until_still(begun)).state == "done"
@@ -206,7 +99,7 @@ async def test_a_replay_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> 
     count = AHEAD + 3 * STEP
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(count)))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         first = await bench.take()
     async with replaying(tmp_path) as bench:
@@ -220,7 +113,7 @@ async def test_what_a_quick_sink_has_got_is_not_repeated_after_a_restart(tmp_pat
     sinks = ("sales", "down")
     async with replaying(tmp_path, *sinks) as bench:
         await bench.accept(*(event(number) for number in range(count)), sinks=sinks)
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         taken: list[str] = []
         while len(taken) < count:
             taken += await bench.take("sales")
@@ -235,9 +128,11 @@ async def test_what_a_quick_sink_has_got_is_not_repeated_after_a_restart(tmp_pat
 async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1), event(2, kind="video.ready"))
-        old = await bench.replayer.begin(Selection(kind="lead.*"))
+        old = await bench.begin(Selection(kind="lead.*"))
         for _ in range(STEP + 20):
-            newer = await bench.replayer.begin(Selection(id="none"))
+            newer = await bench.store.desk.begin(
+                Selection(id="none"), total=0, until=Mark(2, 2), now_ms=NOW_MS
+            )
         await bench.until_still(newer)
     async with replaying(tmp_path) as bench:
         assert (await bench.drain(old))["sales"] == ["e00001"]
@@ -246,7 +141,7 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
 async def test_whoever_waited_for_a_cancelled_replay_is_told_to_look(tmp_path: Path) -> None:
     async with replaying(tmp_path, "sales", "crm") as bench:
         await bench.accept(event(1), sinks=("sales", "crm"))
-        begun = await bench.replayer.begin(Selection(sink="sales"))
+        begun = await bench.begin(Selection(sink="sales"))
         await bench.until_still(begun)
         bench.woken.clear()
         await bench.replayer.cancel(begun.id)
@@ -257,7 +152,7 @@ async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Pa
     async with replaying(tmp_path) as bench:
         count = AHEAD + STEP
         await bench.accept(*(event(number) for number in range(count)))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         taken = await bench.take()
         limits = {"live": 0, "replay": 1}
@@ -278,7 +173,7 @@ async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Pa
 async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.drain(begun)
         ended = await bench.replayer.cancel(begun.id)
         assert ended is not None
@@ -289,7 +184,7 @@ async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
 async def test_a_replay_that_ended_meanwhile_takes_nothing_back(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         await bench.store.desk.end(begun, "done", now_ms=NOW_MS)
         late = await bench.store.desk.end(begun, "cancelled", now_ms=NOW_MS)
@@ -301,7 +196,7 @@ async def test_a_sink_that_is_removed_ends_its_part_of_the_replay(tmp_path: Path
     async with replaying(tmp_path, "sales", "gone") as bench:
         count = AHEAD + STEP
         await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "gone"])
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         bench.replayer.routes = [Route("sales")]
         taken = await bench.drain(begun, "sales")
@@ -316,7 +211,7 @@ async def test_a_route_that_has_changed_decides_about_the_rest(tmp_path: Path) -
             event(AHEAD, kind="video.ready"),
             event(AHEAD + 1),
         )
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         bench.replayer.routes = [Route("sales", events=["lead.*"])]
         taken = await bench.drain(begun)
@@ -328,7 +223,7 @@ async def test_an_event_without_its_body_is_not_counted_and_not_sent(tmp_path: P
         await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
         while await bench.store.expire(now_ms=NOW_MS):
             pass
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         assert begun.total == 1
         assert (await bench.drain(begun))["sales"] == ["e00002"]
 
@@ -338,7 +233,7 @@ async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
 ) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
-        begun = await bench.store.desk.begin(Selection(), total=2, until=2, now_ms=NOW_MS)
+        begun = await bench.store.desk.begin(Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS)
         while await bench.store.expire(now_ms=NOW_MS):
             pass
         named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
@@ -358,7 +253,7 @@ async def test_a_full_disk_holds_a_replay_up_and_nothing_of_it_is_lost(
         await bench.accept(*(event(number) for number in range(2 * STEP)))
         with monkeypatch.context() as patch:
             patch.setattr(Room, "require", require)
-            begun = await bench.replayer.begin(Selection())
+            begun = await bench.begin(Selection())
             await asyncio.sleep(10 * STORE_AGAIN_S)
             assert (await bench.now(begun)).opened == 0
         assert len((await bench.drain(begun))["sales"]) == 2 * STEP
@@ -369,8 +264,8 @@ async def test_two_replays_go_on_side_by_side_and_open_no_delivery_twice(tmp_pat
         count = AHEAD + 2 * STEP
         await bench.accept(*(event(number) for number in range(count)))
         await bench.accept(*(event(count + number, kind="video.ready") for number in range(STEP)))
-        every = await bench.replayer.begin(Selection())
-        videos = await bench.replayer.begin(Selection(kind="video.*"))
+        every = await bench.begin(Selection())
+        videos = await bench.begin(Selection(kind="video.*"))
         taken = await bench.drain(every)
         assert (await bench.now(videos)).state == "done"
         assert set(Counter(taken["sales"]).values()) == {1}
@@ -394,8 +289,6 @@ async def test_two_replays_go_on_side_by_side_and_open_no_delivery_twice(tmp_pat
         (Selection(outcome="missed"), [3, 4]),
         (Selection(outcome="delivered"), [1, 2]),
         (Selection(outcome="dead", reason="full"), [4]),
-        (Selection(outcome="pending"), []),
-        (Selection(sink="elsewhere"), []),
     ],
 )
 async def test_a_replay_takes_what_its_selection_means_and_says_so_beforehand(
@@ -410,8 +303,8 @@ async def test_a_replay_takes_what_its_selection_means_and_says_so_beforehand(
         third = event(3, kind="video.watched", at_ms=NOW_MS - 10, **viewer)
         await _die(bench, third, "refused")
         await _die(bench, event(4, at_ms=NOW_MS, email="bob@example.com"), "full")
-        assert (await bench.replayer.count(selection)).total() == len(numbers)
-        begun = await bench.replayer.begin(selection)
+        assert (await bench.replayer.count(selection)).deliveries.total() == len(numbers)
+        begun = await bench.begin(selection)
         assert begun.total == len(numbers)
         assert (await bench.drain(begun))["sales"] == [f"e{number:05}" for number in numbers]
 
@@ -426,7 +319,7 @@ async def test_only_the_dead_letters_of_the_reason_are_opened(tmp_path: Path) ->
     async with replaying(tmp_path, "sales", "crm") as bench:
         verdicts = [Verdict("sales", "fails", "full"), Verdict("crm", "fails", "refused")]
         await bench.store.accept(event(1), verdicts, lambda _: None)
-        begun = await bench.replayer.begin(Selection(outcome="dead", reason="full"))
+        begun = await bench.begin(Selection(outcome="dead", reason="full"))
         taken = await bench.drain(begun, "sales", "crm")
         assert taken == {"sales": ["e00001"], "crm": []}
         assert begun.total == 1
@@ -436,8 +329,9 @@ async def test_a_sink_that_was_added_later_is_given_the_past(tmp_path: Path) -> 
     async with replaying(tmp_path, "sales", "new") as bench:
         await bench.accept(event(1), event(2))
         selection = Selection(sink="new", outcome="missed")
-        assert await bench.replayer.count(selection) == {("lead.captured", "new"): 2}
-        begun = await bench.replayer.begin(selection)
+        forecast = await bench.replayer.count(selection)
+        assert forecast.deliveries == {("lead.captured", "new", None): 2}
+        begun = await bench.begin(selection)
         assert (await bench.drain(begun, "sales", "new")) == {
             "sales": [],
             "new": ["e00001", "e00002"],
@@ -447,7 +341,7 @@ async def test_a_sink_that_was_added_later_is_given_the_past(tmp_path: Path) -> 
 async def test_what_comes_while_a_replay_runs_is_no_part_of_it(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.accept(event(2))
         await bench.drain(begun)
         assert (await bench.now(begun)).opened == 1
@@ -456,9 +350,11 @@ async def test_what_comes_while_a_replay_runs_is_no_part_of_it(tmp_path: Path) -
 async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
-        chosen = await bench.store.desk.choose(Selection(), after=0, until=7, limit=STEP)
+        chosen = await bench.store.desk.choose(
+            Selection(), (), after=0, until=Mark(7, 0), limit=STEP
+        )
         assert len(chosen) == 3
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         assert begun.total == 7
         assert len((await bench.drain(begun))["sales"]) == 7
 
@@ -466,7 +362,7 @@ async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
 async def test_a_sink_that_fails_gets_what_it_was_to_get_by_and_by(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(5)))
-        begun = await bench.replayer.begin(Selection())
+        begun = await bench.begin(Selection())
         await bench.until_still(begun)
         assert len(await bench.take(result="retry")) == 5
         assert (await bench.until_still(begun)).state == "running"

@@ -1,6 +1,5 @@
 """What the API is handed of the rest of the relay."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -14,14 +13,17 @@ from relay.config.changes import Changes
 from relay.downtime import Downtime
 from relay.feed import Feed
 from relay.metrics import Metrics
+from relay.routing import Route
 from relay.settings import Duration, Secret
 from relay.store import Store
 from relay.store.absences import Absences
 from relay.store.audit import Audit
-from relay.store.desk import Desk, Replay, Selection
+from relay.store.desk import Desk
 from relay.store.inspection import Inspection
 from relay.store.people import People
 from relay.store.quarantine import Rotation
+from relay.store.replays import Forecast, Replay
+from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRequests
 
 
@@ -46,11 +48,11 @@ class Sinks(Protocol):
 class Replays(Protocol):
     """Stored events delivered again."""
 
-    async def count(self, selection: Selection) -> Counter[tuple[str, str]]:
-        """Deliveries by kind of event and sink."""
-        ...
+    async def count(self, selection: Selection) -> Forecast: ...
 
-    async def begin(self, selection: Selection) -> Replay: ...
+    async def begin(self, selection: Selection) -> Replay | None:
+        """None where there is nothing to deliver."""
+        ...
 
     async def cancel(self, number: int) -> Replay | None: ...
 
@@ -124,5 +126,7 @@ class Admin:
     """Before this start, once it is known."""
     reloads: Reloads
     rotations: Rotations
+    routes: Callable[[], Sequence[Route]]
+    """Of the running config."""
     token: Callable[[], Secret | None]
     """Asked with every request."""

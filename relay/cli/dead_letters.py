@@ -1,7 +1,7 @@
 """`relay dead-letters`: the events that a sink will not get by itself any more."""
 
-import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -9,10 +9,16 @@ import click
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, show
 from relay.cli.documents import print_json
-from relay.cli.events import limit_option
 from relay.cli.parameters import json_option
-from relay.cli.replay import follow
-from relay.cli.selection import dead_letter_options
+from relay.cli.replay import follow, show_estimate
+from relay.cli.selection import (
+    all_option,
+    dry_run_option,
+    limit_option,
+    require_one,
+    selection_options,
+    show_next,
+)
 from relay.cli.target import Target, relay_options
 from relay.cli.unreadable import show_requests
 
@@ -23,7 +29,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@dead_letter_options
+@selection_options
 @limit_option
 @relay_options
 @json_option
@@ -31,7 +37,8 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
     """List dead letters, the newest first, and how many there are for each reason."""
     with connected(target) as client:
         found = client.get("/dead-letters", {**selection, "limit": limit})
-        reasons = client.get("/dead-letters/reasons", selection)["reasons"]
+        every = {name: value for name, value in selection.items() if name != "before"}
+        reasons = client.get("/dead-letters/reasons", every)["reasons"]
     if as_json:
         print_json({**found, "reasons": reasons})
         return
@@ -52,39 +59,65 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
         ],
         empty="No dead letter fits.",
     )
+    show_next(found["next"])
     if reasons:
         click.echo()
-        show(
-            ("COUNT", "SINK", "REASON"),
-            [(str(each["count"]), each["sink"], each["reason"] or "-") for each in reasons],
-            empty="",
-        )
+        _show_reasons(reasons, empty="")
     if found["unreadable"]:
         click.echo("\nVerified requests that hold no event; relay unreadable show ID shows one:")
         show_requests(found["unreadable"])
 
 
 @dead_letters.command()
-@dead_letter_options
-@click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
+@selection_options
+@all_option
+@dry_run_option
 @relay_options
 @json_option
-def replay(*, target: Target, as_json: bool, dry_run: bool, **selection: Any) -> None:
-    """Deliver dead letters again, all or those that the options choose."""
+def replay(
+    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
+) -> None:
+    """Deliver dead letters again, to the sinks whose routes take them."""
+    require_one(selection, everything=everything)
+    if selection["outcome"] not in (None, "dead"):
+        raise click.UsageError(f"a dead letter is dead, so --outcome {selection['outcome']} is not")
+    chosen = {**selection, "outcome": "dead"}
     with connected(target) as client:
-        follow(client, {**selection, "outcome": "dead"}, dry_run=dry_run, as_json=as_json)
+        if dry_run:
+            show_estimate(client, chosen, by=("sink", "reason"), as_json=as_json)
+        else:
+            follow(client, chosen, as_json=as_json)
 
 
 @dead_letters.command()
-@dead_letter_options
-@click.option("--all", "everything", is_flag=True, help="Every dead letter there is.")
+@selection_options
+@all_option
+@dry_run_option
 @relay_options
 @json_option
-def discard(*, target: Target, as_json: bool, everything: bool, **selection: Any) -> None:
+def discard(
+    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
+) -> None:
     """Give dead letters up for good; `relay replay` can still deliver them."""
-    if not everything and not any(value is not None for value in selection.values()):
-        raise click.UsageError("say which: --id, --sink, --reason ..., or --all")
+    require_one(selection, everything=everything)
+    order = {**selection, "all": everything, "dry_run": dry_run}
     with connected(target) as client:
-        answer = client.post("/dead-letters/discard", selection)
-    count = answer["discarded"]
-    click.echo(json.dumps(answer) if as_json else f"{count} discarded.")
+        answer = client.post("/dead-letters/discard", order)
+    if as_json:
+        print_json(answer)
+        return
+    if not dry_run:
+        click.echo(f"{answer['discarded']} discarded.")
+        return
+    _show_reasons(answer["reasons"], empty="Nothing to discard: no dead letter fits.")
+    if answer["reasons"]:
+        count = sum(each["count"] for each in answer["reasons"])
+        click.echo(f"{count} in all; without --dry-run they are discarded.")
+
+
+def _show_reasons(reasons: Sequence[dict[str, Any]], *, empty: str) -> None:
+    show(
+        ("COUNT", "SINK", "REASON"),
+        [(str(each["count"]), each["sink"], each["reason"] or "-") for each in reasons],
+        empty=empty,
+    )

@@ -10,14 +10,10 @@ from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, pairs, safe, show
 from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
-from relay.cli.selection import selection_options
+from relay.cli.selection import limit_option, selection_options, show_next
 from relay.cli.tail import tail
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
-
-limit_option = click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="So many at most."
-)
 
 
 @click.group()
@@ -53,12 +49,7 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
         ],
         empty="No event fits.",
     )
-    if found["next"] is not None:
-        click.echo(f"There are more; --limit shows up to 500, --until {_until(found)} older ones.")
-
-
-def _until(found: dict[str, Any]) -> str:
-    return moment(found["events"][-1]["received_ms"]).replace(" ", "T")
+    show_next(found["next"])
 
 
 def _delivery(delivery: dict[str, Any]) -> str:
@@ -71,9 +62,13 @@ def _delivery(delivery: dict[str, Any]) -> str:
 @relay_options
 @json_option
 def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -> None:
-    """Show one event: its body, its deliveries and every attempt."""
+    """Show one event: its body, its deliveries and every attempt.
+
+    The beginning of an ID is enough where no other begins so.
+    """
     with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
+        sinks = client.get("/sinks")["sinks"]
     if as_json:
         print_json(history)
         return
@@ -90,8 +85,10 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
         ]
     )
     click.echo("\ndeliveries")
+    conditions = {each["condition"]["name"]: each["condition"] for each in sinks}
     for delivery in event["deliveries"]:
-        _show_delivery(delivery, history["attempts"], now_ms=now_ms)
+        waits = _waits(delivery, conditions.get(delivery["sink"]), now_ms=now_ms)
+        _show_delivery(delivery, history["attempts"], waits=waits)
     if not event["deliveries"]:
         click.echo("  none: no sink's route took it")
     click.echo("\nbody")
@@ -99,24 +96,45 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
         click.echo(f"  {line}")
 
 
-def _number(client: Client, event_id: str, source: str | None) -> int:
-    found = client.get("/events", {"id": event_id, "source": source})["events"]
-    if not found:
-        raise ApiError(f"there is no event {safe(event_id)}")
-    if len(found) > 1:
-        names = ", ".join(each["source"] for each in found)
-        raise ApiError(f"{safe(event_id)} came from several sources: say --source, one of {names}")
-    return int(found[0]["seq"])
+def _number(client: Client, beginning: str, source: str | None) -> int:
+    found = client.get("/events/find", {"beginning": beginning, "source": source})
+    candidates, shown = found["events"], safe(beginning)
+    if not candidates:
+        raise ApiError(f"there is no event whose id begins with {shown}")
+    if len(candidates) == 1:
+        return int(candidates[0]["seq"])
+    if all(each["id"] == beginning for each in candidates):
+        names = ", ".join(each["source"] for each in candidates)
+        raise ApiError(f"{shown} came from several sources: say --source, one of {names}")
+    lines = [f"several ids begin with {shown}; say more of it:"]
+    lines += [f"  {each['source']}  {each['kind']}  {each['id']}" for each in candidates]
+    raise ApiError("\n".join([*lines, *(["  and more"] if found["more"] else [])]))
+
+
+def _waits(
+    delivery: dict[str, Any], condition: dict[str, Any] | None, *, now_ms: int
+) -> str | None:
+    """Say what a pending delivery waits for; None for one that has ended."""
+    due_ms = delivery["due_ms"]
+    if delivery["status"] != "pending":
+        return None
+    if condition is None:
+        return "waits: no sink of this name is configured"
+    if due_ms is None:
+        return "waits for an earlier one"
+    if condition["state"] == "active" or due_ms > now_ms:
+        return f"due {ago(due_ms, now_ms=now_ms)}"
+    next_ms = condition["next_try_ms"]
+    when = "" if next_ms is None else f", next try {ago(max(next_ms, now_ms), now_ms=now_ms - 1)}"
+    return f"waits: sink is {condition['state']}{when}"
 
 
 def _show_delivery(
-    delivery: dict[str, Any], attempts: list[dict[str, Any]], *, now_ms: int
+    delivery: dict[str, Any], attempts: list[dict[str, Any]], *, waits: str | None
 ) -> None:
-    due = f", due {ago(delivery['due_ms'], now_ms=now_ms)}" if delivery["due_ms"] else ""
-    if delivery["status"] == "pending" and not due:
-        due = ", waits for an earlier one"
+    state = delivery["status"] if waits is None else f"{delivery['status']}, {waits}"
     why = f": {delivery['reason']}" if delivery["reason"] else ""
-    click.echo(f"  {delivery['sink']}  {delivery['status']}{due}{safe(why)}")
+    click.echo(f"  {delivery['sink']}  {state}{safe(why)}")
     for each in attempts:
         if each["sink"] != delivery["sink"]:
             continue
@@ -124,6 +142,8 @@ def _show_delivery(
         replay = f"  replay {each['replay']}" if each["replay"] else ""
         line = f"{moment(each['started_ms'])}  {each['result']:9}  {each['duration_ms']} ms  {said}"
         click.echo(f"    {safe(line).rstrip()}{replay}")
+        if each["answer"]:
+            click.echo(f"      answer: {safe(each['answer'])}")
 
 
 def _body(body: str | None) -> list[str]:

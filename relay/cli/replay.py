@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import click
@@ -10,19 +11,29 @@ from relay.cli.client import Client, connected
 from relay.cli.columns import ago, moment, show
 from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
-from relay.cli.selection import selection_options
+from relay.cli.selection import (
+    all_option,
+    before_option,
+    dry_run_option,
+    limit_option,
+    require_one,
+    selection_options,
+    show_next,
+)
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
 
 LOOK_EVERY_S = 0.5
+
+_HEADS = {"kind": "EVENT", "sink": "SINK", "reason": "REASON"}
 
 number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange(min=1))
 
 
 @click.command()
 @selection_options
-@click.option("--all", "everything", is_flag=True, help="Every stored event.")
-@click.option("--dry-run", is_flag=True, help="Say what would be delivered, and change nothing.")
+@all_option
+@dry_run_option
 @relay_options
 @json_option
 def replay(
@@ -33,10 +44,12 @@ def replay(
     It goes on in the relay if this command is ended, and after a restart of the relay;
     `relay replays cancel` ends it. What is new goes first, and each sink keeps its pace.
     """
-    if not everything and not any(value is not None for value in selection.values()):
-        raise click.UsageError("say which: --id, --since, --sink, --outcome missed ..., or --all")
+    require_one(selection, everything=everything)
     with connected(target) as client:
-        follow(client, selection, dry_run=dry_run, as_json=as_json)
+        if dry_run:
+            show_estimate(client, selection, by=("kind", "sink"), as_json=as_json)
+        else:
+            follow(client, {**selection, "all": everything}, as_json=as_json)
 
 
 @click.group()
@@ -45,12 +58,14 @@ def replays() -> None:
 
 
 @replays.command("list")
+@before_option
+@limit_option
 @relay_options
 @json_option
-def list_(*, target: Target, as_json: bool) -> None:
+def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> None:
     """List the replays there were, the newest first."""
     with connected(target) as client:
-        found = client.get("/replays")
+        found = client.get("/replays", {"before": before, "limit": limit})
     if as_json:
         print_json(found)
         return
@@ -70,6 +85,7 @@ def list_(*, target: Target, as_json: bool) -> None:
         ],
         empty="There was no replay.",
     )
+    show_next(found["next"])
 
 
 @replays.command()
@@ -87,7 +103,7 @@ def watch(*, number: int, target: Target, as_json: bool) -> None:
 @relay_options
 @json_option
 def cancel(*, number: int, target: Target, as_json: bool) -> None:
-    """End a replay; what is not on its way is taken back as it was."""
+    """End a replay; what is not being sent is taken back as it was."""
     with connected(target) as client:
         ended = client.post(f"/replays/{number}/cancel")
     if as_json:
@@ -96,27 +112,31 @@ def cancel(*, number: int, target: Target, as_json: bool) -> None:
         click.echo(f"Replay {number} is {ended['state']}: {_progress(ended)}.")
 
 
-def follow(client: Client, selection: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Count a replay, or begin it and show how far it is."""
-    if dry_run:
-        _estimate(client.post("/replays/count", selection), as_json=as_json)
-        return
-    begun = client.post("/replays", selection)
+def follow(client: Client, order: dict[str, Any], *, as_json: bool) -> None:
+    """Begin a replay, and show how far it is until its end."""
+    begun = client.post("/replays", order)
     if not as_json:
         click.echo(f"Replay {begun['id']}: {_deliveries(begun['total'])}.")
     _watch(client, begun, as_json=as_json)
 
 
-def _estimate(estimate: dict[str, Any], *, as_json: bool) -> None:
+def show_estimate(
+    client: Client, selection: dict[str, Any], *, by: tuple[str, ...], as_json: bool
+) -> None:
+    """Show what a replay would deliver, counted by some of `kind`, `sink` and `reason`."""
+    estimate = client.post("/replays/count", selection)
     if as_json:
         print_json(estimate)
         return
+    counts: Counter[tuple[str, ...]] = Counter()
+    for share in estimate["shares"]:
+        counts[tuple(share[name] or "-" for name in by)] += share["count"]
     show(
-        ("DELIVERIES", "EVENT", "SINK"),
-        [(str(each["count"]), each["kind"], each["sink"]) for each in estimate["shares"]],
-        empty="Nothing would be delivered: no stored body fits, or no sink's route takes it.",
+        ("DELIVERIES", *(_HEADS[name] for name in by)),
+        [(str(count), *named) for named, count in sorted(counts.items())],
+        empty=f"Nothing to replay: {estimate['nothing']}.",
     )
-    if estimate["shares"]:
+    if counts:
         click.echo(f"{estimate['total']} in all; without --dry-run they are delivered.")
 
 
@@ -145,7 +165,8 @@ def _is_over(replay: dict[str, Any]) -> bool:
 
 
 def _progress(replay: dict[str, Any]) -> str:
-    return f"{replay['done']} of {_deliveries(replay['total'])} at the end"
+    text = f"{replay['done']} of {_deliveries(replay['total'])} at the end"
+    return f"{text}, {replay['under_way']} being sent" if replay["under_way"] else text
 
 
 def _deliveries(count: int) -> str:

@@ -1,17 +1,22 @@
-"""The options that say which stored events are meant."""
+"""The options that say which stored events are meant, and how a list goes on."""
 
+import shlex
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from relay.cli import moments
 from relay.cli.completion import names_of
 from relay.cli.parameters import parsed
-from relay.store.desk import Outcome
+from relay.settings import Secret
+from relay.store.selection import Outcome
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_TIMES = ("since_ms", "until_ms")
 
 since_option = click.option(
     "--since",
@@ -40,26 +45,66 @@ _OPTIONS = (
         "--sink",
         metavar="NAME",
         shell_complete=names_of("sink"),
-        help="Of this sink's deliveries.",
+        help="With a delivery to this sink.",
+    ),
+    click.option(
+        "--outcome",
+        type=click.Choice(get_args(Outcome)),
+        help="With such a delivery; missed: a sink whose route takes it has not got it.",
+    ),
+    click.option(
+        "--reason", metavar="TEXT", help="With a delivery that is dead for a reason that has this."
     ),
 )
-_OUTCOME = click.option(
-    "--outcome",
-    type=click.Choice(get_args(Outcome)),
-    help="With such a delivery; missed: neither delivered nor pending.",
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="So many at most."
 )
-_REASON = click.option("--reason", metavar="TEXT", help="Dead for a reason that contains this.")
+before_option = click.option(
+    "--before",
+    metavar="CURSOR",
+    type=click.IntRange(min=1),
+    help="Older than this, as the page before says it.",
+)
+all_option = click.option("--all", "everything", is_flag=True, help="All there are.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, and change nothing."
+)
 
 
 def selection_options(command: Command) -> Command:
     """Which events, and what became of them."""
-    for option in reversed((*_OPTIONS, _OUTCOME, _REASON)):
+    for option in reversed((*_OPTIONS, before_option)):
         command = option(command)
     return command
 
 
-def dead_letter_options(command: Command) -> Command:
-    """Which dead letters."""
-    for option in reversed((*_OPTIONS, _REASON)):
-        command = option(command)
-    return command
+def require_one(selection: dict[str, Any], *, everything: bool) -> None:
+    """Raise UsageError where neither some nor all are meant."""
+    if not everything and all(value is None for value in selection.values()):
+        raise click.UsageError("say which: --id, --since, --sink, --outcome missed ..., or --all")
+
+
+def show_next(cursor: int | None) -> None:
+    """Print the command that shows the next page; nothing after the last."""
+    if cursor is not None:
+        words = shlex.join([*_this_command(), "--before", str(cursor)])
+        click.echo(f"There are more: {words}")
+
+
+def _this_command() -> list[str]:
+    """The command under way, its options as they were given but for the cursor."""
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for option in context.command.params:
+        name = option.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name != "before":
+            words += [option.opts[0], _word(name, context.params[name])]
+    return words
+
+
+def _word(name: str, value: object) -> str:
+    if name in _TIMES and isinstance(value, int):
+        # As it was read: "7d" ago is another moment by then.
+        return datetime.fromtimestamp(value / 1000).astimezone().isoformat(timespec="milliseconds")
+    return "REF" if isinstance(value, Secret) else str(value)

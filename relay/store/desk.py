@@ -2,47 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from relay.delivery import Status
-from relay.event import Event
-
-Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
-"""Of a delivery; missed: neither delivered nor under way, or never meant for the sink at all."""
-
-ReplayState = Literal["running", "done", "cancelled"]
-
-
-REOPENED: dict[Outcome | None, frozenset[Status | None]] = {
-    None: frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None}),
-    "missed": frozenset({Status.DEAD, Status.DISCARDED, None}),
-    "delivered": frozenset({Status.DELIVERED}),
-    "dead": frozenset({Status.DEAD}),
-    "discarded": frozenset({Status.DISCARDED}),
-    "pending": frozenset(),
-}
-"""Which deliveries a replay opens, by the outcome that it is for; None: there was none so far."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which events are meant: those that fit every field that is given."""
-
-    id: str | None = None
-    source: str | None = None
-    kind: str | None = None
-    """A glob, such as `video.*`."""
-    since_ms: int | None = None
-    until_ms: int | None = None
-    """Received before this."""
-    video: str | None = None
-    email: str | None = None
-    """Of the lead or the viewer, whole; upper and lower case are one."""
-    sink: str | None = None
-    outcome: Outcome | None = None
-    """Of the delivery to `sink`, else to any."""
-    reason: str | None = None
-    """A part of why that delivery is dead."""
+from relay.routing import Route
+from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
+from relay.store.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,31 +90,6 @@ class Reason:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """A walk over stored events that makes deliveries of them anew."""
-
-    id: int
-    created_ms: int
-    selection: Selection
-    state: ReplayState
-    total: int
-    """Deliveries that it was for when it began."""
-    opened: int
-    cursor: int
-    """The `seq` of the last event that it has looked at for every sink."""
-    until: int
-    """The `seq` of the last event there was when it began."""
-    ended_ms: int | None
-
-
-class Mark(NamedTuple):
-    """A place in what was written: the last event, and the last attempt, of all that is older."""
-
-    event: int
-    attempt: int
-
-
 class Accepted(NamedTuple):
     """An event as it was taken in; `number` goes up with each."""
 
@@ -178,24 +118,6 @@ class Attempted(NamedTuple):
     received_ms: int
 
 
-class Wanted(NamedTuple):
-    """A delivery that a replay is to make: of an event (`seq`) to a sink, with its key if any."""
-
-    seq: int
-    sink: str
-    key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A stored event with its body, on its way to be delivered again."""
-
-    seq: int
-    event: Event
-    standing: Mapping[str, Status]
-    """Its deliveries, by sink."""
-
-
 class Desk(Protocol):
     """Reads beside the deliveries, never in their way; writes share their transactions.
 
@@ -203,19 +125,23 @@ class Desk(Protocol):
     """
 
     async def events(
-        self, selection: Selection, *, before: int | None, limit: int
+        self, selection: Selection, routes: Sequence[Route], *, limit: int
     ) -> Sequence[EventRecord]:
-        """The newest that fit, `before` a `seq` if one is given."""
+        """The newest that fit; what a sink missed is decided by its route."""
+        ...
+
+    async def named(
+        self, beginning: str, *, source: str | None, limit: int
+    ) -> Sequence[EventRecord]:
+        """Events whose ids begin so; where one is just that, no others."""
         ...
 
     async def history(self, seq: int) -> History | None:
         """All that is known of one event; None for one that is not there."""
         ...
 
-    async def dead_letters(
-        self, selection: Selection, *, before: int | None, limit: int
-    ) -> Sequence[DeadLetter]:
-        """The newest given-up deliveries; those of the last event are all in it."""
+    async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
+        """The newest given-up deliveries, more than the limit where one event has several."""
         ...
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
@@ -241,17 +167,39 @@ class Desk(Protocol):
         """The oldest attempts after this one."""
         ...
 
+    async def sources(self) -> Sequence[str]:
+        """The sources of all stored events."""
+        ...
+
+    async def sinks(self) -> Sequence[str]:
+        """The sinks of all stored deliveries; reads every one of them."""
+        ...
+
+    async def kinds(self) -> Sequence[str]:
+        """The kinds of all stored events; reads every one of them."""
+        ...
+
+    async def has_kind(self, glob: str) -> bool:
+        """Whether the glob fits a kind of the sender's list, or a stored one."""
+        ...
+
     async def choose(
-        self, selection: Selection, *, after: int, until: int, limit: int
+        self,
+        selection: Selection,
+        routes: Sequence[Route],
+        *,
+        after: int,
+        until: Mark,
+        limit: int,
     ) -> Sequence[Chosen]:
         """The oldest events that fit and still have their body, in order of acceptance."""
         ...
 
-    async def last(self) -> int:
-        """The `seq` of the newest event, 0 for none."""
+    async def newest(self) -> Mark:
+        """The place of what was written last."""
         ...
 
-    async def begin(self, selection: Selection, *, total: int, until: int, now_ms: int) -> Replay:
+    async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
         """Write down a replay."""
         ...
 
@@ -261,17 +209,20 @@ class Desk(Protocol):
         """Make deliveries pending, and move the replay on, at once.
 
         What is pending already stays so, and what the replay's outcome does not name is let be;
-        so is what this replay or a later one has opened before.
+        so is what this replay has opened before, and what has been tried since it began.
         Raises StoreFull below the floor of free space.
         """
         ...
 
     async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
-        """Close a replay; a cancelled one takes its pending deliveries back as they were due."""
+        """Close a replay; a cancelled one takes back what of it is not being sent.
+
+        What is being sent then may end, but is not tried again.
+        """
         ...
 
-    async def replays(self, *, limit: int) -> Sequence[Replay]:
-        """The newest."""
+    async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
+        """The newest, `before` a number if one is given."""
         ...
 
     async def running(self) -> Sequence[Replay]:

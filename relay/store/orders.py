@@ -7,11 +7,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import orjson
 
-from relay.delivery import MOVES, Status
-from relay.store.desk import REOPENED, Replay, ReplayState, Selection
+from relay.delivery import MOVES, Delivery, Status
 from relay.store.driver import sqlite3
+from relay.store.replays import Mark, Replay, ReplayState
+from relay.store.selection import Selection
 from relay.store.turns import line_up
-from relay.store.walk import replay
+from relay.store.walk import TRIED_SINCE, replay
+from relay.store.writer import transaction
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,11 +21,12 @@ Result = TypeVar("Result")
 Moved = Counter[tuple[str, Status]]
 """By how much the number of a sink's deliveries of a status has changed."""
 
-_STANDING = """
+_STANDING = f"""
 SELECT d.status, json_group_array(e.seq), count(*)
 FROM json_each(?) AS w CROSS JOIN events e ON e.seq = w.value
 LEFT JOIN deliveries d ON d.event = e.seq AND d.sink = ?
-WHERE e.body IS NOT NULL AND coalesce(d.replay, 0) < ?
+WHERE e.body IS NOT NULL AND d.replay IS NOT ?
+    AND NOT {TRIED_SINCE.format(event="d.event", sink="d.sink")}
 GROUP BY d.status
 """
 _ADD = """
@@ -35,14 +38,29 @@ UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, 
     first_attempt_at = NULL, replay = ?
 WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
-_ADVANCE = "UPDATE replays SET opened = opened + ?, cursor = ? WHERE id = ? AND state = 'running'"
+# A sink or a wider route that came with a reload is no part of what was counted.
+_ADVANCE = """
+UPDATE replays SET opened = opened + ?1, total = max(total, opened + ?1), cursor = ?2
+WHERE id = ?3 AND state = 'running'
+"""
 _BEGIN = """
-INSERT INTO replays (created_at, selection, state, total, until) VALUES (?, ?, 'running', ?, ?)
+INSERT INTO replays (created_at, selection, state, total, until, attempt)
+VALUES (?, ?, 'running', ?, ?, ?)
 """
 _END = "UPDATE replays SET state = ?, ended_at = ? WHERE id = ? AND state = 'running'"
 _OPENED = """
 SELECT event, sink, replayed_from FROM deliveries WHERE status = 'pending' AND replay = ?
 """
+_CANCELLED = """
+SELECT DISTINCT d.replay FROM deliveries d JOIN replays r ON r.id = d.replay
+WHERE d.status = 'pending' AND d.replay IS NOT NULL AND r.state = 'cancelled'
+"""
+_CANCELLED_ONE = """
+SELECT d.replay, d.event, d.sink, d.replayed_from
+FROM deliveries d JOIN replays r ON r.id = d.replay
+WHERE d.event = ? AND d.sink = ? AND d.status = 'pending' AND r.state = 'cancelled'
+"""
+_LESS_OPENED = "UPDATE replays SET opened = opened - ? WHERE id = ?"
 # Also what is to go altogether, so that it does not leave with its turn.
 _TAKE_BACK = """
 UPDATE deliveries SET status = coalesce(replayed_from, 'discarded'), replayed_from = NULL
@@ -68,13 +86,11 @@ class Opening(NamedTuple):
     now_ms: int
 
 
-class Ending(NamedTuple):
-    """The end of a replay; what is `leased` is on its way and cannot be taken back."""
+class Withdrawal(NamedTuple):
+    """A replay that is cancelled, and its deliveries that are being sent: these may end."""
 
-    replay: Replay
-    state: ReplayState
-    leased: frozenset[tuple[int, str]]
-    now_ms: int
+    replay: int
+    sent: frozenset[tuple[int, str]]
 
 
 def each(
@@ -84,11 +100,11 @@ def each(
     return lambda db, items: [write(db, item) for item in items]
 
 
-def begin(db: sqlite3.Connection, wanted: tuple[Selection, int, int, int]) -> Replay:
+def begin(db: sqlite3.Connection, wanted: tuple[Selection, int, Mark, int]) -> Replay:
     """Write down a replay: selection, total, until, and now."""
     selection, total, until, now_ms = wanted
     text = msgspec.json.encode(selection).decode()
-    number = db.execute(_BEGIN, (now_ms, text, total, until)).lastrowid
+    number = db.execute(_BEGIN, (now_ms, text, total, *until)).lastrowid
     return _read(db, number or 0)
 
 
@@ -113,13 +129,14 @@ def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Move
 def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int]) -> Moved:
     """Open a sink's deliveries, some statements for all of them.
 
-    Left out is what this replay, or one that was begun after it, has opened before, and what has
-    lost its body since it was chosen.
+    Left out is what this replay has opened before, what has been tried since it began, and what
+    has lost its body since it was chosen.
     """
     moved: Moved = Counter()
-    number = step.replay.id
-    wanted = REOPENED[step.replay.selection.outcome]
-    standing = db.execute(_STANDING, (orjson.dumps(events).decode(), sink, number)).fetchall()
+    number, until = step.replay.id, step.replay.until
+    wanted = step.replay.selection.reopened
+    asked = (orjson.dumps(events).decode(), sink, number, until.attempt)
+    standing = db.execute(_STANDING, asked).fetchall()
     for known, seqs, count in standing:
         status = None if known is None else Status(known)
         if status not in wanted or (status is not None and Status.PENDING not in MOVES[status]):
@@ -133,21 +150,52 @@ def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int
     return moved
 
 
-def end(db: sqlite3.Connection, ending: Ending) -> tuple[Replay, Moved]:
-    """Close a replay; a cancelled one's deliveries become what they were."""
+def end(db: sqlite3.Connection, wanted: tuple[int, ReplayState, int]) -> Replay:
+    """Close a replay: its number, its state, and now; one that has ended stays as it is."""
+    number, state, now_ms = wanted
+    db.execute(_END, (state, now_ms, number))
+    return _read(db, number)
+
+
+def withdraw(db: sqlite3.Connection, withdrawal: Withdrawal) -> tuple[Replay, Moved]:
+    """Take back the pending deliveries of a cancelled replay: they become what they were."""
+    number = withdrawal.replay
+    opened = db.execute(_OPENED, (number,)).fetchall()
+    waiting = [row for row in opened if row[:2] not in withdrawal.sent]
+    moved = take_back(db, number, waiting)
+    return _read(db, number), moved
+
+
+def withdraw_all(db: sqlite3.Connection) -> None:
+    """Take back what replays that were cancelled had on its way when the relay ended."""
+    for (number,) in db.execute(_CANCELLED).fetchall():
+        take_back(db, number, db.execute(_OPENED, (number,)).fetchall())
+
+
+def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
+    """Take a pending delivery back if its replay is cancelled; return the status that it has."""
+    opened = db.execute(_CANCELLED_ONE, (delivery.seq, delivery.sink)).fetchone()
+    if opened is None:
+        return Status.PENDING
+    number, *row = opened
+    with transaction(db):
+        take_back(db, number, [tuple(row)])
+    return Status(row[2] or Status.DISCARDED)
+
+
+def take_back(
+    db: sqlite3.Connection, number: int, opened: Sequence[tuple[int, str, str | None]]
+) -> Moved:
+    """Make deliveries of a replay what they were: by event, sink and status before it."""
     moved: Moved = Counter()
-    number = ending.replay.id
-    ended = db.execute(_END, (ending.state, ending.now_ms, number)).rowcount
-    taken_back = ended and ending.state == "cancelled"
-    opened = db.execute(_OPENED, (number,)).fetchall() if taken_back else []
-    waiting = [row for row in opened if row[:2] not in ending.leased]
-    db.executemany(_TAKE_BACK, [row[:2] for row in waiting])
-    db.executemany(_TAKE_AWAY, [row[:2] for row in waiting if row[2] is None])
-    for _, sink, before in waiting:
+    db.executemany(_TAKE_BACK, [row[:2] for row in opened])
+    db.executemany(_TAKE_AWAY, [row[:2] for row in opened if row[2] is None])
+    db.execute(_LESS_OPENED, (len(opened), number))
+    for _, sink, before in opened:
         moved[sink, Status.PENDING] -= 1
         if before is not None:
             moved[sink, Status(before)] += 1
-    return _read(db, number), moved
+    return moved
 
 
 def _read(db: sqlite3.Connection, number: int) -> Replay:

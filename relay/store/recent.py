@@ -1,7 +1,8 @@
 """The latest events and attempts, oldest first, a page at a time, in SQL."""
 
-from relay.store.desk import Accepted, Attempted, Mark
+from relay.store.desk import Accepted, Attempted
 from relay.store.driver import sqlite3
+from relay.store.replays import Mark
 
 # Both tables grow at their end, so a walk back from there visits only the rows since then.
 _MARKS = """

@@ -1,8 +1,14 @@
 """What operators look up, in SQL: plain functions of a connection, run on its thread."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal
+
+import orjson
 
 from relay.delivery import Status
+from relay.event import KINDS
+from relay.routing import Route
+from relay.store.conditions import Condition, all_of, fits, of_delivery, of_event
 from relay.store.desk import (
     AttemptRecord,
     DeadLetter,
@@ -10,9 +16,10 @@ from relay.store.desk import (
     EventRecord,
     History,
     Reason,
-    Selection,
 )
 from relay.store.driver import Row, sqlite3
+from relay.store.replays import Mark
+from relay.store.selection import Selection
 from relay.store.turns import HELD_MS
 
 _EVENT = "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body)"
@@ -40,77 +47,56 @@ SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.e
 WHERE d.status = 'dead' AND {fits}
 GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason
 """
-# SQLite reads less deeply than orjson, and one such body must not fail a search.
-_BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
-_VIDEO = (
-    f"coalesce(json_extract({_BODY}, '$.data.video.id'),"
-    f" iif(e.kind LIKE 'video.%', json_extract({_BODY}, '$.data.id'), NULL))"
-)
-_EMAIL = (
-    f"(lower(json_extract({_BODY}, '$.data.email')) = lower(?)"
-    f" OR lower(json_extract({_BODY}, '$.data.viewer.email')) = lower(?))"
-)
-_DONE = "('delivered', 'pending')"
-
-
-Condition = tuple[str, list[Any]]
-"""An SQL expression and its values."""
-
-
-def fits(selection: Selection, *more: Condition) -> Condition:
-    """The condition on `events e` that a selection means."""
-    return all_of(*_of_event(selection), *_of_delivery(selection), *more)
-
-
-def all_of(*conditions: Condition) -> Condition:
-    """What holds where all hold that have values."""
-    given = [each for each in conditions if None not in each[1]]
-    return " AND ".join(sql for sql, _ in given) or "1", [v for _, each in given for v in each]
-
-
-def _of_event(selection: Selection) -> list[Condition]:
-    return [
-        ("e.id = ?", [selection.id]),
-        ("e.source = ?", [selection.source]),
-        ("e.kind GLOB ?", [selection.kind]),
-        ("e.received_at >= ?", [selection.since_ms]),
-        ("e.received_at < ?", [selection.until_ms]),
-        (f"e.body IS NOT NULL AND {_VIDEO} = ?", [selection.video]),
-        (f"e.body IS NOT NULL AND {_EMAIL}", [selection.email, selection.email]),
-    ]
-
-
-def _of_delivery(selection: Selection) -> list[Condition]:
-    sink, values = all_of(("d.sink = ?", [selection.sink]))
-    known = f"SELECT 1 FROM deliveries d WHERE d.event = e.seq AND {sink}"
-    if selection.outcome is None:
-        return []
-    if selection.outcome == "missed" and selection.sink is None:
-        # Of any sink: one of those that the event was meant for has not got it.
-        return [(f"EXISTS ({known} AND d.status NOT IN {_DONE})", values)]
-    if selection.outcome == "missed":
-        return [(f"NOT EXISTS ({known} AND d.status IN {_DONE})", values)]
-    reason, why = all_of(("instr(d.reason, ?) > 0", [selection.reason]))
-    sql = f"EXISTS ({known} AND d.status = ? AND {reason})"
-    return [(sql, [*values, selection.outcome, *why])]
-
-
-def _dead(selection: Selection, *more: Condition) -> Condition:
-    return all_of(
-        ("d.sink = ?", [selection.sink]),
-        ("instr(d.reason, ?) > 0", [selection.reason]),
-        *_of_event(selection),
-        *more,
-    )
+_NEWEST = """
+SELECT (SELECT coalesce(max(seq), 0) FROM events),
+    (SELECT coalesce(max(rowid), 0) FROM attempts)
+"""
+_NAMES = {
+    # From one to the next in an index, however many events there are of each.
+    "source": """
+        WITH RECURSIVE known(name) AS (
+            SELECT min(source) FROM events
+            UNION ALL
+            SELECT (SELECT min(source) FROM events WHERE source > name) FROM known
+            WHERE name IS NOT NULL
+        )
+        SELECT name FROM known WHERE name IS NOT NULL
+    """,
+    "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
+    "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
+}
+_FITTING_KIND = """
+SELECT 1 FROM json_each(?) WHERE value GLOB ? UNION ALL SELECT 1 FROM events WHERE kind GLOB ?
+LIMIT 1
+"""
+# Every text that begins so lies between the two, and the index is by source and id.
+_BEGINS = f"""
+SELECT {_EVENT} FROM events e
+WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LIMIT ?
+"""
 
 
 def events(
-    db: sqlite3.Connection, selection: Selection, *, before: int | None, limit: int
+    db: sqlite3.Connection, selection: Selection, routes: Sequence[Route], *, limit: int
 ) -> list[EventRecord]:
     """The newest that fit, with their deliveries."""
-    where, values = fits(selection, ("e.seq < ?", [before]))
+    where, values = fits(db, selection, routes)
     sql = f"SELECT {_EVENT} FROM events e WHERE {where} ORDER BY e.seq DESC LIMIT ?"
     return [_record(db, row) for row in db.execute(sql, (*values, limit)).fetchall()]
+
+
+def named(
+    db: sqlite3.Connection, beginning: str, *, source: str | None, limit: int
+) -> list[EventRecord]:
+    """Events whose ids begin so, source by source; where one is just that, no others."""
+    sources = names(db, "source") if source is None else [source]
+    rows = [
+        row
+        for each in sources
+        for row in db.execute(_BEGINS, (each, beginning, beginning, limit)).fetchall()
+    ]
+    exact = [row for row in rows if row[2] == beginning]
+    return [_record(db, row) for row in (exact or rows)[:limit]]
 
 
 def _record(db: sqlite3.Connection, row: Row) -> EventRecord:
@@ -153,11 +139,18 @@ def history(db: sqlite3.Connection, seq: int) -> History | None:
     return History(event=_record(db, row[:7]), headers=row[7], body=row[8], attempts=attempts)
 
 
-def dead_letters(
-    db: sqlite3.Connection, selection: Selection, *, before: int | None, limit: int
-) -> list[DeadLetter]:
-    """The newest."""
-    where, values = _dead(selection, ("d.event < ?", [before]))
+def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:
+    """The newest; those of the last event are all in it, so that a page ends between two events."""
+    found = _letters(db, _dead(selection), limit)
+    if len(found) < limit:
+        return found
+    last = found[-1].seq
+    whole = _letters(db, _dead(selection, ("d.event = ?", [last])), -1)
+    return [each for each in found if each.seq != last] + whole
+
+
+def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[DeadLetter]:
+    where, values = condition
     names = DeadLetter.__dataclass_fields__
     rows = db.execute(_DEAD.format(fits=where), (*values, limit))
     return [DeadLetter(**dict(zip(names, row, strict=True))) for row in rows]
@@ -180,9 +173,24 @@ def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
     ]
 
 
-def last(db: sqlite3.Connection) -> int:
-    """The newest event's number."""
-    return int(db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+def _dead(selection: Selection, *more: Condition) -> Condition:
+    return all_of(*of_delivery(selection), *of_event(selection), *more)
+
+
+def newest(db: sqlite3.Connection) -> Mark:
+    """The newest event and the newest attempt."""
+    return Mark(*db.execute(_NEWEST).fetchone())
+
+
+def names(db: sqlite3.Connection, of: Literal["source", "sink", "kind"]) -> list[str]:
+    """All that are stored, in order."""
+    return [name for (name,) in db.execute(_NAMES[of])]
+
+
+def has_kind(db: sqlite3.Connection, glob: str) -> bool:
+    """Whether the glob fits a kind of the sender's list, or a stored one."""
+    known = orjson.dumps(KINDS).decode()
+    return db.execute(_FITTING_KIND, (known, glob, glob)).fetchone() is not None
 
 
 def paused(db: sqlite3.Connection) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from relay.delivery import MOVES, STATUS_AFTER, Settlement, Status
-from relay.store import rows
+from relay.store import orders, rows
 from relay.store.driver import Row, sqlite3
 from relay.store.writer import transaction
 
@@ -49,11 +49,15 @@ def settle(
     """Record attempts and move their deliveries; return the statuses that these have now.
 
     None for a delivery that has moved meanwhile: it stays, though the attempt did happen.
+    One that failed is not tried again where its replay has been cancelled.
     """
     settlements = [settlement for batch in batches for settlement in batch]
     statuses: list[Status | None] = []
     for start in range(0, len(settlements), rows.ROWS_MAX):
         statuses += _settle(db, settlements[start : start + rows.ROWS_MAX])
+    for place, (settlement, status) in enumerate(zip(settlements, statuses, strict=True)):
+        if status is Status.PENDING and settlement.delivery.replay is not None:
+            statuses[place] = orders.withdraw_one(db, settlement.delivery)
     found = iter(statuses)
     return [[next(found) for _ in batch] for batch in batches]
 

@@ -24,6 +24,7 @@ from relay.store import (
     Tier,
     acceptance,
     disk,
+    orders,
     queries,
     retention,
     schema,
@@ -41,7 +42,7 @@ from relay.store.sqlite_quarantine import SqliteQuarantine
 from relay.store.sqlite_unreadable import SqliteUnreadable
 from relay.store.turns import Turns
 from relay.store.wiping import Wiper
-from relay.store.writer import Statement, Writer, meaning
+from relay.store.writer import Statement, Writer, meaning, transaction
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ class SqliteStore:
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
+        self._cancelled: set[int] = set()
         self._operators = operators
         self._searcher = searcher
         self.desk = SqliteDesk(
@@ -87,6 +89,7 @@ class SqliteStore:
             room=self._room,
             tallies=self._tallies,
             leased=self._leased,
+            cancelled=self._cancelled,
             turns=turns,
         )
         self.audit = SqliteAudit(operators, writer, digests=digests)
@@ -132,8 +135,12 @@ class SqliteStore:
         lease = await self._read(
             lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
         )
-        # Another lease of the same sink may have been quicker.
-        free = tuple(each for each in lease.deliveries if each.seq not in self._leased[sink])
+        # Another lease of the same sink may have been quicker, and so may the end of a replay.
+        free = tuple(
+            each
+            for each in lease.deliveries
+            if each.seq not in self._leased[sink] and each.replay not in self._cancelled
+        )
         self._leased[sink].update(delivery.seq for delivery in free)
         return replace(lease, deliveries=free)
 
@@ -299,6 +306,8 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     """Bring the schema up to date; True if the store was not closed by whoever had it last."""
     schema.migrate(db, now_ms=now_ms)
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + turns.TRIGGER)
+    with transaction(db):
+        orders.withdraw_all(db)
     unclean = queries.recall(db, "clean") == 0
     queries.remember(db, [("clean", 0)])
     return unclean

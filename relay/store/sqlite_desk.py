@@ -5,23 +5,20 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
+from relay.routing import Route
 from relay.store import disk, orders, recent, search, walk
 from relay.store.desk import (
     Accepted,
     Attempted,
-    Chosen,
     DeadLetter,
     EventRecord,
     History,
-    Mark,
     Reason,
-    Replay,
-    ReplayState,
-    Selection,
-    Wanted,
 )
 from relay.store.driver import Connection, sqlite3
-from relay.store.orders import Ending, Moved, Opening, each
+from relay.store.orders import Moved, Opening, Withdrawal, each
+from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
+from relay.store.selection import Selection
 from relay.store.turns import Turns
 from relay.store.writer import Writer, meaning
 
@@ -30,6 +27,7 @@ T = TypeVar("T")
 _BEGIN = each(orders.begin)
 _OPEN = each(orders.open_deliveries)
 _END = each(orders.end)
+_WITHDRAW = each(orders.withdraw)
 _DISCARD = each(orders.discard)
 _PAUSE = each(orders.pause)
 _RESUME = each(orders.resume)
@@ -50,38 +48,40 @@ class SqliteDesk:
         room: disk.Room,
         tallies: MutableMapping[str, dict[Status, int]],
         leased: Mapping[str, set[int]],
+        cancelled: set[int],
         turns: Turns,
     ) -> None:
+        """`cancelled` are the replays of which nothing is to be leased any more."""
         self._reader = reader
         self._searcher = searcher
         self._writer = writer
         self._room = room
         self._tallies = tallies
         self._leased = leased
+        self._cancelled = cancelled
         self._turns = turns
 
     async def events(
-        self, selection: Selection, *, before: int | None, limit: int
+        self, selection: Selection, routes: Sequence[Route], *, limit: int
     ) -> Sequence[EventRecord]:
-        return await self._search(
-            lambda db: search.events(db, selection, before=before, limit=limit)
-        )
+        return await self._search(lambda db: search.events(db, selection, routes, limit=limit))
+
+    async def named(
+        self, beginning: str, *, source: str | None, limit: int
+    ) -> Sequence[EventRecord]:
+        return await self._read(lambda db: search.named(db, beginning, source=source, limit=limit))
 
     async def history(self, seq: int) -> History | None:
         return await self._read(lambda db: search.history(db, seq))
 
-    async def dead_letters(
-        self, selection: Selection, *, before: int | None, limit: int
-    ) -> Sequence[DeadLetter]:
-        return await self._search(
-            lambda db: search.dead_letters(db, selection, before=before, limit=limit)
-        )
+    async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
+        return await self._search(lambda db: search.dead_letters(db, selection, limit=limit))
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
         return await self._search(lambda db: search.reasons(db, selection))
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
-        count, up_to = 0, await self.last()
+        count, up_to = 0, (await self.newest()).event
         while letters := await self._search(_dead(selection, up_to)):
             moved = await self._writer.submit(_DISCARD, (letters, now_ms), self.count)
             count -= sum(n for (_, status), n in moved.items() if status is Status.DEAD)
@@ -97,17 +97,35 @@ class SqliteDesk:
     async def attempted(self, after: int, *, limit: int) -> Sequence[Attempted]:
         return await self._read(lambda db: recent.attempted(db, after, limit=limit))
 
+    async def sources(self) -> Sequence[str]:
+        return await self._read(lambda db: search.names(db, "source"))
+
+    async def sinks(self) -> Sequence[str]:
+        return await self._search(lambda db: search.names(db, "sink"))
+
+    async def kinds(self) -> Sequence[str]:
+        return await self._search(lambda db: search.names(db, "kind"))
+
+    async def has_kind(self, glob: str) -> bool:
+        return await self._search(lambda db: search.has_kind(db, glob))
+
     async def choose(
-        self, selection: Selection, *, after: int, until: int, limit: int
+        self,
+        selection: Selection,
+        routes: Sequence[Route],
+        *,
+        after: int,
+        until: Mark,
+        limit: int,
     ) -> Sequence[Chosen]:
         return await self._read(
-            lambda db: walk.choose(db, selection, after=after, until=until, limit=limit)
+            lambda db: walk.choose(db, selection, routes, after=after, until=until, limit=limit)
         )
 
-    async def last(self) -> int:
-        return await self._read(search.last)
+    async def newest(self) -> Mark:
+        return await self._read(search.newest)
 
-    async def begin(self, selection: Selection, *, total: int, until: int, now_ms: int) -> Replay:
+    async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
         return await self._writer.submit(_BEGIN, (selection, total, until, now_ms))
 
     async def open(
@@ -125,13 +143,29 @@ class SqliteDesk:
         return opened
 
     async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
-        leased = frozenset((seq, sink) for sink, held in self._leased.items() for seq in held)
-        ending = Ending(replay, state, leased, now_ms)
-        ended, _ = await self._writer.submit(_END, ending, self._counted)
-        return ended
+        if state == "cancelled":
+            return await self._cancel(replay.id, now_ms)
+        return await self._writer.submit(_END, (replay.id, state, now_ms))
 
-    async def replays(self, *, limit: int) -> Sequence[Replay]:
-        return await self._read(lambda db: walk.replays(db, limit=limit))
+    async def _cancel(self, number: int, now_ms: int) -> Replay:
+        self._cancelled.add(number)
+        try:
+            ended = await self._writer.submit(_END, (number, "cancelled", now_ms))
+        except StoreError:
+            self._cancelled.discard(number)
+            raise
+        if ended.state != "cancelled":
+            self._cancelled.discard(number)
+            return ended
+        # Read only now: an attempt that failed before left its delivery pending, and one that
+        # fails from now on gives it back.
+        sent = frozenset((seq, sink) for sink, held in self._leased.items() for seq in held)
+        withdrawal = Withdrawal(number, sent)
+        withdrawn, _ = await self._writer.submit(_WITHDRAW, withdrawal, self._counted)
+        return withdrawn
+
+    async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
+        return await self._read(lambda db: walk.replays(db, before=before, limit=limit))
 
     async def replay(self, number: int) -> Replay | None:
         return await self._read(lambda db: walk.replay(db, number))

@@ -8,9 +8,11 @@ import orjson
 
 from relay.delivery import Status
 from relay.event import Event
-from relay.store.desk import Chosen, Replay, Selection
+from relay.routing import Route
+from relay.store.conditions import all_of, fits, of_delivery
 from relay.store.driver import Row, sqlite3
-from relay.store.search import all_of, fits
+from relay.store.replays import Chosen, Mark, Replay, Standing
+from relay.store.selection import Selection
 
 _CHOSEN = """
 SELECT e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
@@ -18,21 +20,35 @@ FROM events e WHERE {fits} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq 
 """
 _CHOSEN_BYTES = 1 << 20
 """So many bytes of bodies are chosen in one go, or one that is larger."""
-# One row of JSON, for Python's lock changes hands at each row.
-_STANDING = """
-SELECT json_group_array(json_array(d.event, d.sink, d.status)) FROM deliveries d
-WHERE d.event IN (SELECT value FROM json_each(?)) AND {meant}
+TRIED_SINCE = """
+EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
 """
-_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, ended_at"
+"""Whether a delivery has been tried since an attempt."""
+
+# One row of JSON, for Python's lock changes hands at each row.
+_STANDING = f"""
+SELECT json_group_array(json_array(
+    d.event, d.sink,
+    iif({TRIED_SINCE.format(event="d.event", sink="d.sink")}, 'pending', d.status), d.reason
+)) FROM deliveries d
+WHERE d.event IN (SELECT value FROM json_each(?)) AND {{meant}}
+"""
+_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
 
 
 def choose(
-    db: sqlite3.Connection, selection: Selection, *, after: int, until: int, limit: int
+    db: sqlite3.Connection,
+    selection: Selection,
+    routes: Sequence[Route],
+    *,
+    after: int,
+    until: Mark,
+    limit: int,
 ) -> list[Chosen]:
     """The oldest that fit and still have their body."""
-    where, values = fits(selection, ("e.seq > ?", [after]))
-    found = list(_light(db.execute(_CHOSEN.format(fits=where), (*values, until, limit))))
-    standing = _standing(db, selection, [row[0] for row in found])
+    where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
+    found = list(_light(db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))))
+    standing = _standing(db, selection, [row[0] for row in found], until.attempt)
     return [
         Chosen(
             row[0],
@@ -61,23 +77,23 @@ def _light(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _standing(
-    db: sqlite3.Connection, selection: Selection, seqs: Sequence[int]
-) -> Mapping[int, dict[str, Status]]:
-    """Deliveries by event and sink; where dead ones of one reason are meant, no others."""
-    reason = selection.reason if selection.outcome == "dead" else None
-    meant, values = all_of(("instr(d.reason, ?) > 0", [reason]))
+    db: sqlite3.Connection, selection: Selection, seqs: Sequence[int], attempt: int
+) -> Mapping[int, dict[str, Standing]]:
+    """The deliveries that are meant, by event and sink."""
+    meant, values = all_of(*of_delivery(selection))
     sql = _STANDING.format(meant=meant)
-    row = db.execute(sql, (orjson.dumps(seqs).decode(), *values)).fetchone()
-    standing: defaultdict[int, dict[str, Status]] = defaultdict(dict)
-    for event, sink, status in orjson.loads(row[0]):
-        standing[event][sink] = Status(status)
+    row = db.execute(sql, (attempt, orjson.dumps(seqs).decode(), *values)).fetchone()
+    standing: defaultdict[int, dict[str, Standing]] = defaultdict(dict)
+    for event, sink, status, reason in orjson.loads(row[0]):
+        standing[event][sink] = Standing(Status(status), reason)
     return standing
 
 
-def replays(db: sqlite3.Connection, *, limit: int) -> list[Replay]:
+def replays(db: sqlite3.Connection, *, before: int | None, limit: int) -> list[Replay]:
     """The newest."""
-    sql = f"SELECT {_REPLAY} FROM replays ORDER BY id DESC LIMIT ?"
-    return [_replay(row) for row in db.execute(sql, (limit,))]
+    where, values = all_of(("id < ?", [before]))
+    sql = f"SELECT {_REPLAY} FROM replays WHERE {where} ORDER BY id DESC LIMIT ?"
+    return [_replay(row) for row in db.execute(sql, (*values, limit))]
 
 
 def running(db: sqlite3.Connection) -> list[Replay]:
@@ -101,8 +117,8 @@ def _replay(row: Row) -> Replay:
         total=row[4],
         opened=row[5],
         cursor=row[6],
-        until=row[7],
-        ended_ms=row[8],
+        until=Mark(row[7], row[8]),
+        ended_ms=row[9],
     )
 
 

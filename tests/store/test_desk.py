@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from relay.delivery import Result, Status
 from relay.event import Event
+from relay.routing import Route
 from relay.settings import Size
 from relay.store import StoreSettings, search, sqlite_desk
-from relay.store.desk import Replay, Selection, Wanted
+from relay.store.replays import Mark, Replay, Wanted
+from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
@@ -26,6 +28,9 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()
+
+
+ROUTES = [Route("sales"), Route("crm")]
 
 
 def event(
@@ -56,19 +61,19 @@ async def settle(
 
 
 async def found(store: SqliteStore, selection: Selection) -> list[str]:
-    records = await store.desk.events(selection, before=None, limit=100)
+    records = await store.desk.events(selection, ROUTES, limit=100)
     return [record.id for record in records]
 
 
 async def statuses(store: SqliteStore) -> dict[tuple[str, str], str]:
-    records = await store.desk.events(Selection(), before=None, limit=100)
+    records = await store.desk.events(Selection(), (), limit=100)
     return {(each.id, one.sink): one.status for each in records for one in each.deliveries}
 
 
 async def replay(
     store: SqliteStore, selection: Selection, *ids: int, sink: str = "sales"
 ) -> Replay:
-    until = await store.desk.last()
+    until = await store.desk.newest()
     begun = await store.desk.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, sink) for seq in ids]
     return await store.desk.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
@@ -77,14 +82,14 @@ async def replay(
 async def test_the_newest_events_come_first_with_their_deliveries(store: SqliteStore) -> None:
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     await accept(store, event("b"))
-    newest, oldest = await store.desk.events(Selection(), before=None, limit=10)
+    newest, oldest = await store.desk.events(Selection(), (), limit=10)
     assert (newest.id, oldest.id) == ("b", "a")
     assert [(each.sink, each.status) for each in oldest.deliveries] == [
         ("crm", Status.PENDING),
         ("sales", Status.PENDING),
     ]
-    assert await store.desk.events(Selection(), before=newest.seq, limit=10) == [oldest]
-    assert await store.desk.events(Selection(), before=None, limit=1) == [newest]
+    assert await store.desk.events(Selection(before=newest.seq), (), limit=10) == [oldest]
+    assert await store.desk.events(Selection(), (), limit=1) == [newest]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,12 @@ async def test_a_body_that_sqlite_cannot_read_fails_no_search(
         (Selection(outcome="dead", reason="full"), ["dead"]),
         (Selection(outcome="dead", reason="elsewhere"), []),
         (Selection(outcome="dead", sink="crm"), []),
-        (Selection(outcome="missed"), ["dead"]),
+        (Selection(outcome="missed"), ["new", "dead", "done"]),
+        (Selection(sink="crm"), []),
+        (Selection(sink="sales"), ["new", "dead", "done"]),
+        (Selection(reason="full"), ["dead"]),
+        (Selection(sink="crm", reason="full"), []),
+        (Selection(outcome="missed", sink="gone"), []),
         (Selection(outcome="missed", sink="crm"), ["new", "dead", "done"]),
         (Selection(outcome="missed", sink="sales"), ["dead"]),
     ],
@@ -153,7 +163,7 @@ async def test_a_history_holds_the_body_the_head_and_every_attempt(store: Sqlite
     await accept(store, event("a"))
     await settle(store, "retry", reason="no answer in time")
     await settle(store)
-    (record,) = await store.desk.events(Selection(), before=None, limit=1)
+    (record,) = await store.desk.events(Selection(), (), limit=1)
     history = await store.desk.history(record.seq)
     assert history is not None
     assert (history.body, history.headers) == (event("a").body, b"host: relay\r\n")
@@ -170,7 +180,7 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore)
     await settle(store, "dead", reason="refused")
     await accept(store, event("c"))
     await settle(store, "dead", reason="too large")
-    letters = await store.desk.dead_letters(Selection(), before=None, limit=10)
+    letters = await store.desk.dead_letters(Selection(), limit=10)
     assert [(each.id, each.sink, each.reason) for each in letters] == [
         ("c", "sales", "too large"),
         ("b", "sales", "refused"),
@@ -215,7 +225,7 @@ async def test_a_long_search_holds_no_other_operator_up(
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(search, "events", lambda *_, **__: over.wait(30) and [])
-    searching = asyncio.create_task(store.desk.events(Selection(), before=None, limit=1))
+    searching = asyncio.create_task(store.desk.events(Selection(), (), limit=1))
     try:
         assert await store.desk.history(1) is None
         assert not searching.done()
@@ -305,7 +315,7 @@ async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore
     assert ended.state == "cancelled"
     assert await statuses(store) == before
     assert (await store.backlogs())["sales"].pending == 0
-    assert (await store.desk.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 2
+    assert (await store.desk.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 0
     assert await statuses(store) == before
 
 
@@ -330,7 +340,7 @@ async def test_a_replay_is_known_after_a_restart(
     settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     again = await open_store(settings, clock=clock)
     try:
-        assert await again.desk.replays(limit=5) == [begun]
+        assert await again.desk.replays(before=None, limit=5) == [begun]
         assert await again.desk.replay(begun.id) == begun
         assert begun.selection == selection
         assert await again.desk.under_way(begun.id) == {"sales": 1}
@@ -343,11 +353,11 @@ async def test_what_is_chosen_for_a_replay_comes_in_the_order_of_acceptance(
 ) -> None:
     for name in ("a", "b", "c"):
         await accept(store, event(name))
-    chosen = await store.desk.choose(Selection(), after=1, until=3, limit=9)
+    chosen = await store.desk.choose(Selection(), (), after=1, until=Mark(3, 0), limit=9)
     assert [(each.seq, each.event) for each in chosen] == [(2, event("b")), (3, event("c"))]
-    assert chosen[0].standing == {"sales": "pending"}
-    assert len(await store.desk.choose(Selection(), after=0, until=2, limit=9)) == 2
-    assert len(await store.desk.choose(Selection(), after=0, until=3, limit=1)) == 1
+    assert chosen[0].standing == {"sales": ("pending", None)}
+    assert len(await store.desk.choose(Selection(), (), after=0, until=Mark(2, 0), limit=9)) == 2
+    assert len(await store.desk.choose(Selection(), (), after=0, until=Mark(3, 0), limit=1)) == 1
 
 
 async def test_a_paused_sink_is_remembered(store: SqliteStore) -> None:
@@ -364,9 +374,9 @@ async def test_an_event_without_its_body_is_listed_and_not_replayed(store: Sqlit
     day_ms = 86_400_000
     while await store.expire(now_ms=NOW_MS + 40 * day_ms):
         pass
-    (record,) = await store.desk.events(Selection(), before=None, limit=9)
+    (record,) = await store.desk.events(Selection(), (), limit=9)
     assert record.bytes is None
-    assert await store.desk.choose(Selection(), after=0, until=9, limit=9) == []
+    assert await store.desk.choose(Selection(), (), after=0, until=Mark(9, 9), limit=9) == []
     assert await found(store, Selection(email="ada@example.com")) == []
 
 

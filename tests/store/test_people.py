@@ -20,8 +20,9 @@ from relay.delivery import Delivery, Result
 from relay.event import Event, Unreadable
 from relay.settings import Size
 from relay.store import StoreSettings, queries, traces
-from relay.store.desk import Selection, Wanted
 from relay.store.people import Erasure, Records
+from relay.store.replays import Mark, Wanted
+from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -215,12 +216,13 @@ async def test_a_search_by_the_address_does_not_become_a_search_for_everything(
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
     selection = Selection(email=WRITTEN[1])
-    begun = await store.desk.begin(selection, total=1, until=1, now_ms=NOW_MS)
+    until = await store.desk.newest()
+    begun = await store.desk.begin(selection, total=1, until=until, now_ms=NOW_MS)
     assert (await erase(store)).searches == 1
     replay = await store.desk.replay(begun.id)
     assert replay is not None
     assert (replay.state, replay.selection) == ("cancelled", Selection(email="(erased)"))
-    assert await store.desk.choose(replay.selection, after=0, until=9, limit=9) == []
+    assert await store.desk.choose(replay.selection, (), after=0, until=Mark(9, 9), limit=9) == []
 
 
 async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
@@ -228,13 +230,14 @@ async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
 ) -> None:
     await accept(store, event("a"))
     await settle(store, *await leased(store))
-    begun = await store.desk.begin(Selection(), total=1, until=1, now_ms=NOW_MS)
-    (chosen,) = await store.desk.choose(Selection(), after=0, until=1, limit=9)
+    until = await store.desk.newest()
+    begun = await store.desk.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+    (chosen,) = await store.desk.choose(Selection(), (), after=0, until=until, limit=9)
     await erase(store)
     opened = await store.desk.open(begun, [Wanted(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS)
     assert (opened.opened, opened.cursor) == (0, 1)
     assert await leased(store) == ()
-    assert await store.desk.choose(Selection(), after=0, until=1, limit=9) == []
+    assert await store.desk.choose(Selection(), (), after=0, until=until, limit=9) == []
 
 
 async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -> None:

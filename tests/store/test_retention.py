@@ -13,7 +13,8 @@ from relay.event import Event
 from relay.settings import Duration, Size
 from relay.store import StoreSettings, retention, sqlite_absences, sqlite_audit
 from relay.store.audit import Change
-from relay.store.desk import Selection, Wanted
+from relay.store.replays import Wanted
+from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -304,7 +305,8 @@ async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
 async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days: int) -> None:
     await accept(store, event("a"))
     await settle_all(store)
-    begun = await store.desk.begin(Selection(), total=1, until=1, now_ms=NOW_MS)
+    until = await store.desk.newest()
+    begun = await store.desk.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
     now_ms = NOW_MS + days * DAY_MS
     step = await store._reader.run(lambda db: store._sweep.find(db, now_ms=now_ms))
     assert step.rows

@@ -13,7 +13,8 @@ from relay.event import Event
 from relay.routing import Verdict
 from relay.settings import Size
 from relay.store import StoreSettings, Tier, acceptance, queries, schema, settling, turns
-from relay.store.desk import Replay, Selection, Wanted
+from relay.store.replays import Replay, Wanted
+from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
 from relay.store.turns import HELD_MS, Turns
 from tests.conftest import NOW_MS, ManualClock
@@ -180,7 +181,7 @@ async def test_what_is_held_back_has_no_time_at_which_it_is_due(store: SqliteSto
     await accept(store, event("a"), event("b"), verdicts=[of_key("video 1")])
     due = {
         each.id: each.deliveries[0].due_ms
-        for each in await store.desk.events(Selection(), before=None, limit=9)
+        for each in await store.desk.events(Selection(), (), limit=9)
     }
     assert due == {"a": NOW_MS, "b": None}
 
@@ -228,7 +229,7 @@ async def test_what_is_erased_on_its_way_hands_its_turn_on_once(store: SqliteSto
 
 
 async def replayed(store: SqliteStore, *seqs: int, key: str | None = "video 1") -> Replay:
-    until = await store.desk.last()
+    until = await store.desk.newest()
     begun = await store.desk.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, "sales", key) for seq in seqs]
     return await store.desk.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)

@@ -1,12 +1,14 @@
 """Deliveries that were given up, and requests that hold no event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from relay.admin.api.values import Filter, Page
+from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
+from relay.admin.api.values import Filter, Order, Page
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.store.desk import DeadLetter, Reason
+from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
 
 
@@ -27,32 +29,46 @@ class Reasons:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(Order):
+    """Which dead letters; with `dry_run`, nothing is changed."""
+
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """How many dead letters were given up for good."""
+    """How many dead letters were given up for good, and by sink and reason which were to be."""
 
     discarded: int
+    reasons: Sequence[Reason]
 
 
 def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be asked of dead letters, and done to them."""
 
     async def list_dead_letters(page: Page) -> DeadLetters:
-        found = await admin.desk.dead_letters(
-            page.selection(), before=page.before, limit=page.limit
+        selection = await selected_dead(admin, page)
+        found = await admin.desk.dead_letters(selection, limit=page.limit)
+        more = len(found) >= page.limit and await admin.desk.dead_letters(
+            replace(selection, before=found[-1].seq), limit=1
         )
-        first = page.before is None and page.selection() == Filter().selection()
+        first = selection == Selection(outcome="dead")
         unreadable = await admin.unreadable.newest(before=None, limit=page.limit) if first else ()
-        more = len(found) == page.limit
         return DeadLetters(
             dead_letters=found, unreadable=unreadable, next=found[-1].seq if more else None
         )
 
     async def count_dead_letters(chosen: Filter) -> Reasons:
-        return Reasons(reasons=await admin.desk.reasons(chosen.selection()))
+        return Reasons(reasons=await admin.desk.reasons(await selected_dead(admin, chosen)))
 
-    async def discard_dead_letters(_: object, chosen: Filter) -> Discarded:
-        now_ms = admin.clock.now_ms()
-        return Discarded(discarded=await admin.desk.discard(chosen.selection(), now_ms=now_ms))
+    async def discard_dead_letters(_: object, order: Discard) -> Discarded:
+        require_one(order)
+        selection = await selected_dead(admin, order)
+        reasons = await admin.desk.reasons(selection)
+        if order.dry_run:
+            return Discarded(discarded=0, reasons=reasons)
+        discarded = await admin.desk.discard(selection, now_ms=admin.clock.now_ms())
+        return Discarded(discarded=discarded, reasons=reasons)
 
     return (
         Operation(
@@ -62,6 +78,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=list_dead_letters,
             parameters=Page,
             answer=DeadLetters,
+            problems=PROBLEMS,
         ),
         Operation(
             method="GET",
@@ -70,13 +87,15 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=count_dead_letters,
             parameters=Filter,
             answer=Reasons,
+            problems=PROBLEMS,
         ),
         Operation(
             method="POST",
             path="/api/v1/dead-letters/discard",
             summary="Give the dead letters that fit up for good.",
             handler=discard_dead_letters,
-            body=Filter,
+            body=Discard,
             answer=Discarded,
+            problems=PROBLEMS,
         ),
     )

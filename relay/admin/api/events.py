@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Number, Page
+from relay.admin.api.filters import PROBLEMS, selected
+from relay.admin.api.values import Number, Page, Text
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.store.desk import AttemptRecord, EventRecord, History
@@ -25,6 +26,25 @@ class Which:
     """One event, by its number in the store."""
 
     seq: Number
+
+
+NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The beginning of an id, or a whole one."""
+
+    beginning: Text
+    source: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Events whose ids begin so; where one is just that, no others. `more`: not all are here."""
+
+    events: Sequence[EventRecord]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +76,14 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
     """What can be asked of events."""
 
     async def list_events(page: Page) -> Events:
-        found = await admin.desk.events(page.selection(), before=page.before, limit=page.limit)
-        return Events(events=found, next=found[-1].seq if len(found) == page.limit else None)
+        selection = await selected(admin, page)
+        found = await admin.desk.events(selection, admin.routes(), limit=page.limit + 1)
+        shown, more = found[: page.limit], len(found) > page.limit
+        return Events(events=shown, next=shown[-1].seq if more else None)
+
+    async def find_events(named: Beginning) -> Candidates:
+        found = await admin.desk.named(named.beginning, source=named.source, limit=NAMED_MAX + 1)
+        return Candidates(events=found[:NAMED_MAX], more=len(found) > NAMED_MAX)
 
     async def show_event(which: Which) -> EventHistory:
         history = await admin.desk.history(which.seq)
@@ -73,6 +99,15 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=list_events,
             parameters=Page,
             answer=Events,
+            problems=PROBLEMS,
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/events/find",
+            summary="Stored events by the beginning of their ids.",
+            handler=find_events,
+            parameters=Beginning,
+            answer=Candidates,
         ),
         Operation(
             method="GET",

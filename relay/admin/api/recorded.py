@@ -4,7 +4,8 @@ import math
 from collections.abc import AsyncIterator
 
 from relay.feed import Happening
-from relay.store.desk import Accepted, Attempted, Desk, Mark
+from relay.store.desk import Accepted, Attempted, Desk
+from relay.store.replays import Mark
 
 PAGE = 500
 
