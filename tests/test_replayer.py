@@ -12,6 +12,7 @@ from relay.errors import StoreFull
 from relay.event import Event
 from relay.replayer import AHEAD, STEP, STORE_AGAIN_S
 from relay.routing import Route, Verdict
+from relay.store import Tier
 from relay.store.disk import Room
 from relay.store.replays import Mark, Wanted
 from relay.store.selection import Selection
@@ -21,6 +22,7 @@ from tests.store.conformance import settlement
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 DAY_MS = 86_400_000
+ONE: dict[Tier, int] = {"replay": 1}
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +157,8 @@ async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Pa
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
         taken = await bench.take()
-        limits = {"live": 0, "replay": 1}
         (sending,) = (
-            await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=limits)  # type: ignore[arg-type]
+            await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
         ).deliveries
         ended = await bench.replayer.cancel(begun.id)
         assert ended is not None
@@ -168,6 +169,94 @@ async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Pa
         assert await bench.take_all() == []
         assert len(taken) == HANDFUL
         assert (await bench.store.backlogs())["sales"].pending == 0
+
+
+async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "new") as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        before, sending = bench.put_back, []
+        for sink in ("sales", "new"):
+            lease = await bench.store.lease(sink, now_ms=bench.clock.now_ms(), limits=ONE)
+            sending += lease.deliveries
+        ended = await bench.replayer.cancel(begun.id)
+        assert ended is not None
+        assert (bench.put_back, ended.opened) == (before + 1, 2)
+        await bench.store.settle(*(settlement(each, "retry", reason="503") for each in sending))
+        assert bench.statuses() == {("sales", "delivered"): 1}
+        backlogs = await bench.store.backlogs()
+        assert {sink: each.pending for sink, each in backlogs.items()} == {"sales": 0, "new": 0}
+        assert (await bench.now(begun)).opened == 0
+
+
+async def test_an_attempt_that_failed_just_before_the_cancelling_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        lease = await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+        settling = asyncio.create_task(
+            bench.store.settle(settlement(lease.deliveries[0], "retry", reason="503"))
+        )
+        await asyncio.sleep(0)
+        await bench.replayer.cancel(begun.id)
+        await settling
+        assert bench.statuses() == {("sales", "delivered"): 1}
+
+
+async def test_a_kill_after_the_cancelling_sends_nothing_of_it_again(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1), event(2))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+        await bench.replayer.cancel(begun.id)
+        assert bench.statuses()["sales", "pending"] == 1
+    async with replaying(tmp_path) as bench:
+        assert bench.statuses() == {("sales", "delivered"): 2}
+        assert await bench.take_all() == []
+        assert await bench.store.backlogs() == {}
+
+
+async def test_what_was_pending_when_a_replay_began_is_no_part_of_it(tmp_path: Path) -> None:
+    count = AHEAD + STEP
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(count)))
+        verdict = Verdict("sales", "takes", "")
+        late = [event(count + number) for number in range(HANDFUL)]
+        for each in late:
+            await bench.store.accept(each, [verdict], lambda _: None)
+        begun = await bench.begin(Selection())
+        assert begun.total == count
+        await bench.until_still(begun)
+        first = await bench.take()
+        assert first[:HANDFUL] == [each.id for each in late]
+    async with replaying(tmp_path) as bench:
+        taken = first[HANDFUL:] + (await bench.drain(begun))["sales"]
+        now = await bench.now(begun)
+        assert (now.opened, now.total) == (count, count)
+        assert Counter(taken) == Counter(f"e{number:05}" for number in range(count))
+
+
+async def test_what_a_reload_adds_to_a_replay_is_added_to_its_total(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(AHEAD + STEP)))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        bench.replayer.routes = [Route("sales"), Route("new")]
+        await bench.drain(begun, "sales", "new")
+        now = await bench.now(begun)
+        assert now.opened == now.total > begun.total
+
+
+async def test_a_replay_of_nothing_is_not_begun(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        assert await bench.replayer.begin(Selection(outcome="dead")) is None
+        assert await bench.store.desk.replays(before=None, limit=5) == []
 
 
 async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
