@@ -68,7 +68,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
     """
     with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
-        sinks = client.get("/sinks")["sinks"]
+        sinks = [each["condition"] for each in client.get("/sinks")["sinks"]]
     if as_json:
         print_json(history)
         return
@@ -85,7 +85,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
         ]
     )
     click.echo("\ndeliveries")
-    conditions = {each["condition"]["name"]: each["condition"] for each in sinks}
+    conditions = {each["name"]: each for each in sinks}
     for delivery in event["deliveries"]:
         waits = _waits(delivery, conditions.get(delivery["sink"]), now_ms=now_ms)
         _show_delivery(delivery, history["attempts"], waits=waits)
@@ -115,18 +115,19 @@ def _waits(
     delivery: dict[str, Any], condition: dict[str, Any] | None, *, now_ms: int
 ) -> str | None:
     """Say what a pending delivery waits for; None for one that has ended."""
-    due_ms = delivery["due_ms"]
     if delivery["status"] != "pending":
         return None
     if condition is None:
         return "waits: no sink of this name is configured"
+    due_ms, state, next_ms = delivery["due_ms"], condition["state"], condition["next_try_ms"]
+    if state == "paused":
+        return "waits: sink is paused"
     if due_ms is None:
         return "waits for an earlier one"
-    if condition["state"] == "active" or due_ms > now_ms:
+    if state == "active" or due_ms > now_ms:
         return f"due {ago(due_ms, now_ms=now_ms)}"
-    next_ms = condition["next_try_ms"]
-    when = "" if next_ms is None else f", next try {ago(max(next_ms, now_ms), now_ms=now_ms - 1)}"
-    return f"waits: sink is {condition['state']}{when}"
+    soon = next_ms is None or next_ms <= now_ms
+    return f"waits: sink is {state}, next try {'now' if soon else ago(next_ms, now_ms=now_ms)}"
 
 
 def _show_delivery(

@@ -1,0 +1,178 @@
+"""Lists page by page, events by the beginning of an id, and orders that say what they would do."""
+
+import asyncio
+import contextlib
+import json
+import shlex
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from relay.cli import main
+from tests import service
+from tests.operator import ADMIN, TOKEN
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, until
+from tests.test_api import body, send
+
+SINK = """
+[[sink]]
+name = "crm"
+type = "http"
+url = "{url}"
+{more}
+"""
+
+Run = Callable[..., Coroutine[None, None, Result]]
+
+
+@contextlib.asynccontextmanager
+async def commanding(
+    folder: Path, far_end: FarEnd, more: str = ""
+) -> AsyncIterator[tuple[Relay, Run]]:
+    tables = ADMIN + SINK.format(url=far_end.url("/crm"), more=more)
+    async with service.serving(service.read(folder, tables=tables)) as relay:
+        way = ("--url", relay.service.admin.url, "--token", TOKEN)
+
+        async def run(*arguments: str) -> Result:
+            return await asyncio.to_thread(CliRunner().invoke, main, [*arguments, *way])
+
+        yield relay, run
+
+
+def hint(output: str) -> list[str]:
+    """The arguments of the command that is said to go on, without the way to the relay."""
+    words = shlex.split(output.partition("There are more: ")[2].splitlines()[0])
+    place = words.index("--url")
+    return words[1:place] + words[place + 4 :]
+
+
+async def paged(run: Run, *arguments: str) -> list[str]:
+    """The ids of a list, read by following what each page says."""
+    found: list[str] = []
+    command = list(arguments)
+    while True:
+        printed = (await run(*command)).output
+        page, _, _ = printed.partition("There are more: ")
+        ids = [word for line in page.splitlines() for word in line.split() if word[:2] == "e-"]
+        found += ids
+        if "There are more: " not in printed:
+            return found
+        command = hint(printed)
+
+
+async def test_the_hint_is_the_whole_next_command_and_loses_nothing(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+        far_end.reply = lambda _: Reply(422)
+        await send(relay, *(body(f"e-{number}") for number in range(11)))
+        await relay.until_counted("relay_deliveries_total", "dead", "crm", value=11)
+        every = [f"e-{number}" for number in reversed(range(11))]
+        reason = "422: the far end"
+        filters = ["--sink", "crm", "--reason", reason, "--since", "1h", "--limit", "3"]
+        printed = (await run("events", "list", *filters)).output
+        again = hint(printed)
+        assert again[:2] == ["events", "list"]
+        assert again[-2] == "--before"
+        assert again[again.index("--reason") + 1] == reason
+        assert await paged(run, "events", "list", *filters) == every
+        # What follows the table of a page is one line for each reason.
+        letters = await paged(run, "dead-letters", "list", *filters)
+        assert letters == every
+
+
+async def test_the_cursor_is_in_what_programs_read(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+        await send(relay, body("a"), body("b"), body("c"))
+        page = json.loads((await run("events", "list", "--limit", "2", "--json")).output)
+        rest = await run("events", "list", "--before", str(page["next"]), "--json")
+        assert [each["id"] for each in json.loads(rest.output)["events"]] == ["a"]
+        assert json.loads((await run("replays", "list", "--json")).output)["next"] is None
+
+
+async def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+        await send(relay, body("evt_1"), body("evt_12"), body("evt_2"))
+        assert "event     evt_2\n" in (await run("events", "show", "evt_2")).output
+        assert "event     evt_12\n" in (await run("events", "show", "evt_12")).output
+        assert "event     evt_1\n" in (await run("events", "show", "evt_1")).output
+        several = await run("events", "show", "evt_")
+        assert several.exit_code == 1
+        assert several.output.splitlines() == [
+            "relay: several ids begin with evt_; say more of it:",
+            *(f"relay:   main  lead.captured  {each}" for each in ("evt_1", "evt_12", "evt_2")),
+        ]
+        unknown = await run("events", "show", "nothing")
+        assert unknown.exit_code == 1
+        assert unknown.output == "relay: there is no event whose id begins with nothing\n"
+
+
+async def test_an_event_shows_what_the_far_end_said_and_nothing_of_it_acts(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+        far_end.reply = lambda _: Reply(422, "no such field\n\x1b[2J\u202egnol".encode())
+        await send(relay, body("a"))
+        await relay.until_counted("relay_deliveries_total", "dead", "crm")
+        shown = (await run("events", "show", "a")).output
+        assert "answer: no such field" in shown
+        assert not {"\x1b", "\u202e"} & set(shown)
+
+
+async def test_a_pending_delivery_says_what_it_waits_for(tmp_path: Path) -> None:
+    slow = '[sink.retry]\nfirst = "1h"\nmax = "1h"'
+    async with FarEnd() as far_end, commanding(tmp_path, far_end, slow) as (relay, run):
+        far_end.reply = lambda _: Reply(503, headers={"retry-after": "600"})
+        await send(relay, body("first"))
+        await until(lambda: bool(far_end.requests), what="the try")
+        await relay.until_counted("relay_sink_state", "crm", "throttled")
+        await send(relay, body("behind"))
+        shown = (await run("events", "show", "behind")).output
+        assert "crm  pending, waits: sink is throttled, next try in " in shown
+        assert "crm  pending, due in " in (await run("events", "show", "first")).output
+        await run("sinks", "pause", "crm")
+        shown = (await run("events", "show", "behind")).output
+        assert "crm  pending, waits: sink is paused\n" in shown
+
+
+async def test_orders_say_what_they_would_do_and_want_to_be_told_which(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+        far_end.reply = lambda _: Reply(422)
+        await send(relay, body("a"), body("b"))
+        await relay.until_counted("relay_deliveries_total", "dead", "crm", value=2)
+        for command in ("dead-letters replay", "dead-letters discard", "replay"):
+            assert (await run(*command.split())).exit_code == 2
+            assert (await run(*command.split(), "--dry-run")).exit_code == 2
+        dry = await run("dead-letters", "replay", "--all", "--dry-run")
+        assert dry.output.splitlines() == [
+            "DELIVERIES  SINK  REASON",
+            "2           crm   422: the far end refuses this event",
+            "2 in all; without --dry-run they are delivered.",
+        ]
+        dry = await run("dead-letters", "discard", "--sink", "crm", "--dry-run")
+        assert dry.output.splitlines()[1:] == [
+            "2      crm   422: the far end refuses this event",
+            "2 in all; without --dry-run they are discarded.",
+        ]
+        assert (await run("dead-letters", "discard", "--all")).output == "2 discarded.\n"
+        nothing = await run("dead-letters", "replay", "--all")
+        assert nothing.exit_code == 1
+        assert nothing.output == "relay: Nothing to replay: no stored event fits.\n"
+        dry = await run("dead-letters", "discard", "--all", "--dry-run")
+        assert dry.output == "Nothing to discard: no dead letter fits.\n"
+        for command in ("list", "replay", "discard"):
+            refused = await run("dead-letters", command, "--outcome", "pending")
+            assert refused.exit_code != 0
+            assert "dead letter is dead" in refused.output
+
+
+async def test_a_cancelled_replay_says_how_many_are_being_sent(tmp_path: Path) -> None:
+    one = "concurrency = 1"
+    async with FarEnd() as far_end, commanding(tmp_path, far_end, one) as (relay, run):
+        await send(relay, body("a"), body("b"), body("c"))
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=3)
+        far_end.reply = lambda _: None
+        replaying = asyncio.create_task(run("replay", "--all"))
+        await until(lambda: len(far_end.requests) > 3, what="the replay under way")
+        cancelled = (await run("replays", "cancel", "1")).output
+        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries at the end, 1 being sent.\n"
+        await far_end.stop()
+        await replaying
