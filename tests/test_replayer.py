@@ -176,10 +176,12 @@ async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
-        before, sending = bench.put_back, []
-        for sink in ("sales", "new"):
-            lease = await bench.store.lease(sink, now_ms=bench.clock.now_ms(), limits=ONE)
-            sending += lease.deliveries
+        before = bench.put_back
+        leases = [
+            await bench.store.lease(sink, now_ms=bench.clock.now_ms(), limits=ONE)
+            for sink in ("sales", "new")
+        ]
+        sending = [each for lease in leases for each in lease.deliveries]
         ended = await bench.replayer.cancel(begun.id)
         assert ended is not None
         assert (bench.put_back, ended.opened) == (before + 1, 2)

@@ -132,7 +132,7 @@ async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
         await send(relay, body("lead"), body("video", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads")
         await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
-        for query, ids in (
+        cases: list[tuple[dict[str, Any], list[str]]] = [
             ({"sink": "leads", "outcome": "missed"}, ["lead"]),
             ({"sink": "leads"}, ["lead"]),
             ({"sink": "all"}, ["video", "lead"]),
@@ -140,7 +140,8 @@ async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
             ({"reason": "422"}, ["lead"]),
             ({"reason": "nonsense"}, []),
             ({"reason": "422", "sink": "all"}, []),
-        ):
+        ]
+        for query, ids in cases:
             found = await operator.get("/events", **query)
             assert [each["id"] for each in found["events"]] == ids, query
             if ids:
@@ -182,7 +183,7 @@ async def test_names_that_only_the_store_knows_are_no_error(tmp_path: Path) -> N
         async with working(tmp_path, far_end) as (relay, _):
             await send(relay, body("a", "order.placed"))
             await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        settings = service.read(tmp_path, tables=ADMIN.replace("[admin]", "[admin]"))
+        settings = service.read(tmp_path, tables=ADMIN)
         async with service.serving(settings) as relay, operating(relay) as operator:
             found = await operator.get("/events", sink="all", kind="order.*")
             assert [each["id"] for each in found["events"]] == ["a"]

@@ -93,13 +93,14 @@ def _parameters(
     operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
 ) -> list[dict[str, Any]]:
     kind = operation.parameters
-    properties = components[_name(schemas[_key(kind)])].get("properties", {})
+    described = components[_name(schemas[_key(kind)])]
+    properties, required = described.get("properties", {}), described.get("required", ())
     in_path = set(re.findall(r"{(\w+)", operation.path))
     return [
         {
             "name": each.name,
             "in": "path" if each.name in in_path else "query",
-            "required": each.name in in_path,
+            "required": each.name in required,
             "schema": properties[each.name],
         }
         for each in fields(kind)

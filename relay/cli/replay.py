@@ -146,7 +146,7 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
         with click.progressbar(
             length=replay["total"], label="delivered", show_pos=True, hidden=hidden
         ) as bar:
-            while not _is_over(replay):
+            while replay["state"] == "running":
                 time.sleep(LOOK_EVERY_S)
                 before, replay = replay, client.get(f"/replays/{replay['id']}")
                 bar.update(replay["done"] - before["done"])
@@ -160,13 +160,9 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
         click.echo(f"{replay['state']}: {_progress(replay)}.")
 
 
-def _is_over(replay: dict[str, Any]) -> bool:
-    return replay["state"] != "running" and int(replay["done"]) >= int(replay["opened"])
-
-
 def _progress(replay: dict[str, Any]) -> str:
     text = f"{replay['done']} of {_deliveries(replay['total'])} at the end"
-    return f"{text}, {replay['under_way']} being sent" if replay["under_way"] else text
+    return f"{text}, {replay['under_way']} under way" if replay["under_way"] else text
 
 
 def _deliveries(count: int) -> str:

@@ -164,7 +164,7 @@ async def test_orders_say_what_they_would_do_and_want_to_be_told_which(tmp_path:
             assert "dead letter is dead" in refused.output
 
 
-async def test_a_cancelled_replay_says_how_many_are_being_sent(tmp_path: Path) -> None:
+async def test_a_cancelled_replay_says_how_many_are_under_way(tmp_path: Path) -> None:
     one = "concurrency = 1"
     async with FarEnd() as far_end, commanding(tmp_path, far_end, one) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
@@ -173,6 +173,6 @@ async def test_a_cancelled_replay_says_how_many_are_being_sent(tmp_path: Path) -
         replaying = asyncio.create_task(run("replay", "--all"))
         await until(lambda: len(far_end.requests) > 3, what="the replay under way")
         cancelled = (await run("replays", "cancel", "1")).output
-        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries at the end, 1 being sent.\n"
+        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries at the end, 1 under way.\n"
         await far_end.stop()
         await replaying
