@@ -62,5 +62,4 @@ class Selection:
             return frozenset({Status.DEAD, Status.DISCARDED, None})
         if self.status is not None:
             return frozenset({self.status}) - {Status.PENDING}
-        settled = {Status.DELIVERED, Status.DEAD, Status.DISCARDED}
-        return frozenset(settled if self.sink is not None else {*settled, None})
+        return frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None})
