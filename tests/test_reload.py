@@ -412,7 +412,7 @@ async def test_a_replay_reaches_a_sink_that_was_added_later(tmp_path: Path) -> N
     async with FarEnd() as far_end, party(tmp_path) as there:
         await there.send("a")
         await there.reload(sink("late", far_end.url()))
-        await there.operator.post("/replays", {"sink": "late"})
+        await there.operator.post("/replays", {"sink": "late", "outcome": "missed"})
         await until(lambda: ids(far_end) == ["a"], what="the past")
 
 

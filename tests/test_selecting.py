@@ -156,7 +156,7 @@ async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
         ("/replays", {"sink": "leadz"}, 404, "did you mean leads? Known: all, leads, tests."),
         ("/replays/count", {"source": "mian"}, 404, "did you mean main?"),
         ("/replays", {"kind": "lead.capture"}, 404, "did you mean lead.captured?"),
-        ("/replays", {"kind": "nothing.*"}, 404, "Neither config nor store know"),
+        ("/replays", {"kind": "nothing.*"}, 404, "Neither the config nor the store knows"),
         ("/dead-letters/discard", {"sink": "x"}, 404, "a sink x"),
         ("/replays", {"outcome": "pending"}, 422, "outcome cannot be pending"),
         ("/replays", {"outcome": "missed", "reason": "x"}, 422, "does not apply to missed ones"),

@@ -15,7 +15,7 @@ NAMED_MAX = 20
 """Names that a refusal lists; a sender may have made up any number of kinds."""
 
 PROBLEMS = {
-    404: "The filter names a source, a sink or a kind that neither config nor store know.",
+    404: "The filter names a source, a sink or a kind that neither the config nor the store knows.",
     422: "The filter cannot apply here, or there is none and `all` is not said.",
 }
 
@@ -67,4 +67,6 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     guess = f"; did you mean {near[0]}?" if near else "."
     more = ", ..." if len(known) > NAMED_MAX else ""
     there_are = ", ".join(known[:NAMED_MAX]) or "none"
-    return f"Neither config nor store know a {what} {name}{guess} Known: {there_are}{more}."
+    return (
+        f"Neither the config nor the store knows a {what} {name}{guess} Known: {there_are}{more}."
+    )
