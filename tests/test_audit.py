@@ -97,7 +97,9 @@ async def test_no_address_is_kept_of_whom_a_change_was_about_but_its_digest(
 ) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         operator.client.headers["user-agent"] = f"curl ({ANN})"
-        await operator.post("/replays", {"reason": f"said <{ANN}>", "sink": ANN.upper()})
+        await operator.post(
+            "/replays", {"reason": f"said <{ANN}>", "sink": ANN.upper()}, status=404
+        )
         await operator.post("/people/export", {"email": ANN})
         await operator.post("/people/erase", {"email": ANN.upper()})
         await operator.post(f"/sinks/{ANN.replace('@', '%2540')}/pause", status=404)
@@ -200,7 +202,7 @@ async def test_a_reload_by_a_signal_is_recorded_and_listed_by_the_command(tmp_pa
         assert first.split()[-4:] == ["done", "-", "-", "SIGHUP"]
         (_, row, more) = await scene.run("audit list --limit 1")
         assert row == latest
-        assert more == "There are more: --before 2"
+        assert more == "There are more: python -m relay audit list --limit 1 --before 2"
         (_, row) = await scene.run("audit list --before 2 --since 1h")
         assert row.split()[0] == "1"
         assert await scene.run("audit list --since 2099-01-01") == ["Nothing was changed."]

@@ -83,7 +83,7 @@ def asked_for(operation: str, request: Request, *given: object) -> Change:
         asked={
             name: value
             for name, value in _values(given)
-            if value is not None and name not in request.path_params
+            if value is not None and value is not False and name not in request.path_params
         },
         actor=ACTOR,
         address=None if request.client is None else request.client.host,

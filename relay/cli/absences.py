@@ -7,16 +7,9 @@ import click
 from relay.cli.client import connected
 from relay.cli.columns import moment, show, span
 from relay.cli.documents import print_json
-from relay.cli.events import limit_option
 from relay.cli.parameters import json_option
+from relay.cli.selection import before_option, limit_option, show_next
 from relay.cli.target import Target, relay_options
-
-before_option = click.option(
-    "--before",
-    metavar="NUMBER",
-    type=click.IntRange(min=1),
-    help="Older than this one of the list.",
-)
 
 
 @click.group()
@@ -41,8 +34,7 @@ def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> N
         [_row(each) for each in found["absences"]],
         empty="The relay was never away.",
     )
-    if found["next"] is not None:
-        click.echo(f"There are more: --before {found['next']}")
+    show_next(found["next"])
 
 
 def _row(absence: dict[str, Any]) -> tuple[str, ...]:

@@ -5,13 +5,11 @@ from typing import Any
 
 import click
 
-from relay.cli.absences import before_option
 from relay.cli.client import connected
 from relay.cli.columns import moment, show
 from relay.cli.documents import print_json
-from relay.cli.events import limit_option
 from relay.cli.parameters import json_option
-from relay.cli.selection import since_option
+from relay.cli.selection import before_option, limit_option, show_next, since_option
 from relay.cli.target import Target, relay_options
 
 _DONE = 200
@@ -46,8 +44,7 @@ def list_(
         [_row(each) for each in found["changes"]],
         empty="Nothing was changed.",
     )
-    if found["next"] is not None:
-        click.echo(f"There are more: --before {found['next']}")
+    show_next(found["next"])
 
 
 def _row(change: dict[str, Any]) -> tuple[str, ...]:

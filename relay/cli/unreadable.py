@@ -6,12 +6,11 @@ from urllib.parse import urlencode
 
 import click
 
-from relay.cli.absences import before_option
 from relay.cli.client import connected
 from relay.cli.columns import ago, moment, pairs, safe, show
 from relay.cli.documents import print_json
-from relay.cli.events import limit_option
 from relay.cli.parameters import json_option, parsed
+from relay.cli.selection import before_option, limit_option, show_next
 from relay.cli.target import Target, relay_options
 
 ID_DIGITS = 12
@@ -47,8 +46,7 @@ def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> N
         print_json(found)
         return
     show_requests(found["unreadable"])
-    if found["next"] is not None:
-        click.echo(f"There are more: --before {found['next']}")
+    show_next(found["next"])
 
 
 def show_requests(requests: list[dict[str, Any]]) -> None:

@@ -28,6 +28,7 @@ _EVENTS = (
 )
 _COLUMNS = re.compile(r" {2,}|\t")
 _VARYING = (
+    (re.compile(r"python -m relay\b"), "relay"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"^\d+ +(?=<time> +[a-z]+_)"), "<change> "),

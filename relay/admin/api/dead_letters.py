@@ -96,6 +96,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             handler=discard_dead_letters,
             body=Discard,
             answer=Discarded,
+            result=lambda answer: {"discarded": answer.discarded},
             problems=PROBLEMS,
         ),
     )
