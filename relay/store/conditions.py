@@ -1,4 +1,4 @@
-"""A selection in SQL: the same conditions for what is listed, counted, replayed or discarded."""
+"""Selections in SQL: one set of conditions for lists, counts, replays and discards."""
 
 from collections.abc import Sequence
 from typing import Any

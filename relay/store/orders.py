@@ -38,7 +38,7 @@ UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, 
     first_attempt_at = NULL, replay = ?
 WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
-# A sink or a wider route that came with a reload is no part of what was counted.
+# A reload may add a sink or widen a route, so that more is opened than was counted.
 _ADVANCE = """
 UPDATE replays SET opened = opened + ?1, total = max(total, opened + ?1), cursor = ?2
 WHERE id = ?3 AND state = 'running'

@@ -1,4 +1,4 @@
-"""What a replay is, and what it is told of stored events."""
+"""Replays, and the records of stored events that they work on."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Replay:
     cursor: int
     """The `seq` of the last event that it has looked at for every sink."""
     until: Mark
-    """What there was when it began: a delivery tried since is no longer what was counted."""
+    """The newest event and attempt when it began; a delivery tried since then is not opened."""
     ended_ms: int | None
 
 

@@ -6,10 +6,8 @@ from typing import Literal
 from relay.delivery import Status
 
 Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
-"""Of a delivery; missed: a sink whose route takes the event has not got it and will not by itself.
-
-That is a dead or discarded delivery, or none at all.
-"""
+"""Outcome of a delivery; missed: the sink's route takes the event, but its delivery is dead or
+discarded, or was never made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
