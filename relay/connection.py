@@ -1,13 +1,15 @@
-"""One HTTP connection: how long it may dawdle, and how it is closed without losing an answer."""
+"""One HTTP connection: timeouts, refusals, and closing without losing an answer."""
 
 import asyncio
-import fcntl
-import struct
-import termios
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from relay.connection_limit import ConnectionLimit
+from relay.lingering import Lingering, unread
 
 HEAD_TIMEOUT_S = 10.0
 """For a request's head to be complete, from the connection's start or the head's first byte.
@@ -22,14 +24,21 @@ The parser has no such limit, and with each piece it copies all that it has of a
 few strangers could hold up every acknowledgement.
 """
 
-LINGER_S = 2.0
-"""For the rest of what was refused; it is read and thrown away."""
+
+class _Unsupported(Exception):
+    """A head that asks for what the relay does not speak: another major version, or a tunnel."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.status = status
 
 
 class Connection(HttpToolsProtocol):
     """Closes connections that dawdle over a head, or over the rest of a refused body.
 
     What was asked before it went wrong is answered, in its order.
+    Offers to upgrade are ignored (RFC 9110, 7.8), and trailers are dropped: what checks a request
+    has only its head.
     """
 
     _dawdling: asyncio.TimerHandle | None = None
@@ -37,18 +46,28 @@ class Connection(HttpToolsProtocol):
     _deaf = False
     _retiring = False
 
-    def __init__(self, *arguments: Any, unread: Callable[[], None], **named: Any) -> None:
-        """`unread` is told of what is answered 400 because it is no HTTP, and no request yet."""
+    def __init__(
+        self,
+        *arguments: Any,
+        not_http: Callable[[int], None],
+        limit: ConnectionLimit,
+        **named: Any,
+    ) -> None:
+        """`not_http` is passed the status of an answer to what is no request yet."""
         super().__init__(*arguments, **named)
-        self._tell_unread = unread
+        self._not_http = not_http
+        self._limit = limit
+        self._parse_anew()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        lingering = _Lingering(transport, self._may_have_more)
+        lingering = Lingering(transport, self._may_have_more)
         super().connection_made(cast("asyncio.Transport", lingering))
+        self._limit.enter(self, self.client[0] if self.client else "")
         self._begin_to_wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_to_wait()
+        self._limit.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -56,9 +75,10 @@ class Connection(HttpToolsProtocol):
         if self._deaf or self.transport.is_closing():
             return
         self._unused += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         if self._unused > HEAD_MAX and not self._deaf:
-            self.send_400_response("Request head too large.")
+            self._refuse(HTTPStatus.BAD_REQUEST, "Request head too large.")
         # None before the first request, which uvicorn's types do not say.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         answered = cycle is not None and cycle.response_complete
@@ -84,12 +104,58 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close at once what idles; what has been asked something, read or not, is answered."""
         self.retire()
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        idles = cycle is None or cycle.response_complete
-        if idles and not _unread(self.transport):
+        if self._idles():
             self.transport.close()
 
-    def send_400_response(self, msg: str) -> None:
+    def evict(self) -> bool:
+        """Close at once if nothing is under way here; returns whether it did."""
+        idles = self._idles()
+        if idles:
+            # A close would wait for a caller that does not read its last answer.
+            self.transport.abort()
+        return idles
+
+    def _idles(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return (cycle is None or cycle.response_complete) and not unread(self.transport)
+
+    def _parse_anew(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        # Of the versions, `on_headers_complete` judges; what comes behind a request that is the
+        # last one would otherwise take that one's answer with it.
+        self.parser.set_dangerous_leniencies(lenient_version=True, lenient_data_after_close=True)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            self.logger.warning("Invalid HTTP request received.")
+            cause = error.__context__
+            if isinstance(cause, _Unsupported):
+                self._refuse(cause.status, str(cause))
+            else:
+                self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(data)[upgrade.args[0] :]
+                self._ignore_upgrade()
+            else:
+                return
+
+    def _ignore_upgrade(self) -> None:
+        """Parse the head once more without the offer, behind which the parser reads no body."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"]
+        self._parse_anew()
+        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Answer what is no request to any app, and close behind the answer."""
         self._deaf = True
         if self._owes_an_answer():
             self.cycle.keep_alive = False
@@ -97,8 +163,17 @@ class Connection(HttpToolsProtocol):
         # Amid a body the app has the request, and counts it.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete:
-            self._tell_unread()
-        super().send_400_response(msg)
+            self._not_http(status)
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+        ]
+        lines = [b"HTTP/1.1 %d %b" % (status, status.phrase.encode())]
+        lines += [b"%b: %b" % each for each in headers]
+        self.transport.write(b"\r\n".join([*lines, b"", text.encode()]))
+        self.transport.close()
 
     def _owes_an_answer(self) -> bool:
         """Whether a whole request waits for its answer."""
@@ -113,9 +188,18 @@ class Connection(HttpToolsProtocol):
         return amid_a_body or self._unused > HEAD_MAX
 
     def on_headers_complete(self) -> None:
+        if self.parser.get_http_version()[0] != "1":
+            raise _Unsupported(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise _Unsupported(HTTPStatus.BAD_REQUEST)
+            return
         self._unused = 0
         self._end_to_wait()
+        self._limit.used(self)
         super().on_headers_complete()
+        # The app has the list; trailers are added to another one, which nobody reads.
+        self.headers = []
         if self._retiring:
             self.cycle.keep_alive = False
 
@@ -123,9 +207,14 @@ class Connection(HttpToolsProtocol):
         self._unused = 0
         super().on_body(body)
 
-    def _unsupported_upgrade_warning(self) -> None:
-        # The parser leaves the body of such a request unread and would take it for the next one.
-        self.cycle.keep_alive = False
+    def on_message_complete(self) -> None:
+        # Behind an offer to upgrade the parser ends the request; `_ignore_upgrade` begins it anew.
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        # To the parser, and so to whatever comes next, a trailer can say it as well.
+        if not self.parser.should_keep_alive():
+            self.cycle.keep_alive = False
 
     def _begin_to_wait(self) -> None:
         self._dawdling = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
@@ -134,61 +223,3 @@ class Connection(HttpToolsProtocol):
         if self._dawdling is not None:
             self._dawdling.cancel()
             self._dawdling = None
-
-
-def _unread(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel holds for the connection; with them, closing would be a reset."""
-    connection = transport.get_extra_info("socket")
-    try:
-        waiting = fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4))
-    except (OSError, ValueError):
-        return 0
-    (count,) = struct.unpack("i", waiting)
-    return int(count)
-
-
-class _Lingering:
-    """A transport that, closed amid a request, lets the sender end and read its answer.
-
-    Closed at once, it would answer what still comes with a reset, which takes the answer with it.
-    An answer's head, which uvicorn writes by itself, waits a moment for the body: both leave in one
-    packet and with one system call.
-    What is written after the close is dropped: uvloop would raise.
-    """
-
-    def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
-        self._transport = transport
-        self._call_soon = asyncio.get_running_loop().call_soon
-        self._is_amid = is_amid
-        self._lingers = False
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            self._transport.write(self._head + data)
-            self._head = b""
-        elif not self.is_closing():
-            self._head = data
-            self._call_soon(self._flush)
-
-    def _flush(self) -> None:
-        if self._head and not self._transport.is_closing():
-            self._transport.write(self._head)
-        self._head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._lingers or self._transport.is_closing()
-
-    def close(self) -> None:
-        self._flush()
-        if self._lingers or not self._is_amid():
-            self._transport.close()
-            return
-        self._lingers = True
-        self._transport.write_eof()
-        # uvicorn may have paused it over a body that nobody reads.
-        self._transport.resume_reading()
-        asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)

@@ -1,19 +1,19 @@
 """One HTTP listener: its socket, its server's settings, and how it stops without loss."""
 
 import asyncio
-import contextlib
 import os
 import socket
-import struct
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable
+from email.utils import formatdate
 from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.server import ServerState
 
 from relay import endpoint, log
 from relay.connection import Connection
+from relay.connection_limit import ConnectionLimit
 from relay.errors import ListenFailed
 from relay.settings import Duration
 
@@ -26,14 +26,14 @@ KEEP_ALIVE_S = 130
 So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
 """
 
+ACCEPT_PAUSE_S = 0.1
+"""Without room or files, connections wait with the kernel for this long before the next look."""
 
 DRAIN_LOOK_S = 0.01
 
 QUIET_LOOKS = 25
 RETIRE_LOOKS = 200
 """Idle connections are kept until nothing was asked on any for 0.25 s, and for 2 s at most."""
-
-_SACKED = struct.Struct("=28xI")
 
 
 class Listener:
@@ -45,48 +45,46 @@ class Listener:
         address: str,
         *,
         grace: Duration,
+        limit: ConnectionLimit,
         handed_over: socket.socket | None = None,
-        unread: Callable[[], None] = lambda: None,
+        not_http: Callable[[int], None] = lambda _: None,
     ) -> None:
         """What was handed over listens already and is served in place of the address.
 
-        `unread` is told whenever what is no HTTP is answered with 400, without the app.
+        `not_http` is passed the status of every answer to what is no HTTP, given without the app.
         """
         self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
         self._handed_over = handed_over
         self.grace = grace
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=cast("type[Connection]", partial(Connection, unread=unread)),
-                loop="uvloop",
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=BACKLOG if handed_over is None else _queue_length(handed_over),
-                timeout_keep_alive=KEEP_ALIVE_S,
-            )
+        self._limit = limit
+        self._not_http = not_http
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._socket: socket.socket | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._pausing: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Bind and serve. Raises ListenFailed."""
-        bound = self._handed_over or bind(self._address)
-        self._server.load()
-        await self._server.on_tick(0)
-        starting = asyncio.create_task(self._server.startup(sockets=[bound]))
-        try:
-            await asyncio.shield(starting)
-        finally:
-            # Cancelled or not: it ends in the loop's next turn, and leaves what `stop` can close.
-            await starting
-            self._socket = bound
-            self._ticking = asyncio.create_task(self._server.main_loop())
+        self._loop = asyncio.get_running_loop()
+        self._socket = self._handed_over or bind(self._address)
+        self._socket.settimeout(0)
+        self._config.load()
+        self._tell_date()
+        self._ticking = asyncio.create_task(self._keep_date())
+        self._loop.add_reader(self._socket, self._accept)
 
     async def retire(self) -> None:
         """Take no more connections, and answer as usual what is still asked on the open ones.
@@ -95,8 +93,18 @@ class Listener:
         request on one at any moment, and does not repeat a POST that met its end.
         Those on which nothing is asked are left open, for `stop`.
         """
-        if self._socket is not None:
-            await self._server.retire(sockets=[self._socket])
+        self._close()
+        state = self._state
+        answered, quiet = state.total_requests, 0
+        for _ in range(RETIRE_LOOKS):
+            # Also those that were accepted last, and are made only now.
+            for connection in state.connections:
+                cast("Connection", connection).retire()
+            await asyncio.sleep(DRAIN_LOOK_S)
+            quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
+            answered = state.total_requests
+            if quiet >= QUIET_LOOKS or not (state.connections or state.tasks or self._opening):
+                return
 
     async def stop(self) -> None:
         """Take no more connections and let requests in flight finish within the grace.
@@ -104,15 +112,16 @@ class Listener:
         Idle connections close at once; after this returns nothing is served.
         The queue of a socket that was handed over lives on with whoever keeps it open.
         """
-        if self._socket is None or self._ticking is None:
+        self._close()
+        if self._ticking is None:
             return
-        bound, self._socket = self._socket, None
         self._ticking.cancel()
+        self._ticking = None
         try:
             async with asyncio.timeout(self.grace.seconds):
-                await self._server.shutdown(sockets=[bound])
+                await self._drain()
         except TimeoutError:
-            await self._server.abort()
+            await self._abort()
 
     @property
     def is_handed_over(self) -> bool:
@@ -131,62 +140,81 @@ class Listener:
         """Where to reach it from the same machine if its address is a wildcard."""
         return endpoint.url(self._address, self.port)
 
+    def _accept(self) -> None:
+        """Take one connection, and the next in the loop's next turn: requests go in between.
 
-class _Server(uvicorn.Server):
-    """Driven by us, step by step; `serve` would take the signals and raise them again."""
+        What the loop accepts by itself is neither bounded nor, without files, told to anybody.
+        """
+        bound = cast("socket.socket", self._socket)
+        if not self._limit.has_room():
+            self._pause(bound)
+            return
+        try:
+            accepted, peer = bound.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:
+            self._limit.evict()
+            self._limit.reached("files", message=os.strerror(error.errno or 0))
+            self._pause(bound)
+            return
+        if self._limit.admits(peer[0]):
+            opening = self._loop.create_task(self._open(accepted))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+        else:
+            accepted.close()
 
-    def load(self) -> None:
-        self.config.load()
-        self.lifespan = self.config.lifespan_class(self.config)
+    async def _open(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._connection, accepted)
+        except OSError:
+            # The caller has left already.
+            accepted.close()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    def _connection(self) -> Connection:
+        return Connection(
+            self._config, self._state, {}, self._loop, not_http=self._not_http, limit=self._limit
+        )
 
-    async def main_loop(self) -> None:
-        """Renew the Date header once a second, rather than wake ten times for it."""
+    def _pause(self, bound: socket.socket) -> None:
+        self._loop.remove_reader(bound)
+        self._pausing = self._loop.call_later(
+            ACCEPT_PAUSE_S, self._loop.add_reader, bound, self._accept
+        )
+
+    def _close(self) -> None:
+        """Accept no more; may be called more than once."""
+        bound, self._socket = self._socket, None
+        if bound is None:
+            return
+        if self._pausing is not None:
+            self._pausing.cancel()
+        self._loop.remove_reader(bound)
+        bound.close()
+
+    async def _keep_date(self) -> None:
         while True:
             await asyncio.sleep(1)
-            await self.on_tick(0)
+            self._tell_date()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, close what idles, and wait for what does not, however long.
+    def _tell_date(self) -> None:
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+
+    async def _drain(self) -> None:
+        """Close what idles, and wait for what does not, however long.
 
         In place of uvicorn's, which answers what outlives its limit with a 500.
         """
-        self._close(sockets or ())
         # uvicorn tells nobody when the last one is gone.
-        while self.server_state.connections or self.server_state.tasks:
-            for connection in list(self.server_state.connections):
+        while self._state.connections or self._state.tasks or self._opening:
+            for connection in list(self._state.connections):
                 connection.shutdown()
             await asyncio.sleep(DRAIN_LOOK_S)
-        for server in self.servers:
-            await server.wait_closed()
 
-    async def retire(self, sockets: Iterable[socket.socket]) -> None:
-        """Stop accepting, and let connections end by themselves while they are in use."""
-        self._close(sockets)
-        state = self.server_state
-        answered, quiet = state.total_requests, 0
-        for _ in range(RETIRE_LOOKS):
-            # Also those that were accepted last, and are made only now.
-            for connection in state.connections:
-                cast("Connection", connection).retire()
-            await asyncio.sleep(DRAIN_LOOK_S)
-            quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
-            answered = state.total_requests
-            if quiet >= QUIET_LOOKS or not (state.connections or state.tasks):
-                return
-
-    def _close(self, sockets: Iterable[socket.socket]) -> None:
-        for server in self.servers:
-            server.close()
-        for bound in sockets:
-            bound.close()
-
-    async def abort(self) -> None:
+    async def _abort(self) -> None:
         """Cut off what outlived the grace, unanswered: the sender will try again elsewhere."""
-        state = self.server_state
+        state = self._state
         log.get().warning("listener.cut_off", count=len(state.connections))
         for connection in list(state.connections):
             connection.transport.abort()
@@ -196,19 +224,6 @@ class _Server(uvicorn.Server):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _queue_length(listening: socket.socket) -> int:
-    """What whoever made the socket has set, for the server listens on it once more.
-
-    Of a listening socket, Linux tells it in tcp_info as tcpi_sacked.
-    """
-    try:
-        info = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SACKED.size)
-        (length,) = _SACKED.unpack(info)
-    except (OSError, struct.error):
-        return BACKLOG
-    return int(length)
 
 
 def bind(address: str) -> socket.socket:

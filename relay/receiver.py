@@ -175,6 +175,10 @@ class Receiver:
         finally:
             self._storing -= 1
 
+    def trusts(self, address: str) -> bool:
+        """Whether the address is a trusted proxy's."""
+        return address in self._terms.proxies.trusted_hosts
+
     def is_busy(self) -> bool:
         """Whether so many verified requests wait for the store that deliveries should give way."""
         return self._storing > BUSY

@@ -14,6 +14,14 @@ from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
+from relay.connection_limit import (
+    ADVICE,
+    Cause,
+    ConnectionLimit,
+    admin_total,
+    file_limit,
+    public_total,
+)
 from relay.errors import (
     ConfigError,
     Fault,
@@ -145,19 +153,39 @@ class Service:
             routes=lambda: self._reloader.config.routes,
             token=lambda: self._reloader.config.admin.token,
         )
+        files = file_limit()
         self.admin = Listener(
             admin_app(admin),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
+            limit=self._limit("admin", admin_total(files)),
             handed_over=sockets.get("admin"),
         )
         self.public = Listener(
             self._receiver,
             config.server.listen,
             grace=config.server.drain_timeout,
+            limit=self._limit("public", public_total(files)),
             handed_over=sockets.get("public"),
-            unread=metrics.unread,
+            not_http=metrics.not_http,
         )
+
+    def _limit(self, side: Side, total: int) -> ConnectionLimit:
+        key = {"public": "server.listen", "admin": "server.admin_listen"}[side]
+        sampled = log.Sampled(self._clock, limit=1)
+
+        def reached(cause: Cause, **fields: str) -> None:
+            self._metrics.connection_limited(side, cause)
+            sampled.line(
+                "listener.limit_reached",
+                reason=cause,
+                key=key,
+                count=total,
+                advice=ADVICE[cause],
+                **fields,
+            )
+
+        return ConnectionLimit(total, is_trusted=self._receiver.trusts, reached=reached)
 
     @classmethod
     async def open(

@@ -109,6 +109,11 @@ class Relay:
         with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as db:
             return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
+    def heads(self) -> bytes:
+        """The heads of all events, as they are kept."""
+        with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as db:
+            return b"".join(head for (head,) in db.execute("SELECT headers FROM events"))
+
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The log lines of one event."""
         lines = [orjson.loads(line) for line in self._errors.getvalue().splitlines()]

@@ -12,8 +12,7 @@ from relay import activation
 from relay.activation import Side
 from relay.errors import SocketRefused
 from relay.listener import BACKLOG, Listener, bind
-from relay.settings import Duration
-from tests.test_listener import client_address, get
+from tests.test_listener import GRACE, LIMIT, client_address, get
 
 PID = 4711
 
@@ -149,9 +148,7 @@ async def test_it_is_served_in_place_of_the_address_and_lives_on(opened: ExitSta
     for _ in range(3):
         given = opened.enter_context(kept.dup())
         given.settimeout(0)
-        listener = Listener(
-            client_address, "[::1]:9", grace=Duration.parse("5s"), handed_over=given
-        )
+        listener = Listener(client_address, "[::1]:9", grace=GRACE, limit=LIMIT, handed_over=given)
         await listener.start()
         host, port = kept.getsockname()
         assert listener.url == f"http://{host}:{port}"
@@ -168,7 +165,7 @@ async def test_the_length_of_its_queue_stays_as_it_was_set(backlog: int) -> None
         kept.bind(("127.0.0.1", 0))
         kept.listen(backlog)
         listener = Listener(
-            client_address, "[::1]:9", grace=Duration.parse("5s"), handed_over=kept.dup()
+            client_address, "[::1]:9", grace=GRACE, limit=LIMIT, handed_over=kept.dup()
         )
         await listener.start()
         await listener.stop()

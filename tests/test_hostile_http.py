@@ -195,7 +195,7 @@ def _with(*lines: bytes) -> Callable[[bytes], bytes]:
         pytest.param(_with(b"X-Odd: a", b" folded"), id="folded-line"),
         pytest.param(_with(b"X-Odd : a"), id="blank-before-colon"),
         pytest.param(_with(b"X-Odd"), id="no-colon"),
-        pytest.param(lambda it: it.replace(b"HTTP/1.1", b"HTTP/9.9", 1), id="version"),
+        pytest.param(lambda it: it.replace(b"HTTP/1.1", b"HTTP/1.1x", 1), id="version"),
         pytest.param(lambda it: it.replace(b"POST", b"P\xd6ST", 1), id="method"),
         pytest.param(lambda it: it.replace(b"/webhooks", b"/webh\xd6oks", 1), id="target"),
         pytest.param(lambda it: it.replace(b"/webhooks", b"http://:x:/", 1), id="authority"),
@@ -234,23 +234,6 @@ async def test_a_bad_chunk_stores_nothing(relay: Relay) -> None:
     # It is one request, and was one before its body turned out to be none.
     await relay.until_counted("relay_requests_total", "408", "main")
     assert await relay.counts("relay_requests_total") == {("408", "main"): 1}
-
-
-@row(49)
-@pytest.mark.parametrize("upgrade", ["websocket", "h2c", "anything"])
-async def test_a_body_behind_an_upgrade_is_never_taken_for_the_next_request(
-    relay: Relay, upgrade: str
-) -> None:
-    inner = post(EVENT)
-    lines = [("Connection", "Upgrade"), ("Upgrade", upgrade)]
-    async with await relay.call() as caller:
-        outer = post(inner, *lines)
-        cut = outer.index(b"\r\n\r\n") + 4
-        answer = await caller.ask(outer[:cut])
-        assert (answer.status, answer.headers["connection"]) == (401, "close")
-        caller.write(outer[cut:])
-        assert await caller.is_closed()
-    assert relay.stored() == 0
 
 
 @row(3, 49)

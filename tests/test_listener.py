@@ -12,11 +12,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relay.connection import Connection
+from relay.connection_limit import PUBLIC_MAX, ConnectionLimit
 from relay.errors import ListenFailed
 from relay.listener import Listener
 from relay.settings import Duration
 
 GRACE = Duration.parse("5s")
+LIMIT = ConnectionLimit(PUBLIC_MAX)
 
 
 @pytest.fixture(
@@ -49,9 +51,12 @@ async def client_address(scope: Scope, receive: Receive, send: Send) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(
-    app: ASGIApp, address: str = "127.0.0.1:0", grace: Duration = GRACE
+    app: ASGIApp,
+    address: str = "127.0.0.1:0",
+    grace: Duration = GRACE,
+    limit: ConnectionLimit = LIMIT,
 ) -> AsyncIterator[Listener]:
-    listener = Listener(app, address, grace=grace)
+    listener = Listener(app, address, grace=grace, limit=limit)
     await listener.start()
     try:
         yield listener
@@ -132,7 +137,7 @@ async def test_a_caller_that_ends_its_side_gets_its_answer() -> None:
         writer.write(request())
         writer.write_eof()
         await gate.entered.wait()
-        (connection,) = listener._server.server_state.connections
+        (connection,) = listener._state.connections
         assert isinstance(connection, Connection)
         await soon(lambda: not connection.cycle.keep_alive)
         gate.release.set()
@@ -148,8 +153,8 @@ async def test_a_caller_that_leaves_without_its_answer_keeps_nothing_open() -> N
             writer.write(request())
             await gate.entered.wait()
         gate.release.set()
-        await soon(lambda: not listener._server.server_state.connections)
-        await soon(lambda: not listener._server.server_state.tasks)
+        await soon(lambda: not listener._state.connections)
+        await soon(lambda: not listener._state.tasks)
 
 
 async def test_an_idle_connection_is_closed_by_the_stop() -> None:
@@ -168,7 +173,7 @@ async def test_a_request_that_nobody_has_read_yet_is_answered_by_the_stop(
         if asked_before:
             writer.write(request())
             await reader.readuntil(b"127.0.0.1")
-        await soon(lambda: bool(listener._server.server_state.connections))
+        await soon(lambda: bool(listener._state.connections))
         writer.write(request())
         # No turn of the loop since: it lies with the kernel, and closing now would drop it.
         await listener.stop()
@@ -259,7 +264,7 @@ async def test_sigterm_is_left_to_whoever_runs_the_listeners() -> None:
 
 async def test_a_taken_address_is_named_in_the_error() -> None:
     async with listening(client_address) as listener:
-        second = Listener(client_address, f"127.0.0.1:{listener.port}", grace=GRACE)
+        second = Listener(client_address, f"127.0.0.1:{listener.port}", grace=GRACE, limit=LIMIT)
         with pytest.raises(ListenFailed, match=rf"127\.0\.0\.1:{listener.port}: Address already"):
             await second.start()
 
@@ -342,10 +347,10 @@ async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
 
 def test_a_listener_that_has_not_started_has_no_port() -> None:
     with pytest.raises(RuntimeError, match="not been started"):
-        _ = Listener(client_address, "127.0.0.1:0", grace=GRACE).port
+        _ = Listener(client_address, "127.0.0.1:0", grace=GRACE, limit=LIMIT).port
 
 
 @pytest.mark.parametrize("address", ["nowhere", "256.256.256.256:1", "192.0.2.1:0"])
 async def test_an_address_that_cannot_be_bound_is_an_error_of_ours(address: str) -> None:
     with pytest.raises(ListenFailed, match="cannot listen on " + address):
-        await Listener(client_address, address, grace=GRACE).start()
+        await Listener(client_address, address, grace=GRACE, limit=LIMIT).start()

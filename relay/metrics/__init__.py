@@ -17,13 +17,15 @@ UNKNOWN = "unknown"
 """The source label of a request to no source's path."""
 
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
-UNREAD = 400
-"""Answered to what is no HTTP, so that its source is not known either."""
+NOT_HTTP = (400, 505)
+"""Answered to what is no HTTP of version 1, so that its source is not known either."""
 REASONS = (
     *get_args(RejectReason),
     *get_args(BodyFault),
     *("unavailable", "method", "path"),
 )
+LISTENERS = ("public", "admin")
+LIMITS = ("total", "address", "busy", "files")
 SETTLED = ("delivered", "dead")
 DROPPED = ("count", "bytes", "rate", "store")
 STATES = ("active", "throttled", "parked", "paused")
@@ -58,8 +60,9 @@ class Metrics:
         build = (version("relay"), revision, platform.python_version(), sqlite)
         self._build[build] = 1
         self.reloaded(successful=True)
-        self._requests.exist((UNKNOWN,), (*CODES, UNREAD))
+        self._requests.exist((UNKNOWN,), (*CODES, *NOT_HTTP))
         self._rejected.exist((UNKNOWN,), REASONS)
+        self._limited.exist(LISTENERS, LIMITS)
         for source in sources:
             self.add_source(source)
         for sink in sinks:
@@ -89,6 +92,11 @@ class Metrics:
         self._floor = self._board.gauge(
             "relay_store_min_free_bytes",
             "With less free space than this, new events are answered with 503.",
+        )
+        self._limited = self._board.counter(
+            "relay_connections_limited_total",
+            "Connections closed, refused or kept waiting because of a limit.",
+            *("listener", "reason"),
         )
         self._down = self._board.gauge(
             "relay_downtime_seconds", "How long no relay had the store before this one started."
@@ -240,9 +248,12 @@ class Metrics:
     def request(self, source: str, code: int) -> None:
         self._requests[source, code] += 1
 
-    def unread(self) -> None:
+    def not_http(self, code: int) -> None:
         """Count what was answered before it was a request."""
-        self._requests[UNKNOWN, UNREAD] += 1
+        self._requests[UNKNOWN, code] += 1
+
+    def connection_limited(self, listener: str, reason: str) -> None:
+        self._limited[listener, reason] += 1
 
     def acknowledged(self, source: str, seconds: float) -> None:
         self._acks[source].observe(seconds)
