@@ -24,6 +24,7 @@ from relay import tls
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.lanes import Lanes
 from relay.settings import Duration
+from relay.stream import Unasked
 
 # httpx logs the URL of every request, and httpcore the headers; both hold secrets.
 for _name in ("httpx", "httpcore"):
@@ -46,6 +47,7 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (httpcore.TimeoutException, Temporary, "no answer in time"),
     (httpcore.ConnectError, Temporary, "could not connect"),
     (httpcore.NetworkError, Temporary, "connection reset"),
+    (Unasked, Temporary, "an answer came before the request; the connection was given up"),
     (httpcore.RemoteProtocolError, Temporary, "broken answer, or none before the connection ended"),
 )
 """The first row that fits an error or one of its causes decides."""

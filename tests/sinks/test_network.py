@@ -13,8 +13,9 @@ import pytest
 
 from relay import http_client
 from relay.errors import Temporary
-from relay.network import RECEIVED_MAX, Network, Stream
+from relay.network import Network
 from relay.settings import Duration
+from relay.stream import RECEIVED_MAX, Stream
 from tests.sinks.far_end import until
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
 
@@ -54,6 +55,22 @@ async def both(wires: Wires) -> AsyncIterator[Both]:
     stream = await Network().connect_tcp("127.0.0.1", wires.port, 5)
     yield stream, await wires.accept()
     await stream.aclose()
+
+
+@pytest.fixture
+async def asked(both: Both) -> Both:
+    """Both ends where an answer is due and has begun."""
+    await exchange(both, b"1")
+    return both
+
+
+async def exchange(both: Both, answer: bytes) -> None:
+    stream, wire = both
+    await stream.write(b"a request")
+    reading = asyncio.create_task(stream.read(PIECE, 5))
+    await wire.take()
+    await wire.say(answer)
+    assert await reading == answer
 
 
 @pytest.fixture
@@ -101,8 +118,8 @@ async def test_a_large_body_arrives_whole_where_it_is_read_late(both: Both) -> N
     assert await reading == ANSWER
 
 
-async def test_an_answer_is_taken_no_faster_than_it_is_read(both: Both) -> None:
-    stream, wire = both
+async def test_an_answer_is_taken_no_faster_than_it_is_read(asked: Both) -> None:
+    stream, wire = asked
     telling = asyncio.create_task(wire.say(LARGE * 4))
     await stream.read(1, 5)
     for _ in range(60):
@@ -115,8 +132,8 @@ async def test_an_answer_is_taken_no_faster_than_it_is_read(both: Both) -> None:
     telling.cancel()
 
 
-async def test_a_large_answer_is_read_whole(both: Both) -> None:
-    stream, wire = both
+async def test_a_large_answer_is_read_whole(asked: Both) -> None:
+    stream, wire = asked
 
     async def tell() -> None:
         await wire.say(LARGE)
@@ -153,15 +170,15 @@ async def test_a_request_whose_rest_is_never_taken_does_not_hold_up_the_next(
         assert (await sending).status == 413
 
 
-async def test_a_clean_end_is_the_end_however_often_it_is_read(both: Both) -> None:
-    stream, wire = both
+async def test_a_clean_end_is_the_end_however_often_it_is_read(asked: Both) -> None:
+    stream, wire = asked
     await wire.say(b"last")
     wire.close()
     assert [await stream.read(9, 5) for _ in range(3)] == [b"last", b"", b""]
 
 
-async def test_what_came_before_a_reset_is_read_and_then_the_reset(both: Both) -> None:
-    stream, wire = both
+async def test_what_came_before_a_reset_is_read_and_then_the_reset(asked: Both) -> None:
+    stream, wire = asked
     reading = asyncio.create_task(stream.read(2, 5))
     await wire.say(b"last")
     wire.reset()
@@ -214,15 +231,14 @@ async def test_an_end_is_seen_before_the_loop_looks(
     both: Both, leave: Callable[[Wire], None]
 ) -> None:
     stream, wire = both
-    await wire.say(ANSWER)
-    await stream.read(PIECE, 5)
+    await exchange(both, ANSWER)
     assert not stream.get_extra_info("is_readable")
     leave(wire)
     assert stream.get_extra_info("is_readable")
 
 
-async def test_who_does_not_answer_in_time_may_still_answer(both: Both) -> None:
-    stream, wire = both
+async def test_who_does_not_answer_in_time_may_still_answer(asked: Both) -> None:
+    stream, wire = asked
     with pytest.raises(httpcore.ReadTimeout):
         await stream.read(9, 0.02)
     await wire.say(b"late")

@@ -35,6 +35,10 @@ class Wire:
     async def say(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
 
+    def say_now(self, data: bytes) -> None:
+        """Say it without a turn of the loop."""
+        assert self._sock.send(data) == len(data)
+
     def end(self) -> None:
         """Say no more, but listen."""
         self._sock.shutdown(socket.SHUT_WR)
