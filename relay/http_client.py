@@ -36,6 +36,9 @@ EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
 """An answer is read up to here, so that its connection can be used again; then it is hung up."""
 
+_NO_DATE = (ValueError, TypeError, IndexError, ArithmeticError)
+"""Whatever the parser raises at odd texts: an absurd zone is an OverflowError."""
+
 _SECRET_CHARS = 8
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -181,7 +184,7 @@ def retry_after_ms(headers: httpx.Headers, *, now_ms: int) -> int | None:
         return int(value) * 1000
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+    except _NO_DATE:
         return None
     # A date without a zone is GMT, the only one that HTTP knows.
     due_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()

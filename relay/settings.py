@@ -50,7 +50,8 @@ class Moment(int):
                 read = datetime.combine(read, time())
             if isinstance(read, datetime):
                 at = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
-                return cls(int(at.timestamp() * 1000))
+                # In UTC it may lie before the first year or behind the last.
+                return cls(int(at.astimezone(UTC).timestamp() * 1000))
         except (ValueError, OverflowError):
             pass
         raise ValueError("expected a date or a time such as 2026-12-01 or 2026-12-01T09:30:00Z")

@@ -73,6 +73,8 @@ def meaning(error: Exception) -> Exception:
             return Temporary("could not connect, or the connection was lost")
         case BotoCoreError():
             return _library_failure(error)
+        case RecursionError():
+            return Temporary("no answer that can be understood")
     return error  # a bug, and not for us to hide
 
 

@@ -116,6 +116,8 @@ async def _body(request: Request, kind: type[T]) -> T:
         document = msgspec.json.decode(bytes(raw))
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise HTTPException(400, "The body is not JSON.") from None
+    except RecursionError:
+        raise HTTPException(400, "The body is nested too deeply.") from None
     if not isinstance(document, dict):
         raise HTTPException(400, "The body is not a JSON object.")
     # To JSON 7.0 is a whole number.

@@ -89,7 +89,7 @@ class SqsSink(Batching):
             await client.get_queue_attributes(
                 QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
             )
-        except (BotoCoreError, ClientError, OSError) as error:
+        except (BotoCoreError, ClientError, OSError, RecursionError) as error:
             failure = sqs_failure.meaning(error)
         if failure is not None:
             raise failure

@@ -96,6 +96,9 @@ def asked(value: str) -> int | None:
         ("Mon, 02 Mar 2026 09:29:00 GMT", 0),
         ("Mon, 32 Mar 2026 09:29:00 GMT", None),
         ("Mon, 02 Mar 99999 09:29:00 GMT", None),
+        ("Mon, 02 Mar 2026 09:31:30 +99999999999999", None),
+        ("Mon, 01 Jan 0001 00:00:00 +9999", None),
+        ("Mon, 02 Mar 2026 09:31:30 (", 90_000),
     ],
 )
 def test_retry_after_is_seconds_or_a_date_of_any_form(value: str, expected: int | None) -> None:
