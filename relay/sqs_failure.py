@@ -36,6 +36,9 @@ REFUSED = frozenset(
     {"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong", "MessageTooLong"}
 )
 
+UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Raised by the client over an answer that is no JSON object, or too deep a one."""
+
 LOOK_AT: Mapping[int, str] = {
     401: "the credentials",
     403: "the credentials and what they may do",
@@ -73,8 +76,6 @@ def meaning(error: Exception) -> Exception:
             return Temporary("could not connect, or the connection was lost")
         case BotoCoreError():
             return _library_failure(error)
-        case RecursionError():
-            return Temporary("no answer that can be understood")
     return error  # a bug, and not for us to hide
 
 

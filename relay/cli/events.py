@@ -152,7 +152,7 @@ def _body(body: str | None) -> list[str]:
         return ["forgotten: its retention is over, or it was erased"]
     try:
         text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = body
     return [safe(line) for line in text.splitlines()]
 

@@ -7,8 +7,8 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,10 +86,12 @@ class SqsSink(Batching):
         failure: Exception | None = None
         try:
             client = await self._connect()
-            await client.get_queue_attributes(
-                QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
+            await _understood(
+                client.get_queue_attributes(
+                    QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
+                )
             )
-        except (BotoCoreError, ClientError, OSError, RecursionError) as error:
+        except (BotoCoreError, ClientError, OSError) as error:
             failure = sqs_failure.meaning(error)
         if failure is not None:
             raise failure
@@ -150,9 +152,9 @@ class SqsSink(Batching):
         # No two requests share ids, so that the answer to one says nothing of another.
         request = next(self._requests)
         ids = [f"{request}-{number}" for number in range(len(batch))]
-        answer = await client.send_message_batch(
-            QueueUrl=self._settings.queue_url,
-            Entries=[{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)],
+        entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)]
+        answer = await _understood(
+            client.send_message_batch(QueueUrl=self._settings.queue_url, Entries=entries)
         )
         outcomes: dict[str, Answer | Exception] = {
             each.get("Id", ""): Answer(200, each["MessageId"])
@@ -171,6 +173,13 @@ class SqsSink(Batching):
                 client = get_session().create_client("sqs", **_options(self._settings))
                 self._client = await self._exit.enter_async_context(client)
             return self._client
+
+
+async def _understood(asking: Awaitable[Any]) -> Any:
+    """Return the answer; raises Temporary for one that the client cannot read."""
+    with suppress(*sqs_failure.UNREADABLE):
+        return await asking
+    raise Temporary("no answer that can be understood")
 
 
 def _requests_at_once(settings: Settings) -> int:
