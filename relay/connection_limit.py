@@ -11,6 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, Protocol
 
+from relay import log
+from relay.clock import Clock
+from relay.metrics import Metrics
+
+Listener = Literal["public", "admin"]
+
+_KEYS: Mapping[Listener, str] = {"public": "server.listen", "admin": "server.admin_listen"}
+
 Cause = Literal["total", "address", "busy", "files"]
 """Why a connection was closed, refused or kept waiting; docs/metrics.md says what each means."""
 
@@ -107,6 +115,32 @@ class ConnectionLimit:
         if evicted is not None:
             self.leave(evicted)
         return evicted is not None
+
+
+def limited(
+    listener: Listener,
+    total: int,
+    *,
+    is_trusted: Callable[[str], bool],
+    metrics: Metrics,
+    clock: Clock,
+) -> ConnectionLimit:
+    """Make a limit that is counted and logged whenever it is reached, a line a minute at most."""
+    sampled = log.Sampled(clock, limit=1)
+
+    def reached(cause: Cause, client: str | None = None, message: str | None = None) -> None:
+        metrics.connection_limited(listener, cause)
+        sampled.line(
+            "listener.limit_reached",
+            reason=cause,
+            key=_KEYS[listener],
+            count=total,
+            client=client,
+            message=message,
+            advice=ADVICE[cause],
+        )
+
+    return ConnectionLimit(total, is_trusted=is_trusted, reached=reached)
 
 
 def file_limit() -> int:

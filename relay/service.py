@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Container, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from relay import log
 from relay.activation import Side
@@ -14,14 +15,7 @@ from relay.clock import Clock
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
-from relay.connection_limit import (
-    ADVICE,
-    Cause,
-    ConnectionLimit,
-    admin_total,
-    file_limit,
-    public_total,
-)
+from relay.connection_limit import admin_total, file_limit, limited, public_total
 from relay.errors import (
     ConfigError,
     Fault,
@@ -154,38 +148,22 @@ class Service:
             token=lambda: self._reloader.config.admin.token,
         )
         files = file_limit()
+        limit = partial(limited, is_trusted=self._receiver.trusts, metrics=metrics, clock=clock)
         self.admin = Listener(
             admin_app(admin),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
-            limit=self._limit("admin", admin_total(files)),
+            limit=limit("admin", admin_total(files)),
             handed_over=sockets.get("admin"),
         )
         self.public = Listener(
             self._receiver,
             config.server.listen,
             grace=config.server.drain_timeout,
-            limit=self._limit("public", public_total(files)),
+            limit=limit("public", public_total(files)),
             handed_over=sockets.get("public"),
             not_http=metrics.not_http,
         )
-
-    def _limit(self, side: Side, total: int) -> ConnectionLimit:
-        key = {"public": "server.listen", "admin": "server.admin_listen"}[side]
-        sampled = log.Sampled(self._clock, limit=1)
-
-        def reached(cause: Cause, **fields: str) -> None:
-            self._metrics.connection_limited(side, cause)
-            sampled.line(
-                "listener.limit_reached",
-                reason=cause,
-                key=key,
-                count=total,
-                advice=ADVICE[cause],
-                **fields,
-            )
-
-        return ConnectionLimit(total, is_trusted=self._receiver.trusts, reached=reached)
 
     @classmethod
     async def open(

@@ -12,6 +12,7 @@ import pytest
 from relay.admin import Admin, admin_app, guard
 from relay.admin.readiness import Readiness
 from relay.clock import Clock
+from relay.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.feed import Feed
 from relay.listener import Listener
@@ -70,7 +71,8 @@ async def serving(
             token=lambda: None if token is None else Secret(token),
         )
     )
-    listener = Listener(app, "127.0.0.1:0", grace=Duration.parse("1s"))
+    limit = ConnectionLimit(ADMIN_MAX, is_trusted=lambda _: True)
+    listener = Listener(app, "127.0.0.1:0", grace=Duration.parse("1s"), limit=limit)
     await listener.start()
     try:
         async with httpx.AsyncClient(base_url=listener.url, trust_env=False) as client:

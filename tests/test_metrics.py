@@ -40,6 +40,7 @@ CONTRACT = {
     "relay_unacknowledged_loss_seconds": set(),
 }
 OURS: dict[str, set[str]] = {
+    "relay_connections_limited_total": {"listener", "reason"},
     "relay_downtime_seconds": set(),
     "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),
@@ -281,5 +282,6 @@ def test_what_is_no_http_is_counted_where_no_source_is_known_and_from_the_start(
     name = "relay_requests_total"
     assert value(metrics, name, source=UNKNOWN, code="400") == 0
     assert value(metrics, name, source="main", code="400") is None
-    metrics.unread()
+    assert value(metrics, name, source=UNKNOWN, code="505") == 0
+    metrics.not_http(400)
     assert value(metrics, name, source=UNKNOWN, code="400") == 1

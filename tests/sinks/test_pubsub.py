@@ -280,8 +280,9 @@ async def test_an_odd_error_is_judged_by_its_status(
 async def test_an_answer_that_dribbles_in_is_left_in_time(lead: Event) -> None:
     left = asyncio.Event()
 
-    async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
+            await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n")
             while not writer.is_closing():
                 writer.write(b" ")
