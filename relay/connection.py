@@ -34,11 +34,11 @@ class _Unsupported(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    """Closes connections that dawdle over a head, or over the rest of a refused body.
+    """Times out slow heads and the rest of refused bodies, and refuses whatever is not HTTP/1.
 
-    What was asked before it went wrong is answered, in its order.
-    Offers to upgrade are ignored (RFC 9110, 7.8), and trailers are dropped: what checks a request
-    has only its head.
+    Requests that were complete before a fault are answered, in their order.
+    Offers to upgrade are ignored (RFC 9110, 7.8), and trailers are dropped: signatures and
+    addresses count only in a request's head.
     """
 
     _dawdling: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class Connection(HttpToolsProtocol):
         limit: ConnectionLimit,
         **named: Any,
     ) -> None:
-        """`not_http` is passed the status of an answer to what is no request yet."""
+        """`not_http` is called with the status of each answer that is given without the app."""
         super().__init__(*arguments, **named)
         self._not_http = not_http
         self._limit = limit
@@ -121,8 +121,8 @@ class Connection(HttpToolsProtocol):
 
     def _parse_anew(self) -> None:
         self.parser = httptools.HttpRequestParser(self)
-        # Of the versions, `on_headers_complete` judges; what comes behind a request that is the
-        # last one would otherwise take that one's answer with it.
+        # `on_headers_complete` checks versions. Without the second leniency, data behind a last
+        # request would be an error, and that request's answer would be lost.
         self.parser.set_dangerous_leniencies(lenient_version=True, lenient_data_after_close=True)
 
     def _feed(self, data: bytes) -> None:
@@ -155,7 +155,7 @@ class Connection(HttpToolsProtocol):
         self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
-        """Answer what is no request to any app, and close behind the answer."""
+        """Answer without the app, and close behind the answer."""
         self._deaf = True
         if self._owes_an_answer():
             self.cycle.keep_alive = False
@@ -198,7 +198,7 @@ class Connection(HttpToolsProtocol):
         self._end_to_wait()
         self._limit.used(self)
         super().on_headers_complete()
-        # The app has the list; trailers are added to another one, which nobody reads.
+        # The app keeps the first list; uvicorn adds trailers to this one.
         self.headers = []
         if self._retiring:
             self.cycle.keep_alive = False

@@ -1,6 +1,6 @@
-"""Where an answer ends on its connection, so that bytes behind it are not taken for the next one.
+"""The ends of answers on a connection: surplus bytes must never count as the next answer.
 
-httpcore's parser keeps such bytes and begins the next answer with them, whoever they are for.
+httpcore's own parser keeps such bytes, and reads the next answer from them.
 """
 
 import httptools
@@ -10,7 +10,7 @@ INTERIM_MAX = 16
 
 
 class Framing:
-    """Follows the bytes of one connection: to each request one answer, and nothing besides."""
+    """Follows the bytes of one connection, and finds any that belong to no answer."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)

@@ -51,7 +51,7 @@ class Listener:
     ) -> None:
         """What was handed over listens already and is served in place of the address.
 
-        `not_http` is passed the status of every answer to what is no HTTP, given without the app.
+        `not_http` is called with the status of each answer that is given without the app.
         """
         self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
         self._handed_over = handed_over
@@ -141,9 +141,9 @@ class Listener:
         return endpoint.url(self._address, self.port)
 
     def _accept(self) -> None:
-        """Take one connection, and the next in the loop's next turn: requests go in between.
+        """Accept one connection per turn of the loop, so that requests come in between.
 
-        What the loop accepts by itself is neither bounded nor, without files, told to anybody.
+        The loop's own server has no limit, and reports no lack of files.
         """
         bound = cast("socket.socket", self._socket)
         if not self._limit.has_room():

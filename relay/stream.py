@@ -26,14 +26,14 @@ RECEIVED_MAX = 256 * 1024
 
 
 class Unasked(httpcore.RemoteProtocolError):
-    """The far end spoke before it was asked: its words are no answer to what was to be sent."""
+    """The far end sent an answer before it had the request."""
 
 
 class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
     """One connection, on which a request is written before its answer is read.
 
     What is written leaves with the next read: head and body of a request in one piece.
-    What comes when no answer is due ends the connection, and is never read.
+    Bytes that arrive while no answer is due end the connection, and are never read.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -83,7 +83,7 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
     ) -> bytes:
         """Return what has come, or b"" at the end.
 
-        Raises ReadTimeout, ReadError, and RemoteProtocolError for what is no answer to a request.
+        Raises ReadTimeout, ReadError, and RemoteProtocolError for bytes that answer no request.
         """
         await self._send()
         if not self._received and not self._ended:
@@ -126,7 +126,7 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
             self._end_by(httpcore.RemoteProtocolError("too many interim answers"))
             return
         if not framing.is_due and not framing.is_clean and self._transport is not None:
-            # Behind the answer came more, and for the next request this is no place.
+            # Surplus bytes: the next request needs another connection.
             self._transport.abort()
         self._received += data
         if self._is_full and self._transport is not None:
@@ -161,11 +161,12 @@ class Stream(asyncio.Protocol, httpcore.AsyncNetworkStream):
 
     @property
     def _is_too_early(self) -> bool:
-        """Whether these bytes were sent before the far end had all of the request.
+        """Whether the far end sent these bytes before it had the whole request.
 
-        Its TCP acknowledges what it has together with what it sends.
-        The first answer on a connection may come early, because a server may refuse a request by
-        its head; a later one may be a second answer to the request before.
+        TCP acknowledges received bytes together with whatever is sent, so unacknowledged bytes of
+        the request prove it.
+        The first answer on a connection may be early, because a server may refuse a request by
+        its head; a later one may be a second answer to the previous request.
         """
         if self._framing.is_begun or self._framing.requests < 2 or self._transport is None:
             return False

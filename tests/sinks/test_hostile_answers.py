@@ -1,4 +1,4 @@
-"""What a far end may answer that is no answer: no text of it is ever a fault of the sink's own."""
+"""Answers that cannot be read: none of them is ever a bug of the sink."""
 
 from collections.abc import AsyncIterator, Callable
 

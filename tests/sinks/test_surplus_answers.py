@@ -1,4 +1,4 @@
-"""Bytes that no request asked for: none of them is ever an answer to the next event.
+"""Surplus bytes of a far end: none of them is ever an answer to the next event.
 
 Each far end answers the first request with more than its answer, and fails every later one: a
 second success would be a delivery that never was.
