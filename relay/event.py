@@ -66,6 +66,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         found = (viewer if isinstance(viewer, dict) else data).get("email")
         return folded(found.strip()) or None if isinstance(found, str) else None
 
+    def milestone(self) -> str | None:
+        """The milestone that a `video.watched` reports; None where it is none that we know."""
+        return milestone(self.document()) if self.kind == VIDEO_WATCHED else None
+
     @property
     def known_kind(self) -> str:
         """The kind, or `other` for one that the sender's document does not list."""

@@ -16,7 +16,7 @@ from relay.clock import Clock
 from relay.config import ServerSettings
 from relay.deadline import Deadlines
 from relay.errors import BodyRejected, Rejected, StoreError
-from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, Event, Outcome, Unreadable, milestone
+from relay.event import Event, Outcome, Unreadable
 from relay.feed import Feed
 from relay.inbound import Authenticated, Headers, SourceSettings, authenticate
 from relay.metrics import UNKNOWN, Metrics
@@ -191,9 +191,8 @@ class Receiver:
 
     def _accepted(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
         """Count and wake, once it is durable, whether or not the sender still waits."""
-        self._metrics.received(event.source, event.known_kind, outcome, event.received_ms)
+        self._metrics.received(event.source, event.known_kind, outcome)
         if outcome == "accepted":
-            self._count(event)
             for verdict in verdicts:
                 self._wake(verdict.sink)
         if self._feed.watched:
@@ -213,18 +212,10 @@ class Receiver:
         return await self._store.keep(request, lambda outcome: self._kept(request, outcome))
 
     def _kept(self, request: Unreadable, outcome: Outcome) -> None:
-        self._metrics.received(request.source, "other", outcome, request.received_ms)
+        self._metrics.received(request.source, "other", outcome)
         told = {"source": request.source, "id": request.short_id, "reason": request.reason}
         self._feed.publish(outcome, at_ms=request.received_ms, **told)
         self._log.warning("event.unreadable", **told)
-
-    def _count(self, event: Event) -> None:
-        if event.kind == LEAD_CAPTURED:
-            self._metrics.lead(event.source)
-        elif event.kind == VIDEO_WATCHED:
-            reached = milestone(event.document())
-            if reached is not None:
-                self._metrics.milestone(event.source, reached)
 
     def _fail(self, event: str, source: str, error: Exception, /, **fields: str) -> None:
         # Limited like the refusals, because a full disk fails every request.

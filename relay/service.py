@@ -189,7 +189,11 @@ class Service:
         )
         metrics.started(clock.now_ms())
         metrics.store_floor(config.store.min_free)
-        store = await open_store(config.store, clock=clock, committed=metrics.committed)
+        store = await open_store(
+            config.store, clock=clock, committed=metrics.committed, counted=metrics.counted
+        )
+        for source in config.sources:
+            _show_totals(store, metrics, source.name)
         try:
             return cls(
                 config,
@@ -274,6 +278,7 @@ class Service:
             raise Stopping("the relay is stopping")
         for source in changes.sources.added:
             self._metrics.add_source(source)
+            _show_totals(self._store, self._metrics, source)
         self._receiver.adopt(config.sources, config.routes, limits=config.server)
         self.replayer.routes = config.routes
         self._rotations.adopt(config.sources)
@@ -340,6 +345,11 @@ class Service:
             closing.push_async_callback(self.fleet.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
+
+
+def _show_totals(store: SqliteStore, metrics: Metrics, source: str) -> None:
+    for total in store.totals.of(source):
+        metrics.counted(total)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

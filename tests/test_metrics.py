@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.metrics import CODES, REASONS, SKEW, UNKNOWN, Metrics
+from relay.store.totals import Label, Total
 
 CONTRACT = {
     "relay_build_info": {"version", "revision", "python", "sqlite"},
@@ -56,6 +57,11 @@ HISTOGRAMS = {
     "relay_store_commit_seconds",
 }
 DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
+
+
+def lead(events: int, *, last_ms: int = 1_700_000_000_000) -> Total:
+    """So many leads of the source `main`."""
+    return Total(Label("main", "lead.captured", ""), events, last_ms)
 
 
 @pytest.fixture
@@ -136,8 +142,8 @@ def test_the_build_names_its_versions(metrics: Metrics) -> None:
 
 
 def test_an_accepted_lead_is_counted_where_it_belongs(metrics: Metrics) -> None:
-    metrics.received("main", "lead.captured", "accepted", 1_700_000_000_500)
-    metrics.lead("main")
+    metrics.received("main", "lead.captured", "accepted")
+    metrics.counted(lead(1, last_ms=1_700_000_000_500))
     metrics.request("main", 202)
     metrics.acknowledged("main", 0.004)
     labels = {"source": "main", "event": "lead.captured"}
@@ -152,7 +158,7 @@ def test_an_accepted_lead_is_counted_where_it_belongs(metrics: Metrics) -> None:
 
 
 def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> None:
-    metrics.milestone("main", "completed")
+    metrics.counted(Total(Label("main", "video.watched", "completed"), 1, 1_700_000_000_500))
     metrics.rejected("main", "stale")
     metrics.committed(0.002)
     metrics.store_size(4096, 1 << 30)
@@ -226,7 +232,7 @@ def test_an_unforeseen_name_is_counted_too(metrics: Metrics) -> None:
 
 
 def test_two_relays_in_one_process_count_apart(metrics: Metrics) -> None:
-    metrics.lead("main")
+    metrics.counted(lead(1))
     other = Metrics(["main"], [], sqlite="3.51.0")
     assert value(other, "relay_leads_captured_total", source="main") == 0
     assert not [family for family in REGISTRY.collect() if family.name.startswith("relay")]
@@ -270,10 +276,10 @@ def test_the_secrets_of_a_source_are_known_by_their_labels_from_the_start(metric
 
 
 def test_a_kept_event_does_not_make_the_last_one_look_older(metrics: Metrics) -> None:
-    metrics.received("main", "video.ready", "accepted", 1_700_000_900_000)
-    metrics.received("main", "video.ready", "accepted", 1_700_000_000_000)
+    metrics.counted(lead(1, last_ms=1_700_000_900_000))
+    metrics.counted(lead(2, last_ms=1_700_000_000_000))
     name = "relay_last_event_timestamp_seconds"
-    assert value(metrics, name, source="main", event="video.ready") == 1_700_000_900
+    assert value(metrics, name, source="main", event="lead.captured") == 1_700_000_900
 
 
 def test_what_is_no_http_is_counted_where_no_source_is_known_and_from_the_start(

@@ -137,8 +137,8 @@ def events() -> Iterator[Lines]:
     yield _by_kind(
         panels.levels(
             "Time since the last event",
-            "How long ago each kind of event came last, since the relay's start. A line that climbs"
-            " beyond the usual means that the sender has stopped, or cannot reach the relay.",
+            "How long ago a new event of each kind came last. A line that climbs beyond the usual"
+            " means that the sender has stopped, or cannot reach the relay.",
             "s",
             asking.series(
                 f"time() - max by (event) ({of_source('relay_last_event_timestamp_seconds')} > 0)",

@@ -10,8 +10,9 @@ from typing import get_args
 
 from relay.delivery import Result
 from relay.errors import BodyFault, RejectReason
-from relay.event import KINDS, MILESTONES, Outcome
+from relay.event import KINDS, LEAD_CAPTURED, MILESTONES, Outcome
 from relay.metrics.board import Board
+from relay.store.totals import Total
 
 UNKNOWN = "unknown"
 """The source label of a request to no source's path."""
@@ -151,17 +152,17 @@ class Metrics:
         )
         self._leads = self._board.counter(
             "relay_leads_captured_total",
-            "New lead.captured events, once each, after they are durable.",
+            "New lead.captured events since the store was made, once each, after they are durable.",
             "source",
         )
         self._watched = self._board.counter(
             "relay_video_watched_total",
-            "New video.watched events, once each, after they are durable.",
+            "New video.watched events since the store was made, once each, once they are durable.",
             *("source", "milestone"),
         )
         self._last = self._board.gauge(
             "relay_last_event_timestamp_seconds",
-            "When the last verified event came, new or not; 0 if none did since the start.",
+            "When the last new event came; 0 if none did since the store was made.",
             *("source", "event"),
         )
 
@@ -282,19 +283,21 @@ class Metrics:
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)
 
-    def received(self, source: str, kind: str, outcome: Outcome, at_ms: int) -> None:
+    def received(self, source: str, kind: str, outcome: Outcome) -> None:
         """Count a verified request; the kind is a known one or `other`."""
         self._events[source, kind, outcome] += 1
-        key, at_s = (source, kind), at_ms / 1000
-        # What was kept until its secret came is older than what has come meanwhile.
-        if at_s > self._last[key]:  # noqa: PLR1730  a call costs more
-            self._last[key] = at_s
 
-    def lead(self, source: str) -> None:
-        self._leads[source] += 1
-
-    def milestone(self, source: str, milestone: str) -> None:
-        self._watched[source, milestone] += 1
+    def counted(self, total: Total) -> None:
+        """Show what the store has counted, over all relays that had it."""
+        source, kind, milestone = total.label
+        if kind == LEAD_CAPTURED:
+            self._leads[source] = total.events
+        elif milestone:
+            self._watched[source, milestone] = total.events
+        key, last_s = (source, kind), total.last_ms / 1000
+        # The other milestones of the kind have totals of their own.
+        if last_s > self._last[key]:  # noqa: PLR1730  a call costs more
+            self._last[key] = last_s
 
     def attempted(self, sink: str, result: Result, seconds: float) -> None:
         self._attempts[sink, result] += 1

@@ -9,13 +9,15 @@ from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import rows
 from relay.store.driver import Row, sqlite3
+from relay.store.totals import TRIGGERED, Label
 from relay.store.turns import HELD_BACK, Turns
 
-Arrival = tuple[Event, Sequence[Verdict]]
+Arrival = tuple[Event, Sequence[Verdict], Label]
 
 _VIEW = """
 CREATE TEMP VIEW {view} AS
-SELECT seq, source, id, kind, created_at, received_at, digest, headers, body, '' AS verdicts
+SELECT seq, source, id, kind, created_at, received_at, digest, headers, body,
+    '' AS verdicts, '' AS known_kind, '' AS milestone
 FROM main.events;
 
 CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
@@ -24,6 +26,7 @@ CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
         NEW.seq, NEW.source, NEW.id, NEW.kind, NEW.created_at, NEW.received_at, NEW.digest,
         NEW.headers, NEW.body
     ) ON CONFLICT DO NOTHING;
+    {totals}
     INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
     SELECT
         NEW.seq, key, iif(type = 'text', 'dead', 'pending'), NEW.received_at + {held_back},
@@ -33,15 +36,26 @@ CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
 END;
 """
 _TURN = "iif(type = 'integer', atom, NULL)"
-TRIGGER = _VIEW.format(view="arrivals", held_back="0", turn="NULL") + _VIEW.format(
-    view="arrivals_with_turns", held_back=HELD_BACK.format(sink="key", turn=_TURN), turn=_TURN
+TRIGGER = _VIEW.format(
+    view="arrivals", totals=TRIGGERED, held_back="0", turn="NULL"
+) + _VIEW.format(
+    view="arrivals_with_turns",
+    totals=TRIGGERED,
+    held_back=HELD_BACK.format(sink="key", turn=_TURN),
+    turn=_TURN,
 )
 """`verdicts` is an object of the sinks: null, a turn, or why the rule failed on the event.
 
 Who waits for a turn is looked up, which nobody else is to pay for.
 """
 
-_LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events"
+# What retention has removed, the audience has counted: no number comes twice.
+_LAST_SEQ = """
+SELECT max(
+    (SELECT coalesce(max(seq), 0) FROM events),
+    coalesce((SELECT value FROM state WHERE name = 'audience'), 0)
+)
+"""
 _ADD = "INSERT INTO arrivals VALUES {rows}"
 _ADD_WITH_TURNS = "INSERT INTO arrivals_with_turns VALUES {rows}"
 _ADDED = "SELECT json_group_array(seq) FROM events WHERE seq >= ?"
@@ -68,14 +82,14 @@ class Acceptance:
         self._last += len(arrivals)
         events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
         before = db.total_changes
-        in_order = any(each.key is not None for _, verdicts in arrivals for each in verdicts)
+        in_order = any(each.key is not None for _, verdicts, _ in arrivals for each in verdicts)
         rows.write(db, _ADD_WITH_TURNS if in_order else _ADD, events)
-        if db.total_changes - before == sum(1 + len(verdicts) for _, verdicts in arrivals):
+        if db.total_changes - before == sum(2 + len(verdicts) for _, verdicts, _ in arrivals):
             return ["accepted"] * len(arrivals)
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
         return ["accepted" if row[0] in new else _compare(db, row) for row in events]
 
-    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict]) -> Row:
+    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], label: Label) -> Row:
         return (
             seq,
             event.source,
@@ -87,6 +101,8 @@ class Acceptance:
             event.headers,
             event.body,
             orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
+            label.kind,
+            label.milestone,
         )
 
     def _word(self, verdict: Verdict) -> str | int | None:

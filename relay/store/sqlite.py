@@ -40,6 +40,7 @@ from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
 from relay.store.sqlite_unreadable import SqliteUnreadable
+from relay.store.totals import Label, Total, Totals
 from relay.store.turns import Turns
 from relay.store.wiping import Wiper
 from relay.store.writer import Statement, Writer, meaning, transaction
@@ -66,6 +67,8 @@ class SqliteStore:
         turns: Turns,
         digests: PersonDigests,
         tallies: dict[str, dict[Status, int]],
+        totals: Totals,
+        counted: Callable[[Total], None],
         unclean: bool,
     ) -> None:
         self.path = Path(settings.path)
@@ -76,6 +79,8 @@ class SqliteStore:
         self._writer = writer
         self._reader = reader
         self._accept = Statement(accept)
+        self.totals = totals
+        self._counted = counted
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
         self._leased: defaultdict[str, set[int]] = defaultdict(set)
@@ -114,15 +119,17 @@ class SqliteStore:
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
         self._room.require()
+        label = Label.of(event)
 
         def done(outcome: Outcome) -> None:
             if outcome == "accepted":
+                self._counted(self.totals.add(label, event.received_ms))
                 for verdict in verdicts:
                     status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
                     self._tallies[verdict.sink][status] += 1
             stored(outcome)
 
-        return await self._writer.submit(self._accept, (event, verdicts), done)
+        return await self._writer.submit(self._accept, (event, verdicts, label), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         self._room.require()
@@ -244,8 +251,12 @@ async def open_store(
     *,
     clock: Clock,
     committed: Callable[[float], None] = lambda _: None,
+    counted: Callable[[Total], None] = lambda _: None,
 ) -> SqliteStore:
-    """Lock, open and migrate the store; `committed` is told the seconds of each transaction.
+    """Lock, open and migrate the store.
+
+    `committed` is passed the seconds of each transaction, and `counted` the total that a new event
+    is part of, once that is on disk.
 
     Raises StoreLocked, StoreTooNew, StoreFull, and StoreBroken for a file that cannot be opened.
     """
@@ -265,6 +276,7 @@ async def open_store(
             searcher = await open_reader(path)
             opened.push_async_callback(searcher.close)
             tallies = await reader.run(queries.tallies)
+            totals = await reader.run(Totals.of_store)
             own_turns = await connection.run(Turns.of)
             digests = await connection.run(PersonDigests.of)
             accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
@@ -284,6 +296,8 @@ async def open_store(
             turns=own_turns,
             digests=digests,
             tallies=tallies,
+            totals=totals,
+            counted=counted,
             unclean=unclean,
         )
         await store.resume()

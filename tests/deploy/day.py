@@ -24,6 +24,7 @@ from typing import NamedTuple
 from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
 from relay.gate import State
 from relay.metrics import UNKNOWN, Metrics
+from relay.store.totals import Label, Totals
 from tests.deploy.story import (
     END_S,
     EVENTFUL,
@@ -83,6 +84,7 @@ class Day:
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
+        self._totals = Totals({})
         self._started_s = START_S - 40_000
         self._metrics = self._begin(START_S)
 
@@ -111,6 +113,9 @@ class Day:
         metrics.show_secrets("academy", ["1"])
         metrics.started(self._started_s * 1000)
         metrics.store_floor(GIB >> 2)
+        for source in SOURCES:
+            for total in self._totals.of(source):
+                metrics.counted(total)
         return metrics
 
     def _restart(self, minute_s: int, *, away_s: int) -> None:
@@ -182,14 +187,12 @@ class Day:
         metrics.skew(source, self._dice.choice((0, 0, 0, 1, 1, 2)))
         old = arrival.at_s < self._story.parts["rotation"][0]
         metrics.verified(source, "1" if source == "academy" else "2025" if old else "2026")
-        metrics.received(source, arrival.kind, outcome, int(arrival.at_s * 1000))
+        metrics.received(source, arrival.kind, outcome)
         if outcome != "accepted":
             return
         self._bytes += 3500
-        if arrival.kind == LEAD_CAPTURED:
-            metrics.lead(source)
-        elif arrival.milestone:
-            metrics.milestone(source, arrival.milestone)
+        label = Label(source, arrival.kind, arrival.milestone)
+        metrics.counted(self._totals.add(label, int(arrival.at_s * 1000)))
         for queue in self._queues:
             removed = self._story.tells(f"{queue.name} removed", int(arrival.at_s))
             if queue.takes(arrival) and not removed:

@@ -1,0 +1,154 @@
+"""What the store counts is what it has accepted, whatever was refused, forgotten or migrated."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from random import Random
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from relay.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
+from relay.settings import Duration, Size
+from relay.store import StoreSettings, schema
+from relay.store.sqlite import SqliteStore, open_store
+from relay.store.totals import Label, Total
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import OTHER, TAKES, accept, settlement
+
+SOURCES = ("main", "academy")
+DAY_MS = 86_400_000
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, clock: ManualClock, seen: list[Total] | None = None
+) -> AsyncIterator[SqliteStore]:
+    settings = StoreSettings(
+        path=str(folder / "relay.db"),
+        min_free=Size.parse("1B"),
+        payload_retention=Duration.parse("1d"),
+        dedupe_retention=Duration.parse("2d"),
+    )
+    noted = seen if seen is not None else []
+    store = await open_store(settings, clock=clock, counted=noted.append)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def event(
+    event_id: str, kind: str, *, source: str = "main", at_ms: int = NOW_MS, **data: object
+) -> Event:
+    body = orjson.dumps({"id": event_id, "event": kind, "data": data})
+    return Event(
+        source=source, id=event_id, kind=kind, created_at=None, received_ms=at_ms, body=body
+    )
+
+
+def any_events(dice: Random, count: int) -> list[Event]:
+    """Events of all kinds, some with odd milestones, and some more than once."""
+    made = [
+        event(
+            f"evt_{dice.randrange(count)}",
+            dice.choice((*KINDS, VIDEO_WATCHED, VIDEO_WATCHED, "video.liked")),
+            source=dice.choice(SOURCES),
+            at_ms=NOW_MS + dice.randrange(1000),
+            milestone=dice.choice((*MILESTONES, "90%", 50, None, {"a": 1}, ["50%"])),
+        )
+        for _ in range(count)
+    ]
+    return [replace(one, body=b'{"data":["50%"]}') if dice.random() < 0.1 else one for one in made]
+
+
+def expected(events: Sequence[Event]) -> dict[Label, tuple[int, int]]:
+    """The first event of each identity, counted by hand."""
+    first = {(one.source, one.id): one for one in reversed(events)}.values()
+    counts = Counter(map(label, first))
+    return {
+        each: (count, max(one.received_ms for one in first if label(one) == each))
+        for each, count in counts.items()
+    }
+
+
+def label(one: Event) -> Label:
+    data = one.document().get("data")
+    found = data.get("milestone") if isinstance(data, dict) else None
+    known = isinstance(found, str) and found in MILESTONES and one.kind == VIDEO_WATCHED
+    return Label(one.source, one.kind if one.kind in KINDS else "other", found if known else "")
+
+
+def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
+    return {
+        total.label: (total.events, total.last_ms)
+        for source in SOURCES
+        for total in store.totals.of(source)
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_totals_are_those_of_the_accepted_events_also_after_a_restart(
+    tmp_path: Path, clock: ManualClock, seed: int
+) -> None:
+    dice = Random(seed)
+    events = any_events(dice, 300)
+    async with opened(tmp_path, clock) as store:
+        left = list(events)
+        while left:
+            batch = [left.pop(0) for _ in range(min(len(left), dice.randrange(1, 90)))]
+            await accept(store, *batch, verdicts=dice.choice(([], [TAKES], [TAKES, OTHER])))
+        assert held(store) == expected(events)
+    async with opened(tmp_path, clock) as store:
+        assert held(store) == expected(events)
+
+
+async def test_whoever_is_told_of_a_total_is_told_of_each_new_event_once(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    seen: list[Total] = []
+    async with opened(tmp_path, clock, seen) as store:
+        lead = event("a", "lead.captured")
+        await accept(store, lead, lead, event("b", "lead.captured", at_ms=NOW_MS - 5))
+        await accept(store, lead)
+    leads = Label("main", "lead.captured", "")
+    assert seen == [Total(leads, 1, NOW_MS), Total(leads, 2, NOW_MS)]
+
+
+async def test_retention_and_erasure_take_nothing_from_the_totals(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with opened(tmp_path, clock) as store:
+        ann = {"email": "ann@example.com"}
+        await accept(store, event("a", "lead.captured", **ann), event("b", "lead.captured"))
+        await store.people.erase("ann@example.com", now_ms=NOW_MS)
+        leased = await store.lease("sales", now_ms=NOW_MS, limits={"live": 9})
+        for delivery in leased.deliveries:
+            await store.settle(settlement(delivery))
+        while await store.expire(now_ms=NOW_MS + 3 * DAY_MS):
+            pass
+    async with opened(tmp_path, clock) as store:
+        assert held(store) == {Label("main", "lead.captured", ""): (2, NOW_MS)}
+
+
+async def test_a_store_of_an_older_relay_goes_on_from_the_events_that_it_still_has(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = any_events(Random(7), 200)
+    path = tmp_path / "relay.db"
+    older = tuple(step for step in schema.steps("sqlite") if step.number < 9)
+    with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
+        patch.setattr(schema, "steps", lambda _: older)
+        db.isolation_level = None
+        schema.migrate(db, now_ms=NOW_MS)
+        db.executemany(
+            "INSERT INTO events (source, id, kind, received_at, digest, body)"
+            " VALUES (?, ?, ?, ?, x'00', ?) ON CONFLICT DO NOTHING",
+            [(one.source, one.id, one.kind, one.received_ms, one.body) for one in events],
+        )
+        db.execute("UPDATE events SET body = NULL WHERE kind = 'lead.captured'")
+    async with opened(tmp_path, clock) as store:
+        assert held(store) == expected(events)
