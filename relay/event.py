@@ -1,7 +1,7 @@
 """What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
 
 import hashlib
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 from unicodedata import normalize
 
 import msgspec
@@ -23,6 +23,9 @@ KINDS = (
 """The sender's event kinds (video-service.md, section 6); others may come and are relayed alike."""
 
 MILESTONES = ("started", "25%", "50%", "75%", "completed")
+
+LEAD = "lead"
+"""The step that follows them in a funnel: whoever left an address."""
 
 Outcome = Literal["accepted", "duplicate", "conflict", "unreadable"]
 """What became of a verified request; conflict: a known id with another body, the first stays."""
@@ -49,22 +52,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     def video_id(self) -> str | None:
         """The id of the video that the event is about (video-service.md, section 6)."""
-        document = self.document()
-        data = document.get("data")
-        if not isinstance(data, dict):
-            return None
-        video = data.get("video", data if self.kind.startswith("video.") else None)
-        found = video.get("id") if isinstance(video, dict) else None
-        return found if isinstance(found, str) else None
+        return _text(_video(self.kind, self.document()), "id")
 
     def person(self) -> str | None:
         """The e-mail address of the viewer or the lead (video-service.md, section 6), folded."""
-        data = self.document().get("data")
-        if not isinstance(data, dict):
-            return None
-        viewer = data.get("viewer")
-        found = (viewer if isinstance(viewer, dict) else data).get("email")
-        return folded(found.strip()) or None if isinstance(found, str) else None
+        return _person(self.document())
 
     def milestone(self) -> str | None:
         """The milestone that a `video.watched` reports; None where it is none that we know."""
@@ -74,6 +66,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def known_kind(self) -> str:
         """The kind, or `other` for one that the sender's document does not list."""
         return self.kind if self.kind in KINDS else "other"
+
+
+class Engagement(NamedTuple):
+    """What an event says of a video's audience; None for all that it does not say."""
+
+    step: str | None
+    """A milestone, or `LEAD`."""
+    video: str | None
+    title: str | None
+    person: str | None
+    """The folded e-mail address of the viewer or the lead."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,3 +111,31 @@ def milestone(document: dict[str, Any]) -> str | None:
     data = document.get("data")
     value = data.get("milestone") if isinstance(data, dict) else None
     return value if value in MILESTONES else None
+
+
+def engagement(kind: str, document: dict[str, Any]) -> Engagement:
+    """Read what an event of this kind says of a video's audience."""
+    step = LEAD if kind == LEAD_CAPTURED else None
+    if kind == VIDEO_WATCHED:
+        step = milestone(document)
+    video = _video(kind, document)
+    return Engagement(step, _text(video, "id"), _text(video, "title"), _person(document))
+
+
+def _video(kind: str, document: dict[str, Any]) -> object:
+    data = document.get("data")
+    if not isinstance(data, dict):
+        return None
+    return data.get("video", data if kind.startswith("video.") else None)
+
+
+def _text(holder: object, name: str) -> str | None:
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _person(document: dict[str, Any]) -> str | None:
+    data = document.get("data")
+    viewer = data.get("viewer") if isinstance(data, dict) else None
+    found = _text(viewer if isinstance(viewer, dict) else data, "email")
+    return None if found is None else folded(found.strip()) or None

@@ -132,6 +132,7 @@ class Service:
             audit=store.audit,
             auditor=auditor,
             people=store.people,
+            audience=store.audience,
             backups=self._backups,
             inspections=self._inspections,
             sinks=self.fleet,
@@ -348,7 +349,7 @@ class Service:
 
 
 def _show_totals(store: SqliteStore, metrics: Metrics, source: str) -> None:
-    for total in store.totals.of(source):
+    for total in store.totals.of_source(source):
         metrics.counted(total)
 
 

@@ -1,11 +1,11 @@
-"""A running relay's chores: gauges, heartbeat, retention, and reading a file left unclean."""
+"""A running relay's chores: gauges, heartbeat, retention, audience, reading an unclean file."""
 
 import asyncio
 from collections.abc import Coroutine
 
 from relay import log
 from relay.clock import Clock
-from relay.errors import StoreBroken, StoreError
+from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.metrics import Metrics
 from relay.store import disk
 from relay.store.sqlite import SqliteStore
@@ -17,6 +17,8 @@ STALL_MS = 60_000
 
 RETENTION_EVERY_S = 3600.0
 RETENTION_PAUSE_S = 0.05
+AUDIENCE_EVERY_S = 10.0
+AUDIENCE_PAUSE_S = 0.1
 """Between two steps, so that acknowledgements find the writer free."""
 
 
@@ -34,7 +36,13 @@ class Upkeep:
 
     def chores(self) -> tuple[Coroutine[None, None, None], ...]:
         """All of them, each to be run as a task until it is cancelled."""
-        return self._gauges(), self._heartbeat(), self._retention(), self._inspection()
+        return (
+            self._gauges(),
+            self._heartbeat(),
+            self._retention(),
+            self._audience(),
+            self._inspection(),
+        )
 
     async def _gauges(self) -> None:
         while True:
@@ -93,6 +101,20 @@ class Upkeep:
             except StoreError as error:
                 self._log.warning("retention.stopped", reason=str(error))
             await asyncio.sleep(RETENTION_PAUSE_S if more else RETENTION_EVERY_S)
+
+    async def _audience(self) -> None:
+        """Count views and leads from the stored bodies."""
+        while True:
+            more = False
+            try:
+                more = await self._store.audience.fill()
+            except StoreBroken:
+                raise
+            except StoreFull:
+                pass  # The heartbeat reports it.
+            except StoreError as error:
+                self._sampled.line("audience.stopped", reason=str(error))
+            await asyncio.sleep(AUDIENCE_PAUSE_S if more else AUDIENCE_EVERY_S)
 
     async def _inspection(self) -> None:
         """Read the whole file once after an unclean stop, beside the work."""

@@ -55,6 +55,7 @@ async def serving(
             audit=None,  # type: ignore[arg-type]
             auditor=None,  # type: ignore[arg-type]
             people=None,  # type: ignore[arg-type]
+            audience=None,  # type: ignore[arg-type]
             backups=None,  # type: ignore[arg-type]
             inspections=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]

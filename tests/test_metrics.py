@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.metrics import CODES, REASONS, SKEW, UNKNOWN, Metrics
-from relay.store.totals import Label, Total
+from relay.store.totals import Total
 
 CONTRACT = {
     "relay_build_info": {"version", "revision", "python", "sqlite"},
@@ -61,7 +61,7 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
 
 def lead(events: int, *, last_ms: int = 1_700_000_000_000) -> Total:
     """So many leads of the source `main`."""
-    return Total(Label("main", "lead.captured", ""), events, last_ms)
+    return Total("main", "lead.captured", "", events, last_ms)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_an_accepted_lead_is_counted_where_it_belongs(metrics: Metrics) -> None:
 
 
 def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> None:
-    metrics.counted(Total(Label("main", "video.watched", "completed"), 1, 1_700_000_000_500))
+    metrics.counted(Total("main", "video.watched", "completed", 1, 1_700_000_000_500))
     metrics.rejected("main", "stale")
     metrics.committed(0.002)
     metrics.store_size(4096, 1 << 30)

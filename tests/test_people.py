@@ -146,6 +146,8 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
                 ("events", "pending", "dead", "unreadable", "quarantine", "excerpts", "reasons"), 0
             ),
             "searches": 0,
+            "views": 0,
+            "videos": 0,
             "kept_ids": 0,
             "told": [],
             "unconfirmed": [],

@@ -17,6 +17,7 @@ from relay.routing import Route
 from relay.settings import Duration, Secret
 from relay.store import Store
 from relay.store.absences import Absences
+from relay.store.audience import Audience
 from relay.store.audit import Audit
 from relay.store.desk import Desk
 from relay.store.inspection import Inspection
@@ -113,6 +114,7 @@ class Admin:
     audit: Audit
     auditor: Auditor
     people: People
+    audience: Audience
     backups: Backups
     inspections: Inspections
     sinks: Sinks

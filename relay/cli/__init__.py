@@ -64,6 +64,9 @@ _COMMANDS = {
     ),
     "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
     "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
+    "audience": _Command(
+        "relay.cli.audience:audience", "Count viewers and leads by video, day or source."
+    ),
     "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
     "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
     "audit": _Command("relay.cli.audit:audit", "Look at what operators have changed."),

@@ -13,7 +13,7 @@ from relay.cli.documents import print_indented, print_json, timed
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 
-_PARTS = ("events", "unreadable", "mentions")
+_PARTS = ("events", "unreadable", "mentions", "views")
 
 _COUNTED = (
     ("events", "bodies and heads; their ids are kept"),
@@ -24,6 +24,8 @@ _COUNTED = (
     ("excerpts", "answers of far ends about other events"),
     ("reasons", "failures whose text held the address"),
     ("searches", "replays chosen by the address"),
+    ("views", "views and leads that the audience counts"),
+    ("videos", "titles and ids of videos that held the address"),
 )
 
 

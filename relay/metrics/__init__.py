@@ -289,12 +289,11 @@ class Metrics:
 
     def counted(self, total: Total) -> None:
         """Show what the store has counted, over all relays that had it."""
-        source, kind, milestone = total.label
-        if kind == LEAD_CAPTURED:
-            self._leads[source] = total.events
-        elif milestone:
-            self._watched[source, milestone] = total.events
-        key, last_s = (source, kind), total.last_ms / 1000
+        if total.milestone:
+            self._watched[total.source, total.milestone] = total.events
+        elif total.kind == LEAD_CAPTURED:
+            self._leads[total.source] = total.events
+        key, last_s = (total.source, total.kind), total.last_ms / 1000
         # The other milestones of the kind have totals of their own.
         if last_s > self._last[key]:  # noqa: PLR1730  a call costs more
             self._last[key] = last_s

@@ -9,10 +9,11 @@ from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import rows
 from relay.store.driver import Row, sqlite3
-from relay.store.totals import TRIGGERED, Label
+from relay.store.totals import TRIGGERED, Total
 from relay.store.turns import HELD_BACK, Turns
 
-Arrival = tuple[Event, Sequence[Verdict], Label]
+Arrival = tuple[Event, Sequence[Verdict], Total]
+"""An event, the sinks that are to have it, and the total that it adds to."""
 
 _VIEW = """
 CREATE TEMP VIEW {view} AS
@@ -89,7 +90,7 @@ class Acceptance:
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
         return ["accepted" if row[0] in new else _compare(db, row) for row in events]
 
-    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], label: Label) -> Row:
+    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], total: Total) -> Row:
         return (
             seq,
             event.source,
@@ -101,8 +102,8 @@ class Acceptance:
             event.headers,
             event.body,
             orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
-            label.kind,
-            label.milestone,
+            total.kind,
+            total.milestone,
         )
 
     def _word(self, verdict: Verdict) -> str | int | None:

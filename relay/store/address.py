@@ -33,8 +33,10 @@ class Address:
     A longer address that this one is a part of is another person's.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, number: int | None = None) -> None:
+        """`number` stands for the person where the address itself is not stored."""
         self.folded = folded(text.strip())
+        self.number = number
 
     @cached_property
     def landmark(self) -> str | None:

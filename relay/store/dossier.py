@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from relay.store.address import Address
 from relay.store.desk import AttemptRecord, History
 from relay.store.driver import sqlite3
-from relay.store.people import KeptRequest, Mention, Records
+from relay.store.people import KeptRequest, Mention, Records, View
+from relay.store.places import PLACES
 from relay.store.search import history
-from relay.store.traces import PLACES, find
+from relay.store.traces import find
 
 PART_BYTES = 4 << 20
 PART_STEPS = 40
@@ -28,6 +29,10 @@ _MENTION = """
 SELECT e.source, e.id, e.body, a.sink, a.started_at, a.duration_ms, a.result, a.status, a.reason,
     a.answer, a.replay
 FROM attempts a JOIN events e ON e.seq = a.event WHERE a.rowid = ?
+"""
+_VIEW = """
+SELECT a.source, v.id, v.title, a.step, a.at
+FROM audience a LEFT JOIN videos v ON v.number = a.video WHERE a.event = ?
 """
 
 
@@ -72,6 +77,7 @@ def part(found: list[Any], onward: Cursor) -> Records:
         events=[each for each in found if isinstance(each, History)],
         unreadable=[each for each in found if isinstance(each, KeptRequest)],
         mentions=[each for each in found if isinstance(each, Mention)],
+        views=[each for each in found if isinstance(each, View)],
         next=None if is_over(onward) else str(onward),
     )
 
@@ -108,12 +114,22 @@ def _mention(db: sqlite3.Connection, key: int, address: Address) -> Mention | No
     return Mention(source=row[0], id=row[1], attempt=attempt)
 
 
-_Read = Callable[[sqlite3.Connection, int, Address], History | KeptRequest | Mention | None]
+def _view(db: sqlite3.Connection, key: int, _: Address) -> View | None:
+    row = db.execute(_VIEW, (key,)).fetchone()
+    if row is None:
+        return None
+    source, video, title, step, at_ms = row
+    return View(source=source, video=video, title=title, step=step, at_ms=at_ms)
+
+
+_Record = History | KeptRequest | Mention | View
+_Read = Callable[[sqlite3.Connection, int, Address], _Record | None]
 
 _SHELVES: tuple[tuple[str, _Read], ...] = (
     ("events", _event),
     ("unreadable", _unreadable),
     ("quarantine", _quarantined),
     ("excerpts", _mention),
+    ("views", _view),
 )
 """By the names of the places."""

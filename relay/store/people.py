@@ -45,6 +45,10 @@ class Erasure:
     """Texts of failures that held the address, which they never should."""
     searches: int
     """Replays that were chosen by the address; one that was running has ended."""
+    views: int = 0
+    """Of videos, and leads, as the audience counts them."""
+    videos: int = 0
+    """Titles and ids of videos that held the address."""
     kept_ids: int
     """Event ids that hold the address themselves, and stay all the same."""
     told: Sequence[Told]
@@ -91,12 +95,25 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A step of a video that the person reached; kept longer than the event that told of it."""
+
+    source: str
+    video: str | None
+    title: str | None
+    step: str
+    """A milestone, or lead."""
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """A part of what is known of a person; `next` leads to the part after, None from the last."""
 
     events: Sequence[History]
     unreadable: Sequence[KeptRequest]
     mentions: Sequence[Mention]
+    views: Sequence[View]
     next: str | None
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from relay.store import StoreSettings
 from relay.store.driver import Row, sqlite3
+from relay.store.funnel import COUNTED_TO
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20
@@ -32,6 +33,9 @@ _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
+_COUNTED = f"e.seq <= {COUNTED_TO}"
+"""What the audience has not counted is kept until it has: nothing else holds it."""
+
 _OLD = f"""
 SELECT e.rowid, {{size}} FROM {{table}} e
 WHERE e.rowid >= ? AND e.rowid < ? AND {{is_old}} {{more}}
@@ -93,7 +97,7 @@ class Sweep:
     def __init__(self, settings: StoreSettings) -> None:
         rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
         bodies = _Keep(_by_kind(settings), settings.payload_retention)
-        with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED}"
+        with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED} AND {_COUNTED}"
         self._phases = (
             _Phase("events", f"{with_body} {settled}", _forget_bodies, bodies),
             _Phase("events", settled, _forget_events, ids),

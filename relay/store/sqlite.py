@@ -35,12 +35,13 @@ from relay.store.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.extent import Extent
 from relay.store.keys import PersonDigests
 from relay.store.sqlite_absences import SqliteAbsences
+from relay.store.sqlite_audience import SqliteAudience
 from relay.store.sqlite_audit import SqliteAudit
 from relay.store.sqlite_desk import SqliteDesk
 from relay.store.sqlite_people import SqlitePeople
 from relay.store.sqlite_quarantine import SqliteQuarantine
 from relay.store.sqlite_unreadable import SqliteUnreadable
-from relay.store.totals import Label, Total, Totals
+from relay.store.totals import Total, Totals
 from relay.store.turns import Turns
 from relay.store.wiping import Wiper
 from relay.store.writer import Statement, Writer, meaning, transaction
@@ -99,11 +100,15 @@ class SqliteStore:
         )
         self.audit = SqliteAudit(operators, writer, digests=digests)
         self.absences = SqliteAbsences(operators, writer, room=self._room)
+        self.audience = SqliteAudience(
+            operators, writer, searcher=searcher, room=self._room, digests=digests
+        )
         self._wiper = Wiper(self.path, writer, operators)
         self.people = SqlitePeople(
             operators,
             writer,
             self._wiper,
+            digests=digests,
             leased=self._leased,
             leases_made=lambda: reader.run(_read_nothing),
             count=self.desk.count,
@@ -119,17 +124,18 @@ class SqliteStore:
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
         self._room.require()
-        label = Label.of(event)
+        total = self.totals.of(event)
 
         def done(outcome: Outcome) -> None:
             if outcome == "accepted":
-                self._counted(self.totals.add(label, event.received_ms))
+                total.add(event.received_ms)
+                self._counted(total)
                 for verdict in verdicts:
                     status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
                     self._tallies[verdict.sink][status] += 1
             stored(outcome)
 
-        return await self._writer.submit(self._accept, (event, verdicts, label), done)
+        return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         self._room.require()
@@ -188,6 +194,8 @@ class SqliteStore:
         await self._writer.apart(_read_nothing)
 
     async def expire(self, *, now_ms: int) -> bool:
+        if await self.audience.count():
+            return True
         step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
         removed = await self._writer.submit(retention.remove, step)
         for sink, count in removed.items():

@@ -8,9 +8,11 @@ from relay.errors import StoreError
 from relay.store import dossier, erasures, traces
 from relay.store.address import Address
 from relay.store.driver import Connection, sqlite3
+from relay.store.keys import PersonDigests
 from relay.store.orders import Moved, each
 from relay.store.people import Erasure, ErasureRecord, Records, UnderWay
-from relay.store.traces import PLACES, Found, Place, Traces
+from relay.store.places import PLACES, Place, Traces
+from relay.store.traces import Found
 from relay.store.wiping import Wiper
 from relay.store.writer import Writer, meaning
 
@@ -30,6 +32,7 @@ class SqlitePeople:
         writer: Writer,
         wiper: Wiper,
         *,
+        digests: PersonDigests,
         leased: Mapping[str, set[int]],
         leases_made: Callable[[], Awaitable[None]],
         count: Callable[[Moved], None],
@@ -38,13 +41,14 @@ class SqlitePeople:
         self._reader = reader
         self._writer = writer
         self._wiper = wiper
+        self._digests = digests
         self._leased = leased
         self._leases_made = leases_made
         self._count = count
         self._turn = asyncio.Lock()
 
     async def erase(self, email: str, *, now_ms: int) -> Erasure:
-        address = Address(email)
+        address = self._address(email)
         async with self._turn:
             number = await self._writer.submit(_BEGIN, (address.folded, now_ms))
             total, under_way = await self._erase(address, now_ms)
@@ -76,7 +80,7 @@ class SqlitePeople:
         return total, under_way
 
     async def count(self, email: str) -> Erasure:
-        address = Address(email)
+        address = self._address(email)
         total = Traces()
         for place in PLACES:
             async for found in self._found(place, address):
@@ -87,7 +91,7 @@ class SqlitePeople:
         return await self._read(lambda db: erasures.newest(db, limit=limit))
 
     async def records(self, email: str, *, after: str | None) -> Records:
-        address, cursor = Address(email), dossier.Cursor.parse(after)
+        address, cursor = self._address(email), dossier.Cursor.parse(after)
         records: list[Any] = []
         size = 0
         for _ in range(dossier.PART_STEPS):
@@ -110,6 +114,9 @@ class SqlitePeople:
 
     async def _look(self, place: Place, found: Found) -> Traces:
         return await self._read(lambda db: traces.look(db, place, found))
+
+    def _address(self, email: str) -> Address:
+        return Address(email, number=self._digests.number(email))
 
     def _at_work(self, found: Traces) -> dict[tuple[int, str], UnderWay]:
         return {

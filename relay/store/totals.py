@@ -1,7 +1,8 @@
 """How many events of each kind were accepted: written with them, and never forgotten."""
 
-from collections.abc import Iterator
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
 
 from relay.event import Event
 from relay.store.driver import sqlite3
@@ -17,46 +18,41 @@ TRIGGERED = """
 _ALL = "SELECT source, kind, milestone, events, last_at FROM totals"
 
 
-class Label(NamedTuple):
-    """What an event is counted under."""
+@dataclass(slots=True)
+class Total:
+    """How many new events of a source, kind and milestone there were, as it is on disk."""
 
     source: str
     kind: str
     """A known one, or `other`."""
     milestone: str
     """Empty where there is none."""
+    events: int = 0
+    last_ms: int = 0
+    """When the newest of them was received."""
 
-    @classmethod
-    def of(cls, event: Event) -> Self:
-        return cls(event.source, event.known_kind, event.milestone() or "")
-
-
-class Total(NamedTuple):
-    """How many there were, and when the newest of them was received."""
-
-    label: Label
-    events: int
-    last_ms: int
+    def add(self, received_ms: int) -> None:
+        """Count one more event, once it is durable."""
+        self.events += 1
+        if received_ms > self.last_ms:  # noqa: PLR1730  a call costs more
+            self.last_ms = received_ms
 
 
 class Totals:
-    """All totals as they are on disk; whoever writes an event says so once it is durable."""
+    """All totals of a store."""
 
-    def __init__(self, known: dict[Label, Total]) -> None:
-        self._known = known
+    def __init__(self, known: Iterable[Total] = ()) -> None:
+        self._known = {(each.source, each.kind, each.milestone): each for each in known}
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection) -> Self:
-        rows = db.execute(_ALL)
-        return cls({Label(*row[:3]): Total(Label(*row[:3]), *row[3:]) for row in rows})
+        return cls(Total(*row) for row in db.execute(_ALL))
 
-    def add(self, label: Label, received_ms: int) -> Total:
-        """Count one more; return the total with it."""
-        before = self._known.get(label, Total(label, 0, 0))
-        total = Total(label, before.events + 1, max(before.last_ms, received_ms))
-        self._known[label] = total
-        return total
+    def of(self, event: Event) -> Total:
+        """The one that the event belongs to."""
+        key = event.source, event.known_kind, event.milestone() or ""
+        return self._known.get(key) or self._known.setdefault(key, Total(*key))
 
-    def of(self, source: str) -> Iterator[Total]:
-        """Those of one source."""
-        return (total for label, total in self._known.items() if label.source == source)
+    def of_source(self, source: str) -> Iterator[Total]:
+        """Those of one source that have events."""
+        return (each for each in self._known.values() if each.source == source and each.events)

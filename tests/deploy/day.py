@@ -24,7 +24,7 @@ from typing import NamedTuple
 from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
 from relay.gate import State
 from relay.metrics import UNKNOWN, Metrics
-from relay.store.totals import Label, Totals
+from relay.store.totals import Total
 from tests.deploy.story import (
     END_S,
     EVENTFUL,
@@ -84,7 +84,7 @@ class Day:
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
-        self._totals = Totals({})
+        self._totals: dict[tuple[str, str, str], Total] = {}
         self._started_s = START_S - 40_000
         self._metrics = self._begin(START_S)
 
@@ -113,9 +113,8 @@ class Day:
         metrics.show_secrets("academy", ["1"])
         metrics.started(self._started_s * 1000)
         metrics.store_floor(GIB >> 2)
-        for source in SOURCES:
-            for total in self._totals.of(source):
-                metrics.counted(total)
+        for total in self._totals.values():
+            metrics.counted(total)
         return metrics
 
     def _restart(self, minute_s: int, *, away_s: int) -> None:
@@ -191,8 +190,10 @@ class Day:
         if outcome != "accepted":
             return
         self._bytes += 3500
-        label = Label(source, arrival.kind, arrival.milestone)
-        metrics.counted(self._totals.add(label, int(arrival.at_s * 1000)))
+        label = (source, arrival.kind, arrival.milestone)
+        total = self._totals.setdefault(label, Total(*label))
+        total.add(int(arrival.at_s * 1000))
+        metrics.counted(total)
         for queue in self._queues:
             removed = self._story.tells(f"{queue.name} removed", int(arrival.at_s))
             if queue.takes(arrival) and not removed:

@@ -161,6 +161,8 @@ async def test_a_step_removes_few_rows(store: SqliteStore) -> None:
 async def test_a_step_removes_few_bytes(store: SqliteStore) -> None:
     large = [replace(event(f"e{number}"), body=bytes(400_000)) for number in range(8)]
     await accept(store, *large, verdicts=[])
+    while await store.audience.fill():
+        pass
     await store.expire(now_ms=NOW_MS + (BODY_DAYS + 1) * DAY_MS)
     assert ask(store, "SELECT count(body) FROM events") == [(5,)]
 
@@ -305,6 +307,7 @@ async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
 async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days: int) -> None:
     await accept(store, event("a"))
     await settle_all(store)
+    await store.audience.fill()
     until = await store.desk.newest()
     begun = await store.desk.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
     now_ms = NOW_MS + days * DAY_MS

@@ -2,22 +2,26 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import msgspec
 import orjson
 import pytest
-from msgspec.structs import replace
 
 from relay.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
 from relay.settings import Duration, Size
 from relay.store import StoreSettings, schema
 from relay.store.sqlite import SqliteStore, open_store
-from relay.store.totals import Label, Total
+from relay.store.totals import Total
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, settlement
+
+Label = tuple[str, str, str]
+"""Source, kind and milestone."""
 
 SOURCES = ("main", "academy")
 DAY_MS = 86_400_000
@@ -25,7 +29,7 @@ DAY_MS = 86_400_000
 
 @asynccontextmanager
 async def opened(
-    folder: Path, clock: ManualClock, seen: list[Total] | None = None
+    folder: Path, clock: ManualClock, counted: Callable[[Total], None] = lambda _: None
 ) -> AsyncIterator[SqliteStore]:
     settings = StoreSettings(
         path=str(folder / "relay.db"),
@@ -33,8 +37,7 @@ async def opened(
         payload_retention=Duration.parse("1d"),
         dedupe_retention=Duration.parse("2d"),
     )
-    noted = seen if seen is not None else []
-    store = await open_store(settings, clock=clock, counted=noted.append)
+    store = await open_store(settings, clock=clock, counted=counted)
     try:
         yield store
     finally:
@@ -62,7 +65,10 @@ def any_events(dice: Random, count: int) -> list[Event]:
         )
         for _ in range(count)
     ]
-    return [replace(one, body=b'{"data":["50%"]}') if dice.random() < 0.1 else one for one in made]
+    return [
+        msgspec.structs.replace(one, body=b'{"data":["50%"]}') if dice.random() < 0.1 else one
+        for one in made
+    ]
 
 
 def expected(events: Sequence[Event]) -> dict[Label, tuple[int, int]]:
@@ -78,15 +84,16 @@ def expected(events: Sequence[Event]) -> dict[Label, tuple[int, int]]:
 def label(one: Event) -> Label:
     data = one.document().get("data")
     found = data.get("milestone") if isinstance(data, dict) else None
-    known = isinstance(found, str) and found in MILESTONES and one.kind == VIDEO_WATCHED
-    return Label(one.source, one.kind if one.kind in KINDS else "other", found if known else "")
+    if one.kind != VIDEO_WATCHED or found not in MILESTONES:
+        found = ""
+    return one.source, one.kind if one.kind in KINDS else "other", str(found)
 
 
 def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
     return {
-        total.label: (total.events, total.last_ms)
+        (total.source, total.kind, total.milestone): (total.events, total.last_ms)
         for source in SOURCES
-        for total in store.totals.of(source)
+        for total in store.totals.of_source(source)
     }
 
 
@@ -110,20 +117,21 @@ async def test_whoever_is_told_of_a_total_is_told_of_each_new_event_once(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     seen: list[Total] = []
-    async with opened(tmp_path, clock, seen) as store:
+    async with opened(tmp_path, clock, lambda total: seen.append(replace(total))) as store:
         lead = event("a", "lead.captured")
         await accept(store, lead, lead, event("b", "lead.captured", at_ms=NOW_MS - 5))
         await accept(store, lead)
-    leads = Label("main", "lead.captured", "")
-    assert seen == [Total(leads, 1, NOW_MS), Total(leads, 2, NOW_MS)]
+    leads = ("main", "lead.captured", "")
+    assert seen == [Total(*leads, 1, NOW_MS), Total(*leads, 2, NOW_MS)]
 
 
 async def test_retention_and_erasure_take_nothing_from_the_totals(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with opened(tmp_path, clock) as store:
-        ann = {"email": "ann@example.com"}
-        await accept(store, event("a", "lead.captured", **ann), event("b", "lead.captured"))
+        await accept(
+            store, event("a", "lead.captured", email="ann@example.com"), event("b", "lead.captured")
+        )
         await store.people.erase("ann@example.com", now_ms=NOW_MS)
         leased = await store.lease("sales", now_ms=NOW_MS, limits={"live": 9})
         for delivery in leased.deliveries:
@@ -131,7 +139,7 @@ async def test_retention_and_erasure_take_nothing_from_the_totals(
         while await store.expire(now_ms=NOW_MS + 3 * DAY_MS):
             pass
     async with opened(tmp_path, clock) as store:
-        assert held(store) == {Label("main", "lead.captured", ""): (2, NOW_MS)}
+        assert held(store) == {("main", "lead.captured", ""): (2, NOW_MS)}
 
 
 async def test_a_store_of_an_older_relay_goes_on_from_the_events_that_it_still_has(

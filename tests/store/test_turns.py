@@ -16,7 +16,7 @@ from relay.store import StoreSettings, Tier, acceptance, queries, schema, settli
 from relay.store.replays import Replay, Wanted
 from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
-from relay.store.totals import Label
+from relay.store.totals import Totals
 from relay.store.turns import HELD_MS, Turns
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
@@ -106,7 +106,7 @@ def cycle(db: sqlite3.Connection, made: Turns, *, key: str) -> int:
     accepting = acceptance.Acceptance(db, made)
     with Steps(db) as steps:
         new = event("new")
-        assert accepting(db, [(new, [of_key(key)], Label.of(new))]) == ["accepted"]
+        assert accepting(db, [(new, [of_key(key)], Totals().of(new))]) == ["accepted"]
         limits: dict[Tier, int] = {"live": 8}
         found = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
         done = [settlement(each) for each in found.deliveries]

@@ -2,6 +2,7 @@
 
 from relay.admin.api import (
     absences,
+    audience,
     audit,
     dead_letters,
     events,
@@ -30,6 +31,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *reload.operations(admin),
         *rotation.operations(admin),
         *people.operations(admin),
+        *audience.operations(admin),
         *status.operations(admin),
         *unreadable.operations(admin),
         *absences.operations(admin),

@@ -26,8 +26,8 @@ async def selected(admin: Admin, chosen: Filter) -> Selection:
     if (why := selection.contradiction) is not None:
         raise HTTPException(422, f"{why[0].upper()}{why[1:]}.")
     desk, sinks = admin.desk, [route.sink for route in admin.routes()]
-    await _require("source", selection.source, admin.rotations.sources, desk.sources)
-    await _require("sink", selection.sink, sinks, desk.sinks)
+    await require_known("source", selection.source, admin.rotations.sources, desk.sources)
+    await require_known("sink", selection.sink, sinks, desk.sinks)
     kind = selection.kind
     if kind is not None and not await desk.has_kind(kind):
         known = (*KINDS, *(each for each in await desk.kinds() if each not in KINDS))
@@ -49,12 +49,13 @@ def require_one(order: Order) -> None:
         raise HTTPException(422, 'Say which, such as "sink" or "id", or "all": true.')
 
 
-async def _require(
+async def require_known(
     what: str,
     name: str | None,
     configured: Sequence[str],
     stored: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
+    """Raise HTTPException for a name that neither the config nor the store knows."""
     if name is None or name in configured:
         return
     known = await stored()

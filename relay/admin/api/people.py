@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.events import EventHistory, shown
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
-from relay.store.people import Erasure, ErasureRecord, KeptRequest, Mention
+from relay.store.people import Erasure, ErasureRecord, KeptRequest, Mention, View
 
 SHOWN = 100
 
 Email = Annotated[str, Meta(min_length=3, max_length=320, pattern=r"^[^@]+@[^@\s]+$")]
-After = Annotated[str, Meta(pattern=r"^[0-3]\.[0-9]{1,15}$")]
+After = Annotated[str, Meta(pattern=r"^[0-4]\.[0-9]{1,15}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,8 @@ class PersonRecords:
     unreadable: Sequence[UnreadableRequest]
     mentions: Sequence[Mention]
     """What far ends said of the person when they were sent events about something else."""
+    views: Sequence[View]
+    """What the audience counts of the person."""
     next: str | None
 
 
@@ -94,6 +96,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             events=[shown(each) for each in found.events],
             unreadable=[_request(each) for each in found.unreadable],
             mentions=found.mentions,
+            views=found.views,
             next=found.next,
         )
 

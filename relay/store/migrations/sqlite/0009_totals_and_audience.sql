@@ -12,30 +12,28 @@ CREATE TABLE totals (
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO totals
-SELECT source, known, coalesce(milestone, ''), count(*), max(received_at)
-FROM (
-    SELECT
-        source,
-        received_at,
-        iif(
-            kind IN ('video.created', 'video.ready', 'video.failed', 'video.deleted',
-                'video.watched', 'lead.captured', 'webhook.test'),
-            kind, 'other'
-        ) AS known,
-        iif(
-            kind = 'video.watched' AND json_valid(text)
-                AND json_extract(text, '$.data.milestone')
-                    IN ('started', '25%', '50%', '75%', 'completed'),
-            json_extract(text, '$.data.milestone'), NULL
-        ) AS milestone
-    FROM (
-        SELECT
-            source, received_at, kind,
-            iif(kind = 'video.watched', CAST(body AS TEXT), NULL) AS text
-        FROM events
+SELECT
+    source,
+    CASE
+        WHEN kind IN ('video.created', 'video.ready', 'video.failed', 'video.deleted',
+            'video.watched', 'lead.captured', 'webhook.test') THEN kind
+        ELSE 'other'
+    END,
+    CASE iif(
+        kind = 'video.watched' AND json_valid(CAST(body AS TEXT)),
+        json_extract(CAST(body AS TEXT), '$.data.milestone'),
+        NULL
     )
-)
-GROUP BY 1, 2, 3;
+        WHEN 'started' THEN 'started'
+        WHEN '25%' THEN '25%'
+        WHEN '50%' THEN '50%'
+        WHEN '75%' THEN '75%'
+        WHEN 'completed' THEN 'completed'
+        ELSE ''
+    END,
+    count(*),
+    max(received_at)
+FROM events GROUP BY 1, 2, 3;
 
 -- A video that some event was about.
 CREATE TABLE videos (

@@ -1,0 +1,129 @@
+"""`relay audience`: tables of viewers and leads for marketing."""
+
+import csv
+import io
+from typing import Any, get_args
+
+import click
+
+from relay.cli import moments
+from relay.cli.client import connected
+from relay.cli.columns import moment, safe, show
+from relay.cli.completion import names_of
+from relay.cli.documents import print_json
+from relay.cli.parameters import json_option, parsed
+from relay.cli.target import Target, relay_options
+from relay.store.audience import Grouping
+
+_ROWS_MAX = 10_000
+_TITLE_CHARS = 48
+
+_NUMBERS = ("STARTED", "25%", "50%", "75%", "FINISHED", "LEADS", "FORMS")
+_HEADS = {"video": ("TITLE", "VIDEO"), "day": ("DAY ({zone})",), "source": ("SOURCE",)}
+_TOTAL = "all"
+_NO_VIDEO = "(none named)"
+
+_CSV_HEADS = {"video": ("title", "video"), "day": ("day",), "source": ("source",)}
+_ACTS = ("=", "+", "-", "@")
+"""What a spreadsheet takes for the beginning of a formula; tabs and line ends are escaped."""
+
+
+@click.command()
+@click.option(
+    "--since",
+    "since_ms",
+    metavar="WHEN",
+    callback=parsed(moments.parse),
+    help='Received since: "30d" ago, "yesterday", a date or a Unix time.',
+)
+@click.option(
+    "--until", "until_ms", metavar="WHEN", callback=parsed(moments.parse), help="Received before."
+)
+@click.option("--source", metavar="NAME", shell_complete=names_of("source"), help="Of this source.")
+@click.option("--video", metavar="ID", help="Of this video.")
+@click.option(
+    "--by",
+    type=click.Choice(get_args(Grouping)),
+    default="video",
+    show_default=True,
+    help="A row for each of these.",
+)
+@click.option("--zone", metavar="NAME", help="Where days begin, such as Europe/Berlin; else UTC.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
+@relay_options
+@json_option
+def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **asked: Any) -> None:
+    """Count viewers by how far they watched, and leads; people count once each.
+
+    A person is an e-mail address; LEADS are people, FORMS are the forms that they sent.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
+    with connected(target) as client:
+        found = client.get("/audience", {**asked, "by": by, "limit": _ROWS_MAX})
+    if as_json:
+        print_json(found)
+        return
+    if as_csv:
+        click.echo(_csv(found, by), nl=False)
+    else:
+        _table(found, by, asked["zone"] or "UTC")
+    _tell_what_lacks(found, by)
+
+
+def _table(found: dict[str, Any], by: str, zone: str) -> None:
+    heads = [head.format(zone=zone) for head in _HEADS[by]]
+    rows = [(*_names(group, by), *_numbers(group["steps"])) for group in found["groups"]]
+    if rows:
+        rows.append((_TOTAL, *("",) * (len(heads) - 1), *_numbers(found["total"])))
+    show((*heads, *_NUMBERS), rows, empty="Nobody yet.")
+    if rows:
+        click.echo("\nPeople count once in each figure, so that the last line is not the sum.")
+
+
+def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
+    if by != "video":
+        return (group[by],)
+    title = safe(group["title"] or "-")
+    if len(title) > _TITLE_CHARS:
+        title = title[: _TITLE_CHARS - 1] + "…"
+    return (title, group["video"] or _NO_VIDEO)
+
+
+def _numbers(steps: list[dict[str, Any]]) -> list[str]:
+    figures = [*(step["people"] for step in steps), steps[-1]["events"]]
+    return [str(each).rjust(len(head)) for each, head in zip(figures, _NUMBERS, strict=True)]
+
+
+def _csv(found: dict[str, Any], by: str) -> str:
+    steps = [step["milestone"] or "lead" for step in found["total"]]
+    people, events = ([f"{step} {what}" for step in steps] for what in ("people", "events"))
+    printed = io.StringIO()
+    writer = csv.writer(printed, lineterminator="\n")
+    writer.writerow([*_CSV_HEADS[by], *people, *events])
+    for group in found["groups"]:
+        names = [_harmless(group[name] or "") for name in _CSV_HEADS[by]]
+        figures = [step[what] for what in ("people", "events") for step in group["steps"]]
+        writer.writerow([*names, *figures])
+    return printed.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    """A cell that is text to every spreadsheet, and nothing to a terminal."""
+    text = safe(cell)
+    return f"'{text}" if text.lstrip().startswith(_ACTS) else text
+
+
+def _tell_what_lacks(found: dict[str, Any], by: str) -> None:
+    anonymous = sum(step["anonymous"] for step in found["total"])
+    if anonymous:
+        click.echo(
+            f"Views and forms without an address, in no count of people: {anonymous}", err=True
+        )
+    if found["left_out"]:
+        click.echo(
+            f"Only {_ROWS_MAX} {by}s are shown: --since or --until makes them fewer.", err=True
+        )
+    if found["counted_until_ms"] is not None:
+        until = moment(found["counted_until_ms"])
+        click.echo(f"Counted up to {until}; later events are being counted: ask again.", err=True)

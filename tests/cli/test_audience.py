@@ -1,0 +1,85 @@
+"""`relay audience`: what the document shows, and titles that mean harm."""
+
+import csv
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from relay import signature
+from tests.cli.scene import Scene, plain, staged
+from tests.guarantees.process import SECRET, Relay, http_client
+from tests.operator import ADMIN
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "audience.md"
+HOSTILE = (
+    '=HYPERLINK("http://evil.example";"Report")',
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(1+1)",
+    "\t=1+1",
+    " =1+1",
+    "\x1b[31mred\x1b[0m \u202egpj.exe",
+    "two\r\nlines",
+)
+
+
+def shown() -> Iterator[tuple[str, list[str]]]:
+    """Each command of the document with the lines that follow it there."""
+    for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
+        for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
+            command, *lines = part.rstrip("\n").split("\n")
+            yield command, lines
+
+
+def undated(line: str) -> str:
+    return re.sub(r"^\d{4}-\d\d-\d\d\b", "<day>", plain(line))
+
+
+async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        for command, lines in shown():
+            printed = await scene.run(command)
+            assert [undated(line) for line in printed] == [undated(line) for line in lines], command
+
+
+async def test_a_wrong_question_is_told(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        for command, complaint in (
+            ("audience --by day --zone Europe", "There is no time zone Europe"),
+            ("audience --zone Europe/Berlin", "zone needs by=day"),
+            ("audience --json --csv", "exclude each other"),
+            ("audience --source nobody", "knows a source nobody. Known: main."),
+            ("audience --since 2300-01-01", "Nobody yet."),
+        ):
+            assert complaint in (await scene.run(command))[-1]
+
+
+async def test_no_title_reaches_a_spreadsheet_as_a_formula_or_a_terminal_as_a_command(
+    tmp_path: Path,
+) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        async with http_client() as client:
+            for number, title in enumerate(HOSTILE):
+                data = {"email": "ann@example.com", "video": {"id": f"v{number}", "title": title}}
+                lead = {"id": f"e{number}", "event": "lead.captured", "data": data}
+                body = orjson.dumps(lead)
+                header = signature.header(SECRET.encode(), now_s=int(time.time()), body=body)
+                answer = await client.post(
+                    relay.url, content=body, headers={"service-signature": header}
+                )
+                assert answer.is_success
+        scene = Scene(tmp_path)
+        table, printed = await scene.run("audience"), await scene.run("audience --csv")
+        found = json.loads("".join(await scene.run("audience --json")))
+    rows = list(csv.DictReader(printed))
+    assert {row["video"] for row in rows} == {f"v{number}" for number in range(len(HOSTILE))}
+    assert not [row for row in rows if row["title"].strip()[0] in "=+-@\t\r"]
+    assert {(row["lead people"], row["lead events"]) for row in rows} == {("1", "1")}
+    assert all(line.isprintable() for line in (*table, *printed))
+    assert {group["title"] for group in found["groups"]} == set(HOSTILE)
+    assert found["total"][-1]["people"] == 1

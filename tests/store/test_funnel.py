@@ -1,0 +1,209 @@
+"""The funnel that a question gets is what a reader of all accepted events would count."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
+from relay.store import funnel, schema, sqlite_audience
+from relay.store.audience import Group, Grouping, Question, Reached
+from relay.store.sqlite import SqliteStore
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import accept
+from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, opened, watched
+
+STEPS = (*MILESTONES, "lead")
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    async with opened(tmp_path / "relay.db", clock) as one:
+        yield one
+
+
+def any_events(dice: Random, count: int) -> list[Event]:
+    """Viewers in several spellings, videos without a title or an id, and what tells nothing."""
+    people = ("ann@example.com", " Ann@Example.COM ", "bob@example.com", "", None, 7)
+    made: list[Event] = []
+    for number in range(count):
+        video = {"id": dice.choice(("v1", "v2", "v3", None)), "title": f"title {number}"}
+        if dice.random() < 0.3:
+            del video["title"]
+        person = {"email": dice.choice(people)}
+        kind = dice.choice((VIDEO_WATCHED, VIDEO_WATCHED, LEAD_CAPTURED, "video.ready", "other"))
+        data: Any = {"video": video, "viewer": person, "milestone": dice.choice((*MILESTONES, "x"))}
+        if kind == LEAD_CAPTURED:
+            data = {**person, "video": video}
+        elif kind == "video.ready":
+            data = video
+        if dice.random() < 0.05:
+            data = ["nothing", person]
+        made.append(
+            event(
+                f"evt_{dice.randrange(count)}",
+                kind,
+                data,
+                source=dice.choice(("main", "academy")),
+                at_ms=NOW_MS + dice.randrange(-5 * DAY_MS, 5 * DAY_MS),
+            )
+        )
+    return made
+
+
+def facts(events: Iterable[Event]) -> list[tuple[str, str | None, str, str | None, int]]:
+    """Source, video, step, person and time of each event that counts, read by hand."""
+    known: dict[tuple[str, str], Event] = {}
+    for each in events:
+        known.setdefault((each.source, each.id), each)
+    found = []
+    for each in known.values():
+        data = orjson.loads(each.body)["data"]
+        if not isinstance(data, dict):
+            data = {"email": None, "video": {"id": None}, "milestone": None}
+        if each.kind not in (VIDEO_WATCHED, LEAD_CAPTURED):
+            continue
+        step = "lead" if each.kind == LEAD_CAPTURED else data["milestone"]
+        email = (data.get("viewer") or data)["email"]
+        person = email.strip().lower() or None if isinstance(email, str) else None
+        if step in STEPS:
+            found.append((each.source, data["video"]["id"], step, person, each.received_ms))
+    return found
+
+
+def counted(found: Iterable[tuple[Any, ...]], key: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """People, events and anonymous ones by group and step."""
+    people: defaultdict[Any, list[Any]] = defaultdict(list)
+    for each in found:
+        people[key(each), each[2]].append(each[3])
+    return {
+        which: (len({one for one in those if one}), len(those), those.count(None))
+        for which, those in people.items()
+    }
+
+
+def shown(groups: Sequence[Group], name: str) -> Any:
+    return {
+        (getattr(group, name), step): numbers
+        for group in groups
+        for step, numbers in numbers_of(group.steps).items()
+    }
+
+
+def numbers_of(steps: Sequence[Reached]) -> dict[str, tuple[int, int, int]]:
+    return {
+        step.milestone or "lead": (step.people, step.events, step.anonymous)
+        for step in steps
+        if step.events
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_answer_is_what_a_reader_of_all_events_would_count(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    dice = Random(seed)
+    monkeypatch.setattr(sqlite_audience, "STEP_BYTES", dice.choice((1, 300, 1 << 20)))
+    events = any_events(dice, 400)
+    for start in range(0, 400, 80):
+        await accept(store, *events[start : start + 80])
+        await store.audience.fill()
+    await fill(store)
+    zone = ZoneInfo(dice.choice(("UTC", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")))
+    since, until = sorted(NOW_MS + dice.randrange(-6 * DAY_MS, 6 * DAY_MS) for _ in range(2))
+    source = dice.choice((None, "main", "nobody"))
+    video = dice.choice((None, "v1", "v9"))
+    fits = [
+        each
+        for each in facts(events)
+        if since <= each[4] < until and source in (None, each[0]) and video in (None, each[1])
+    ]
+    asked = Question(
+        by="video", since_ms=since, until_ms=until, source=source, video=video, zone=zone
+    )
+
+    def day(fact: tuple[Any, ...]) -> str:
+        return datetime.fromtimestamp(fact[4] / 1000, zone).date().isoformat()
+
+    groupings: dict[Grouping, Callable[[tuple[Any, ...]], Any]] = {
+        "video": lambda fact: fact[1],
+        "source": lambda fact: fact[0],
+        "day": day,
+    }
+    for by, key in groupings.items():
+        answer = await store.audience.funnel(replace(asked, by=by))
+        assert shown(answer.groups, by) == counted(fits, key)
+        assert numbers_of(answer.total) == {
+            step: numbers for (_, step), numbers in counted(fits, lambda _: None).items()
+        }
+        assert answer.counted_until_ms is None
+
+
+async def test_people_count_once_and_views_as_often_as_they_were(store: SqliteStore) -> None:
+    await accept(
+        store,
+        watched("a"),
+        watched("b", "ANN.LEE@example.com", video="vid_2"),
+        watched("c", ""),
+        lead("d"),
+        lead("e"),
+    )
+    answer = await store.audience.funnel(BY_VIDEO)
+    assert numbers_of(answer.total) == {"started": (1, 3, 1), "lead": (1, 2, 0)}
+    assert [(each.video, numbers_of(each.steps)) for each in answer.groups] == [
+        ("vid_1", {"started": (1, 2, 1), "lead": (1, 2, 0)}),
+        ("vid_2", {"started": (1, 1, 0)}),
+    ]
+
+
+async def test_groups_beyond_the_limit_are_told_and_are_in_the_total(store: SqliteStore) -> None:
+    await accept(
+        store, *(watched(f"e{n}", video=f"v{n}", at_ms=NOW_MS + n * DAY_MS) for n in range(4))
+    )
+    answer = await store.audience.funnel(Question(by="video", limit=3))
+    assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
+    answer = await store.audience.funnel(Question(by="day", limit=3))
+    assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
+
+
+async def test_a_store_of_an_older_relay_is_counted_from_the_bodies_that_it_still_has(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, path = any_events(Random(3), 300), tmp_path / "relay.db"
+    older = tuple(step for step in schema.steps("sqlite") if step.number < 9)
+    with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
+        patch.setattr(schema, "steps", lambda _: older)
+        db.isolation_level = None
+        schema.migrate(db, now_ms=NOW_MS)
+        db.executemany(
+            "INSERT INTO events (source, id, kind, received_at, digest, body)"
+            " VALUES (?, ?, ?, ?, x'00', ?) ON CONFLICT DO NOTHING",
+            [(each.source, each.id, each.kind, each.received_ms, each.body) for each in events],
+        )
+        db.execute("UPDATE events SET body = NULL WHERE source = 'academy'")
+    kept = [each for each in facts(events) if each[0] == "main"]
+    async with opened(path, clock) as store:
+        answer = await store.audience.funnel(BY_VIDEO)
+        assert shown(answer.groups, "video") == counted(kept, lambda fact: fact[1])
+
+
+@settings(deadline=None, max_examples=300)
+@given(zone=st.sampled_from(sorted(available_timezones())), at_s=st.integers(0, 4_000_000_000))
+def test_a_day_begins_before_all_of_its_moments_in_every_zone(zone: str, at_s: int) -> None:
+    there = ZoneInfo(zone)
+    day, start_ms = funnel.day_of(at_s * 1000, there)
+    assert start_ms <= at_s * 1000
+    assert funnel.day_of(start_ms, there)[0] == day
+    earlier = datetime.fromtimestamp(start_ms / 1000 - 1, UTC).astimezone(there)
+    assert earlier.date().isoformat() != day
