@@ -56,6 +56,25 @@ PROOFS = {
     "test_a_request_in_flight_gets_its_answer_while_the_public_side_is_closed",
     "The config has faults": "tests/guarantees/test_drain.py::"
     "test_a_bad_config_is_refused_with_every_fault",
+    "A request offers to upgrade": "tests/test_hostile_heads.py::"
+    "test_an_offer_to_upgrade_is_ignored_and_its_event_is_taken",
+    "More connections than the relay": "tests/test_connection_limit.py::"
+    "test_idle_connections_beyond_all_files_silence_neither_listener",
+    "An event makes a template": "tests/sinks/test_destinations.py::"
+    "test_a_name_that_the_broker_reserves_is_refused_without_repeating_it",
+    "A destination answers without the": "tests/sinks/test_surplus_answers.py::"
+    "test_no_sink_takes_a_second_answer_for_that_to_the_next_event",
+    "A replay is cancelled": "tests/test_selecting.py::"
+    "test_nothing_of_a_replay_starts_after_it_was_cancelled",
+    "The relay lives but writes": "tests/test_downtime.py::"
+    "test_a_stall_of_the_living_process_is_an_absence_too",
+    "The relay is away for": "tests/test_downtime.py::"
+    "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
+    "The process hangs for 60": "tests/test_supervision.py::"
+    "test_a_process_that_hangs_ends_itself_and_no_other",
+    "The config on disk is": "tests/cli/test_target.py::test_broken_toml_on_disk_locks_nobody_out",
+    "A command is of another": "tests/cli/test_target.py::"
+    "test_a_relay_of_another_version_is_told_with_both_versions",
 }
 """By the beginning of a row's first cell."""
 
