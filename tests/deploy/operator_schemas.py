@@ -41,7 +41,9 @@ def _object(kind: str, spec: Schema) -> Schema:
     )
 
 
-_RELABELING = closed({"sourceLabels": several(LABEL), "targetLabel": LABEL}, "targetLabel")
+_RELABELING = closed(
+    {"sourceLabels": several(LABEL), "separator": TEXT, "targetLabel": LABEL}, "targetLabel"
+)
 _ENDPOINT = closed(
     {
         "port": TEXT,

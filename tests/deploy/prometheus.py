@@ -52,6 +52,9 @@ class Prometheus:
                     # The scripted day lies in the past.
                     "--storage.tsdb.retention.time=100y",
                     f"--web.listen-address=127.0.0.1:{self._port}",
+                    # As Compose has it, for the runbook.
+                    f"--web.external-url={self.url}/",
+                    f"--web.user-assets={FOLDER / 'assets'}",
                     "--log.level=warn",
                 ],
                 stdout=log,

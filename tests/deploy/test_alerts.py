@@ -64,7 +64,9 @@ def test_an_alert_says_what_is_wrong_and_what_to_do_and_where_to_read_on(
 ) -> None:
     told = rule["annotations"]
     assert told.keys() == {"summary", "description", "runbook_url"}
-    assert told["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    assert (
+        told["runbook_url"] == f"{{{{ $externalURL }}}}/user/runbook.html#{rule['alert'].lower()}"
+    )
     assert rule["labels"] == {"severity": rule["labels"]["severity"]}
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert len(told["summary"]) < 110

@@ -79,6 +79,13 @@ def test_selectors_find_the_pod_and_only_labels_that_it_has(objects: Objects) ->
     assert dict(labels)[objects.one("PodMonitor")["spec"]["jobLabel"]] == "relay"
 
 
+def test_two_relays_of_one_name_in_two_namespaces_are_two_instances(objects: Objects) -> None:
+    (endpoint,) = objects.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+    (instance,) = [each for each in endpoint["relabelings"] if each["targetLabel"] == "instance"]
+    assert instance["sourceLabels"] == ["__meta_kubernetes_namespace", "__meta_kubernetes_pod_name"]
+    assert instance["separator"] == "/"
+
+
 def test_every_service_that_is_named_is_there(objects: Objects) -> None:
     headless = objects.one("Service", objects.one("StatefulSet")["spec"]["serviceName"])
     assert headless["spec"]["clusterIP"] == "None"
