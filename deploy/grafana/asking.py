@@ -23,6 +23,11 @@ def rows(expr: str) -> Dataquery:
     return Dataquery().expr(expr).format(PromQueryFormat.TABLE).instant()
 
 
+def rows_over_time(expr: str) -> Dataquery:
+    """Ask for values over time, with their times in a column."""
+    return Dataquery().expr(expr).format(PromQueryFormat.TABLE).range()
+
+
 def buckets(expr: str) -> Dataquery:
     """Ask for a histogram over time, summed by `le`."""
     asked = Dataquery().expr(expr).legend_format("{{le}}").range()

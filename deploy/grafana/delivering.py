@@ -9,22 +9,23 @@ from deploy.grafana.queries import came, of_sink, quantile, rate, total
 
 STATES = {
     0: ("active", looks.GOOD),
-    1: ("throttled", looks.DOUBTFUL),
-    2: ("parked", looks.BAD),
-    3: ("paused", looks.GREY),
+    1: ("paused", looks.GREY),
+    2: ("throttled", looks.DOUBTFUL),
+    3: ("parked", looks.BAD),
 }
+"""From the best to the worst: what someone wanted, what mends itself, what waits for someone."""
 LAGS = of_sink("relay_delivery_lag_seconds_bucket")
 OLDEST = of_sink("relay_oldest_pending_timestamp_seconds")
 OLDEST_AGE = f"(time() - {OLDEST}) * ({OLDEST} > bool 0)"
 """0 where nothing is pending."""
 
 
-def _state() -> str:
-    """Make one number of the four series of a sink, as STATES has them."""
-    return " + ".join(
-        f"{place} * max by (sink) ({of_sink('relay_sink_state', _is(name))})"
-        for place, (name, _) in STATES.items()
+def _worst_state() -> str:
+    """Give each sink the number of the worst state that it is in at any relay."""
+    numbered = (
+        f"{place} * {of_sink('relay_sink_state', _is(name))}" for place, (name, _) in STATES.items()
     )
+    return f"max by (sink) ({' or '.join(numbered)})"
 
 
 def _is(state: str) -> str:
@@ -37,9 +38,10 @@ def state() -> statetimeline.Panel:
             "State of the sinks",
             "active: all is well. throttled: it fails or asked for a pause, and one send at a time"
             " probes it. parked: it takes nothing until someone acts (a wrong URL, a revoked key)."
-            " paused: by an operator. Nothing is lost in any of them; the backlog waits.",
+            " paused: by an operator. Nothing is lost in any of them; the backlog waits. Of several"
+            " relays the worst state is shown: parked, then throttled, then paused.",
             STATES,
-            asking.series(_state(), "{{sink}}"),
+            asking.series(_worst_state(), "{{sink}}"),
         )
         .span(24)
         .height(6)
@@ -51,7 +53,7 @@ def backlog() -> Iterator[timeseries.Panel]:
         panels.levels(
             "Waiting",
             "Deliveries that are still to be made.",
-            "short",
+            "locale",
             asking.series(f"sum by (sink) ({of_sink('relay_pending_deliveries')})", "{{sink}}"),
         )
         .decimals(0)
@@ -62,8 +64,8 @@ def backlog() -> Iterator[timeseries.Panel]:
         panels.levels(
             "Age of the oldest that waits",
             "How long the oldest undelivered event has been waiting; 0 when nothing waits. This,"
-            " not the number, says how late a sink is.",
-            "s",
+            " not the number, says how late a sink is. In hours, minutes and seconds.",
+            "dthms",
             asking.series(f"max by (sink) ({OLDEST_AGE})", "{{sink}}"),
         )
         .span(8)
@@ -74,7 +76,7 @@ def backlog() -> Iterator[timeseries.Panel]:
             "Dead letters",
             "Deliveries that were given up. They wait for a decision: relay dead-letters list, then"
             " replay or discard.",
-            "short",
+            "locale",
             asking.series(f"sum by (sink) ({of_sink('relay_dead_letters')})", "{{sink}}"),
         )
         .decimals(0)
@@ -88,7 +90,7 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
         panels.bars(
             "Deliveries that ended",
             "By how they ended: delivered, or dead, which is given up.",
-            "short",
+            "locale",
             asking.series(
                 came(of_sink("relay_deliveries_total"), "sink", "outcome"),
                 "{{sink}}: {{outcome}}",
@@ -104,7 +106,7 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
             "Tries by result",
             "Over the chosen sinks. retry: it failed and will be tried again. parked:"
             " the sink itself is at fault. dead: this event is refused for good.",
-            "short",
+            "locale",
             asking.series(came(of_sink("relay_attempts_total"), "result"), "{{result}}"),
         )
         .override_by_name("delivered", looks.painted(looks.GOOD))

@@ -18,11 +18,7 @@ def build() -> dashboard.Dashboard:
         "Leads and views of your videos: how many, when, where from, and where viewers stop.",
         shown="now-13d/d",
     )
-    for variable in (
-        *frame.hidden_targets(),
-        frame.source("relay_leads_captured_total"),
-        frame.utc(),
-    ):
+    for variable in (*frame.hidden_targets(), frame.source("relay_leads_captured_total")):
         board.with_variable(variable)
     board.link(frame.link("Relay", "relay-operations", "For those who run the relay"))
     monday = "since Monday"
@@ -42,12 +38,13 @@ def build() -> dashboard.Dashboard:
         leads.leads_per_finish_over_time(),
         comparing.by_hour(
             "When people watch",
-            "Views started and steps reached by hour of the day, over all days shown.",
+            "Views started and steps reached by hour of the day, over all days shown, in the time"
+            " zone of your Grafana profile, which is your browser's unless you have set another.",
             queries.of_source("relay_video_watched_total"),
         ),
         comparing.by_hour(
             "When leads come in",
-            "New leads by hour of the day, over all days shown.",
+            "New leads by hour of the day, over all days shown, in the same time zone.",
             LEADS,
         ),
         comparing.by_source(),

@@ -12,6 +12,8 @@ TAG = "relay"
 ALL = models.VariableOption(selected=True, text=["All"], value=["$__all"])
 ANY = ".+"
 """What "All" is to a query: every value, also one that came up after the page was loaded."""
+ANY_OR_NONE = ".*"
+"""The same for a label that not every Prometheus gives."""
 
 
 def dashboard(title: str, uid: str, description: str, *, shown: str) -> builders.Dashboard:
@@ -36,7 +38,15 @@ def dashboard(title: str, uid: str, description: str, *, shown: str) -> builders
 def targets() -> Iterator[builders.QueryVariable]:
     """Make the variables for which relays are meant, where one Prometheus watches several."""
     yield _chosen("job", "label_values(relay_build_info, job)")
-    yield _chosen("instance", 'label_values(relay_build_info{job=~"$job"}, instance)')
+    yield (
+        _chosen("namespace", 'label_values(relay_build_info{job=~"$job"}, namespace)')
+        .description("Of a cluster; elsewhere there is none.")
+        .all_value(ANY_OR_NONE)
+    )
+    yield _chosen(
+        "instance",
+        'label_values(relay_build_info{job=~"$job", namespace=~"$namespace"}, instance)',
+    )
 
 
 def hidden_targets() -> Iterator[builders.QueryVariable]:
@@ -56,24 +66,6 @@ def sink() -> builders.QueryVariable:
     return _chosen(
         "sink", f"label_values({of_relay('relay_pending_deliveries')}, sink)"
     ).description("Where events go, as the relay's config names it.")
-
-
-def utc() -> builders.CustomVariable:
-    """Make the choice of a time zone for the hours of the day: Prometheus knows only UTC."""
-    hours = range(-11, 15)
-    return (
-        builders.CustomVariable("utc")
-        .label("Time zone")
-        .description("For the two panels by hour of the day; the others follow your browser.")
-        .values(", ".join(f"UTC{hour:+d} : {hour}" for hour in hours))
-        .current(models.VariableOption(selected=True, text="UTC+0", value="0"))
-        .options(
-            [
-                models.VariableOption(selected=hour == 0, text=f"UTC{hour:+d}", value=str(hour))
-                for hour in hours
-            ]
-        )
-    )
 
 
 def link(title: str, uid: str, tooltip: str) -> builders.DashboardLink:

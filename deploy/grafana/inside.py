@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana import asking, looks, panels
-from deploy.grafana.queries import of_relay, quantile, rate, total
+from deploy.grafana.queries import came, of_relay, quantile, rate, total
 
 COMMITS = of_relay("relay_store_commit_seconds_bucket")
 YES_NO = {1: ("yes", looks.GOOD), 0: ("no", looks.BAD)}
@@ -73,7 +73,7 @@ def process() -> Iterator[timeseries.Panel]:
                 total(rate(of_relay("process_cpu_seconds_total")), "instance"), "{{instance}}"
             ),
         )
-        .span(8)
+        .span(6)
         .height(8)
     )
     yield (
@@ -85,7 +85,7 @@ def process() -> Iterator[timeseries.Panel]:
                 f"max by (instance) ({of_relay('process_resident_memory_bytes')})", "{{instance}}"
             ),
         )
-        .span(8)
+        .span(6)
         .height(8)
     )
     yield (
@@ -100,7 +100,23 @@ def process() -> Iterator[timeseries.Panel]:
             ),
         )
         .max(1)
-        .span(8)
+        .span(6)
+        .height(8)
+    )
+    yield (
+        panels.bars(
+            "Limits on connections",
+            "How often a listener closed a connection or kept one waiting, by the limit that was"
+            " reached (docs/metrics.md). The sender needs few connections: look for a proxy or a"
+            " stranger that opens many.",
+            "locale",
+            asking.series(
+                came(of_relay("relay_connections_limited_total"), "listener", "reason"),
+                "{{listener}}: {{reason}}",
+            ),
+        )
+        .no_value("no limit was reached")
+        .span(6)
         .height(8)
     )
 
@@ -146,11 +162,10 @@ def starts() -> Iterator[stat.Panel | table.Panel]:
         .height(5)
     )
     yield (
-        panels.number(
+        panels.age(
             "Away before this start",
             "How long no relay had the store before this one started, and how much of that is lost:"
             " the sender's tries bridge 620 s.",
-            "s",
             asking.value(f"max ({of_relay('relay_downtime_seconds')})", "away"),
             asking.value(f"max ({of_relay('relay_downtime_lost_seconds')})", "lost"),
         )
@@ -159,12 +174,11 @@ def starts() -> Iterator[stat.Panel | table.Panel]:
         .height(5)
     )
     yield (
-        panels.number(
+        panels.age(
             "Lost, not acknowledged",
             "Time away, before any start, that the sender's tries did not bridge:"
             " what was first sent in it has to be fetched from the video service by hand. 0 once"
             " every absence is acknowledged (relay absences list).",
-            "s",
             asking.value(f"sum ({of_relay('relay_unacknowledged_loss_seconds')})"),
         )
         .thresholds(looks.steps(looks.GOOD, (1, looks.BAD)))

@@ -3,14 +3,8 @@
 from grafana_foundation_sdk.builders import bargauge, stat, timeseries
 
 from deploy.grafana import asking, looks, panels, queries
-from deploy.grafana.words import LEADS, NONE_YET, counted, per_hundred, watched
-
-A_WEEK = "1w"
-
-
-def _change(selector: str) -> str:
-    before = queries.total(queries.increase(selector, back=A_WEEK))
-    return f"{queries.share(counted(selector), before)} - 1"
+from deploy.grafana.queries import grown
+from deploy.grafana.words import LEADS, NONE_YET, per_hundred, watched
 
 
 def leads_so_far(title: str, since: str, until: str) -> stat.Panel:
@@ -20,7 +14,7 @@ def leads_so_far(title: str, since: str, until: str) -> stat.Panel:
             title,
             f"People who left their address in a form since {until}.",
             "locale",
-            asking.value(queries.whole(counted(LEADS))),
+            asking.value(grown(LEADS)),
         )
         .time_from(since)
         .hide_time_override(True)
@@ -36,7 +30,7 @@ def change(title: str, since: str, until: str) -> stat.Panel:
             f"More or fewer leads than in the same time a week earlier, counted {until}."
             " Empty if there were none then.",
             "percentunit",
-            asking.value(_change(LEADS)),
+            asking.value(f"{queries.share(grown(LEADS), queries.grown_a_week_ago(LEADS))} - 1"),
         )
         .time_from(since)
         .hide_time_override(True)
@@ -54,7 +48,7 @@ def leads_per_finish() -> stat.Panel:
             "How many people left their address for every 100 who watched a video to the end"
             " (in the time shown). Forms may also be filled in earlier, so it can exceed 100.",
             "locale",
-            asking.value(per_hundred(counted(LEADS), counted(watched("completed")))),
+            asking.value(per_hundred(grown(LEADS), grown(watched("completed")))),
         )
         .decimals(0)
         .no_value(NONE_YET)
@@ -69,7 +63,7 @@ def leads_over_time() -> timeseries.Panel:
             "New leads by where they come from. A bar is a day for two weeks and more; choose a"
             " shorter time at the top right to see hours.",
             "locale",
-            asking.series(queries.whole(queries.in_each_bar(LEADS, "source")), "{{source}}"),
+            asking.series(queries.grown_in_each_bar(LEADS, "source"), "{{source}}"),
         )
         .max_data_points(panels.DAYS)
         .interval("1h")
@@ -84,7 +78,7 @@ def leads_by_source() -> bargauge.Panel:
             "Leads by source",
             "New leads in the time shown, by where they come from.",
             "locale",
-            asking.value(f"sort_desc({queries.whole(counted(LEADS, 'source'))})", "{{source}}"),
+            asking.value(f"sort_desc({grown(LEADS, 'source')})", "{{source}}"),
         )
         .no_value(NONE_YET)
         .span(8)
@@ -93,8 +87,8 @@ def leads_by_source() -> bargauge.Panel:
 
 
 def leads_per_finish_over_time() -> timeseries.Panel:
-    finished = queries.in_each_bar(watched("completed"), "source")
-    leads = queries.in_each_bar(LEADS, "source")
+    finished = queries.grown_in_each_bar(watched("completed"), "source")
+    leads = queries.grown_in_each_bar(LEADS, "source")
     return (
         panels.levels(
             "Leads per 100 finished views over time",

@@ -1,18 +1,29 @@
 """The dashboard for those who run the relay: first whether all is well, then each part in turn."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from grafana_foundation_sdk.builders import dashboard, stat, statetimeline
+from grafana_foundation_sdk.builders import (
+    dashboard,
+    heatmap,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
 
-from deploy.grafana import asking, delivering, frame, inside, looks, panels, receiving
-from deploy.grafana.queries import increase, of_relay, of_sink, of_source, share, total, whole
+from deploy.grafana import asking, delivering, frame, inside, looks, panels, receiving, runbook
+from deploy.grafana.queries import counted, increase, of_relay, of_sink, of_source, share, total
 
 UID = "relay-operations"
 
-FIRING = 'ALERTS{job=~"$job", alertname=~"Relay.+", alertstate="firing"}'
-"""Prometheus' own record of alerts; those over several instances name none."""
+Panel = heatmap.Panel | stat.Panel | statetimeline.Panel | table.Panel | timeseries.Panel
+
+FIRING = (
+    'ALERTS{job=~"$job", namespace=~"$namespace", instance=~"$instance|", source=~"$source|",'
+    ' sink=~"$sink|", alertname=~"Relay.+", alertstate="firing"}'
+)
+"""Prometheus' own record of alerts, with those that name no instance, source or sink."""
 PAGES = {1: ("ticket", looks.DOUBTFUL), 2: ("page", looks.BAD)}
-RUNBOOK = "docs/runbook.md"
 
 WORDS_OF_ANNOTATION = {
     "titleFormat": "{{alertname}}",
@@ -33,8 +44,8 @@ def glance() -> Iterator[stat.Panel]:
     yield panels.number(
         "Acknowledged",
         "Requests that were answered 2xx, in the time shown.",
-        "short",
-        asking.value(whole(total(increase(of_source("relay_requests_total", 'code=~"2.."'))))),
+        "locale",
+        asking.value(counted(of_source("relay_requests_total", 'code=~"2.."'))),
     )
     yield panels.number(
         "Not durable",
@@ -56,10 +67,9 @@ def glance() -> Iterator[stat.Panel]:
             f"histogram_quantile(0.99, {total(increase(receiving.ACKS), 'le')})",
         ),
     ).thresholds(looks.steps(looks.GOOD, (1, looks.DOUBTFUL), (5, looks.BAD)))
-    yield panels.number(
+    yield panels.age(
         "Oldest that waits",
         "How long the oldest undelivered event of any chosen sink has been waiting.",
-        "s",
         asking.value(f"max ({delivering.OLDEST_AGE})"),
     ).thresholds(looks.steps(looks.GOOD, (300, looks.DOUBTFUL), (3600, looks.BAD)))
     yield panels.number(
@@ -92,18 +102,19 @@ def alerts() -> statetimeline.Panel:
     return (
         panels.states(
             "Alerts",
-            f"Alerts that fired, by what they ask for: a page cannot wait, a ticket can until the"
-            f" morning. What to do stands in {RUNBOOK}, in a section with the alert's name.",
+            "Alerts that fired, with their source or sink, by what they ask for: a page cannot"
+            " wait, a ticket can until the morning. A click leads to the alert's section in the"
+            " runbook.",
             PAGES,
             asking.series(
-                f"max by (alertname) ({FIRING}) + (max by (alertname) ({pages})"
-                f" or 0 * max by (alertname) ({FIRING}))",
-                "{{alertname}}",
+                f"max by (alertname, source, sink) (2 * {pages} or {FIRING})",
+                "{{alertname}} {{source}}{{sink}}",
             ),
         )
+        .data_links([runbook.link("Runbook: what to do", "${__field.labels.alertname}")])
         .no_value("no alert fired")
         .span(24)
-        .height(5)
+        .height(6)
     )
 
 
@@ -126,15 +137,19 @@ def build() -> dashboard.Dashboard:
         "Whether the relay takes, keeps and delivers every event, and what is in its way.",
         shown="now-6h",
     )
-    variables = (*frame.targets(), frame.source("relay_requests_total"), frame.sink())
-    for variable in variables:
+    for variable in (
+        *frame.targets(),
+        frame.source("relay_requests_total"),
+        frame.sink(),
+        runbook.variable(),
+    ):
         board.with_variable(variable)
     board.annotation(annotation())
     board.link(frame.link("Engagement", "relay-engagement", "For those who own the videos"))
     for panel in glance():
-        board.with_panel(panel.span(3))
+        board.with_panel(_linked(panel.span(3)))
     board.with_panel(alerts())
-    for title, part in (
+    parts: Sequence[tuple[str, Iterable[Panel]]] = (
         ("Receiving", receiving.acknowledgements()),
         ("Events", receiving.events()),
         ("Signatures", receiving.signatures()),
@@ -142,8 +157,13 @@ def build() -> dashboard.Dashboard:
         ("Deliveries", delivering.deliveries()),
         ("Store", inside.store()),
         ("Process", (*inside.process(), *inside.starts())),
-    ):
+    )
+    for title, part in parts:
         board.with_row(dashboard.Row(title))
         for each in part:
-            board.with_panel(each)
+            board.with_panel(_linked(each))
     return board
+
+
+def _linked(panel: Panel) -> Panel:
+    return panel.links(runbook.links(panel.build().title or ""))

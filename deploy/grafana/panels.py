@@ -51,6 +51,11 @@ def number(title: str, description: str, unit: str, *queries: Query) -> stat.Pan
     )
 
 
+def age(title: str, description: str, *queries: Query) -> stat.Panel:
+    """Seconds as "1 hour, 6 minutes": the unit writes as many parts more as there are decimals."""
+    return number(title, description, "dtdurations", *queries).decimals(1)
+
+
 def levels(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
     """Lines over a ground: of what is at 0 when all is quiet."""
     return lines(title, description, unit, *queries).axis_soft_min(0)
@@ -198,7 +203,7 @@ def sheet(
         table.Panel()
         .title(title)
         .description(description)
-        .unit("short")
+        .unit("locale")
         .datasource(DATASOURCE)
         .targets(_named(queries))
         .transformations([merge, shown, arranged])

@@ -10,6 +10,8 @@ from deploy.grafana.queries import came, of_source, quantile, rate, total
 ACKS = of_source("relay_ack_seconds_bucket")
 SKEWS = of_source("relay_signature_skew_seconds_bucket")
 REQUESTS = of_source("relay_requests_total")
+EVENTS = "relay_events_total"
+NEW = 'outcome="accepted"'
 
 OURS_TO_ACKNOWLEDGE = of_source("relay_requests_total", 'code=~"2..|503"')
 UNAVAILABLE = of_source("relay_requests_total", 'code="503"')
@@ -35,7 +37,7 @@ def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
             "Requests by the status that they were answered with: 202 is a new event, 200 a"
             " known or unreadable one, 401 a failed signature, 503 that the store did not take it."
             " The source unknown is a request to no source's path.",
-            "short",
+            "locale",
             asking.series(came(REQUESTS, "code"), "{{code}}"),
         )
         .override_by_name("202", looks.painted(looks.GOOD))
@@ -52,7 +54,7 @@ def acknowledgements() -> Iterator[Lines | heatmap.Panel]:
             "Requests that were not acknowledged. mismatch, malformed and missing are"
             " strangers or a wrong secret; stale and future a wrong clock; unavailable is the"
             " store: what it does not take within the sender's ten minutes is lost.",
-            "short",
+            "locale",
             asking.series(came(of_source("relay_rejected_total"), "reason"), "{{reason}}"),
         )
         .override_by_name("mismatch", looks.painted(looks.PURPLE))
@@ -101,18 +103,31 @@ def _by_kind(panel: Lines) -> Lines:
 
 
 def events() -> Iterator[Lines]:
+    yield (
+        panels.bars(
+            "Views",
+            "Verified video.watched events that were new, by where they come from.",
+            "locale",
+            asking.series(
+                came(of_source(EVENTS, NEW, 'event="video.watched"'), "source"), "{{source}}"
+            ),
+        )
+        .no_value("no view came")
+        .span(6)
+        .height(9)
+    )
     yield _by_kind(
         panels.bars(
-            "Events by kind",
-            "Verified events that were new.",
-            "none",
+            "Events other than views",
+            "Verified events that were new, by kind. Views stand beside them, because leads could"
+            " not be seen beneath so many.",
+            "locale",
             asking.series(
-                came(of_source("relay_events_total", 'outcome="accepted"'), "event"),
-                "{{event}}",
+                came(of_source(EVENTS, NEW, 'event!="video.watched"'), "event"), "{{event}}"
             ),
         )
         .no_value("no event came")
-        .span(8)
+        .span(6)
         .height(9)
     )
     yield (
@@ -121,9 +136,9 @@ def events() -> Iterator[Lines]:
             "Verified requests that brought no new event. Duplicates are the sender's retries and"
             " harmless; many of them mean that acknowledgements come late. A conflict is a known id"
             " with another body (the first stays); unreadable ones wait among the dead letters.",
-            "none",
+            "locale",
             asking.series(
-                came(of_source("relay_events_total", 'outcome!="accepted"'), "outcome"),
+                came(of_source(EVENTS, 'outcome!="accepted"'), "outcome"),
                 "{{outcome}}",
             ),
         )
@@ -131,21 +146,22 @@ def events() -> Iterator[Lines]:
         .override_by_name("conflict", looks.painted(looks.ORANGE))
         .override_by_name("unreadable", looks.painted(looks.BAD))
         .no_value("none came")
-        .span(8)
+        .span(6)
         .height(9)
     )
     yield _by_kind(
         panels.levels(
             "Time since the last event",
-            "How long ago a new event of each kind came last. A line that climbs beyond the usual"
-            " means that the sender has stopped, or cannot reach the relay.",
-            "s",
+            "How long ago a new event of each kind came last, in hours, minutes and seconds. A line"
+            " that climbs beyond the usual means that the sender has stopped, or cannot reach the"
+            " relay.",
+            "dthms",
             asking.series(
                 f"time() - max by (event) ({of_source('relay_last_event_timestamp_seconds')} > 0)",
                 "{{event}}",
             ),
         )
-        .span(8)
+        .span(6)
         .height(9)
     )
 
@@ -157,7 +173,7 @@ def signatures() -> Iterator[Lines]:
             "Requests by the secret that verified them. After a rotation, the line of"
             " the old secret must go to 0 before it is taken out of the config. Those that fit no"
             " secret are only what the sender seems to try again.",
-            "short",
+            "locale",
             asking.series(
                 came(of_source("relay_signatures_total"), "source", "secret"),
                 "{{source}}, secret {{secret}}",
@@ -199,11 +215,10 @@ def signatures() -> Iterator[Lines]:
                 "{{source}}: kept",
             ),
             asking.series(
-                total(
-                    queries.increase(
-                        of_source("relay_quarantine_dropped_total"), "$__rate_interval"
-                    ),
+                queries.counted(
+                    of_source("relay_quarantine_dropped_total"),
                     "source",
+                    window="$__rate_interval",
                 ),
                 "{{source}}: lost",
             ),

@@ -6,17 +6,18 @@ from grafana_foundation_sdk.builders import bargauge, common, stat, timeseries
 from grafana_foundation_sdk.models import common as kinds
 
 from deploy.grafana import asking, looks, panels, queries
-from deploy.grafana.words import NONE_YET, STEPS, counted, watched
+from deploy.grafana.queries import grown
+from deploy.grafana.words import NONE_YET, STEPS, watched
 
 
 def finish_rate() -> stat.Panel:
-    finished = counted(watched("completed"))
+    finished = grown(watched("completed"))
     return (
         panels.number(
             "Watched to the end",
             "Of the viewers who started a video, how many finished it (in the time shown).",
             "percentunit",
-            asking.value(queries.share(finished, counted(watched("started")))),
+            asking.value(queries.share(finished, grown(watched("started")))),
         )
         .decimals(0)
         .no_value(NONE_YET)
@@ -31,10 +32,7 @@ def funnel() -> bargauge.Panel:
             "Viewers who reached each step in the time shown. Each viewer counts once for each step"
             " of a video; 'finished' means 90 % of it.",
             "locale",
-            *(
-                asking.value(queries.whole(counted(watched(step))), name)
-                for step, name in STEPS.items()
-            ),
+            *(asking.value(grown(watched(step)), name) for step, name in STEPS.items()),
         )
         .span(12)
         .height(8)
@@ -44,7 +42,7 @@ def funnel() -> bargauge.Panel:
 def drop_off() -> bargauge.Panel:
     lost = [
         asking.value(
-            f"1 - {queries.share(counted(watched(later)), counted(watched(earlier)))}",
+            f"1 - {queries.share(grown(watched(later)), grown(watched(earlier)))}",
             f"{name_earlier} → {name_later.removeprefix('Watched ')}",
         )
         for (earlier, name_earlier), (later, name_later) in pairwise(STEPS.items())
@@ -70,16 +68,16 @@ def drop_off() -> bargauge.Panel:
 
 
 def views_over_time() -> timeseries.Panel:
-    def each_bar(milestone: str) -> str:
-        return queries.whole(queries.in_each_bar(watched(milestone)))
-
+    started, finished = (
+        queries.grown_in_each_bar(watched(step)) for step in ("started", "completed")
+    )
     return (
         panels.bars(
             "Views over time",
             "Viewers who started a video; the dark part in front is those who finished one.",
             "locale",
-            asking.series(each_bar("started"), "Started"),
-            asking.series(each_bar("completed"), "Finished"),
+            asking.series(started, "Started"),
+            asking.series(finished, "Finished"),
         )
         # Not on top of one another: who finished has started too.
         .stacking(common.StackingConfig().mode(kinds.StackingMode.NONE))

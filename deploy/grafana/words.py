@@ -1,4 +1,4 @@
-"""What those who own the videos call what the relay counts, and how it is counted for them."""
+"""What those who own the videos call what the relay counts."""
 
 from deploy.grafana import queries
 
@@ -17,10 +17,6 @@ NONE_YET = "none yet"
 
 def watched(milestone: str) -> str:
     return queries.of_source("relay_video_watched_total", f'milestone="{milestone}"')
-
-
-def counted(selector: str, *by: str) -> str:
-    return queries.total(queries.increase(selector), *by)
 
 
 def per_hundred(part: str, of: str) -> str:

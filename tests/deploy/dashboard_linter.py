@@ -22,12 +22,13 @@ Fault = tuple[str, str]
 
 UNITS = {
     *("none", "ops", "short", "locale", "bytes", "s", "percentunit", "dateTimeFromNow"),
+    *("dtdurations", "dthms"),
 }
 """Of the units that the linter knows, those in use; another one is first looked up there."""
 
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _RATE_INTERVAL = timedelta(seconds=9001)
-_STANDS_FOR = {"__rate_interval": "9001s", "__interval": "77s", "__range": "7777s", "utc": "0"}
+_STANDS_FOR = {"__rate_interval": "9001s", "__interval": "77s", "__range": "7777s"}
 _FUNCTIONS = {"label_names", "label_values", "metrics", "query_result"}
 
 
@@ -39,7 +40,9 @@ def expressions(panel: Panel) -> Iterator[promql.Expr]:
 def outside_of_strings(expr: str) -> str:
     """Replace the variables that are no part of a string; there, any text will do."""
     return re.sub(
-        r'"[^"]*"|\$(\w+)', lambda found: _STANDS_FOR[found[1]] if found[1] else found[0], expr
+        r'"[^"]*"|\$\{?(\w+)\}?',
+        lambda found: _STANDS_FOR[found[1]] if found[1] else found[0],
+        expr,
     )
 
 
@@ -134,7 +137,7 @@ def target_promql(board: Board) -> Iterator[Fault]:
 def target_rate_interval(board: Board) -> Iterator[Fault]:
     for panel, call in _calls(board):
         windows = [each.range for each in call.args if isinstance(each, promql.MatrixSelector)]
-        if call.func.name in {"rate", "irate"} and windows != [_RATE_INTERVAL]:
+        if call.func.name in {"rate", "irate"} and {*windows} - {_RATE_INTERVAL}:
             yield panel["title"], f"{call.func.name} over something else than $__rate_interval"
 
 
@@ -142,18 +145,19 @@ def target_counter_agg(board: Board) -> Iterator[Fault]:
     for panel in panels(board):
         all_parts = [part for expr in expressions(panel) for part in parts(expr)]
         counted = [
-            counter
+            str(window.vector_selector)
             for part in all_parts
             if isinstance(part, promql.Call) and part.func.name in {"rate", "irate", "increase"}
-            for counter in _counters(parts(part))
+            for window in part.args
+            if isinstance(window, promql.MatrixSelector)
         ]
-        if Counter(_counters(all_parts)) != Counter(counted):
+        counters = [
+            str(part)
+            for part in all_parts
+            if isinstance(part, promql.VectorSelector) and (part.name or "").endswith("_total")
+        ]
+        if Counter(counters) - Counter(counted):
             yield panel["title"], "has a counter outside of rate, irate and increase"
-
-
-def _counters(some: list[promql.Expr]) -> list[str]:
-    found = [part for part in some if isinstance(part, promql.VectorSelector)]
-    return [str(each) for each in found if (each.name or "").endswith("_total")]
 
 
 def _target(label: str) -> Callable[[Board], Iterator[Fault]]:

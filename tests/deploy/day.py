@@ -39,6 +39,9 @@ from tests.deploy.story import (
     Story,
 )
 
+BEFORE = 50_000
+"""How many leads, and views of each milestone, a source has had before the day."""
+
 
 class Arrival(NamedTuple):
     """A request that the sender makes; they are in order of time."""
@@ -47,6 +50,14 @@ class Arrival(NamedTuple):
     source: str
     kind: str
     milestone: str = ""
+
+
+class Acknowledged(NamedTuple):
+    """What really came, and in which minute; the scrape at its end is the first to see it."""
+
+    minute_s: int
+    arrival: Arrival
+    outcome: Outcome
 
 
 class Scrape(NamedTuple):
@@ -75,6 +86,13 @@ class Queue:
         return next(told, "active")
 
 
+def _before() -> Iterator[Total]:
+    """What the store counted before the day: enough for the days around it (fortnight.py)."""
+    kinds = ((LEAD_CAPTURED, ""), *((VIDEO_WATCHED, milestone) for milestone in MILESTONES))
+    for source, (kind, milestone) in itertools.product(SOURCES, kinds):
+        yield Total(source, kind, milestone, BEFORE, (START_S - 600) * 1000)
+
+
 class Day:
     """Tells the metrics of one relay after another what happens, minute by minute."""
 
@@ -84,7 +102,8 @@ class Day:
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
-        self._totals: dict[tuple[str, str, str], Total] = {}
+        self._totals = {(each.source, each.kind, each.milestone): each for each in _before()}
+        self.acknowledged: list[Acknowledged] = []
         self._started_s = START_S - 40_000
         self._metrics = self._begin(START_S)
 
@@ -150,10 +169,11 @@ class Day:
         minute_s = now_s - SCRAPE_S
         if minute_s in self._story.once:
             source, kind, outcome = self._story.once[minute_s]
-            self._accept(Arrival(minute_s + 9, source, kind), outcome)
+            self._accept(Arrival(minute_s + 9, source, kind), outcome, minute_s)
         if self._dice.random() < 0.05:
             self._refuse(UNKNOWN, "path", 404)
         if self._story.tells("strangers", minute_s):
+            self._metrics.connection_limited("public", "address")
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
                 self._refuse("academy", reason, 401)
         if self._story.tells("stray", minute_s):
@@ -176,9 +196,11 @@ class Day:
             self._refuse(arrival.source, "unavailable", 503)
             heapq.heappush(self._coming, again)
         else:
-            self._accept(arrival, "duplicate" if self._dice.random() < 0.01 else "accepted")
+            outcome: Outcome = "duplicate" if self._dice.random() < 0.01 else "accepted"
+            self._accept(arrival, outcome, minute_s)
 
-    def _accept(self, arrival: Arrival, outcome: Outcome) -> None:
+    def _accept(self, arrival: Arrival, outcome: Outcome, minute_s: int) -> None:
+        self.acknowledged.append(Acknowledged(minute_s, arrival, outcome))
         metrics, source = self._metrics, arrival.source
         took_s = self._commit(arrival.at_s)
         metrics.request(source, 202 if outcome == "accepted" else 200)

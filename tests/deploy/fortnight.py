@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from tests.deploy.day import BEFORE
 from tests.deploy.prometheus import JOB, Labels, Prometheus, rules
 from tests.deploy.story import END_S, SCRAPE_S, START_S
 
@@ -55,11 +56,13 @@ def write(folder: Path, day: Prometheus) -> None:
 
 def _around(day: Prometheus) -> Iterator[Point]:
     for counter in _COUNTERS:
-        found = day.ask_range(counter, from_s=START_S + 60, to_s=END_S, step_s=_STEP_S)
+        found = day.ask_range(counter, from_s=START_S + _STEP_S, to_s=END_S, step_s=_STEP_S)
         for labels, values in found.items():
-            grown = [max(after - before, 0) for (_, before), (_, after) in pairwise(values)]
-            yield from _days(_head(labels), grown, range(-13, 0))
-            yield from _days(_head(labels), grown, range(1, 4))
+            counts = [BEFORE, *(value for _, value in values)]
+            grown = [after - before for before, after in pairwise(counts)]
+            earlier = sum(map(_factor, range(-13, 0))) * sum(grown)
+            yield from _days(_head(labels), grown, range(-13, 0), begin=BEFORE - earlier)
+            yield from _days(_head(labels), grown, range(1, 4), begin=counts[-1])
     for source in ("main", "academy"):
         for kind, ago_s in (("lead.captured", 1260), ("video.watched", 95)):
             name = f'relay_last_event_timestamp_seconds{{event="{kind}",source="{source}"'
@@ -67,31 +70,49 @@ def _around(day: Prometheus) -> Iterator[Point]:
                 yield at_s, f'{name},instance="relay:9464",job="{JOB}"}}', at_s - ago_s
 
 
-def _days(head: str, grown: list[float], days: range) -> Iterator[Point]:
-    """Count on from day to day, and begin anew after the scripted one, as after a restart."""
-    count = 0.0
+def _days(head: str, grown: list[float], days: range, *, begin: float) -> Iterator[Point]:
+    """Count on from day to day."""
+    count = begin
     for number in days:
-        factor = BUSY[number % 7] * (1 if number > 0 else EARLIER)
         for step, more in enumerate(grown, start=1):
-            count += more * factor
+            count += more * _factor(number)
             at_s = START_S + number * DAY_S + step * _STEP_S
             if at_s <= VIEWED_S:
-                yield at_s, head, float(int(count))
+                # At the end of the days before, this is what the scripted day begins with.
+                yield at_s, head, float(round(count))
+
+
+def _factor(number: int) -> float:
+    """How busy a day is, counted from the scripted one on."""
+    return BUSY[number % 7] * (1 if number > 0 else EARLIER)
 
 
 def _alerts(day: Prometheus) -> Iterator[Point]:
     for rule in rules("alert"):
-        lasting_s = int(rule["for"][:-1]) * _UNIT_S[rule["for"][-1]] if "for" in rule else 0
+        lasting_s, kept_s = (_seconds(rule.get(key, "0m")) for key in ("for", "keep_firing_for"))
         found = day.ask_range(rule["expr"], from_s=START_S + SCRAPE_S, to_s=END_S, step_s=SCRAPE_S)
         for labels, values in found.items():
             told = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
             told |= {"__name__": "ALERTS", "alertstate": "firing"}
-            since_s = before_s = 0.0
-            for at_s, _ in values:
-                since_s = since_s if at_s - before_s == SCRAPE_S else at_s
-                before_s = at_s
-                if at_s - since_s >= lasting_s:
-                    yield int(at_s), _head(tuple(sorted(told.items()))), 1.0
+            head = _head(tuple(sorted(told.items())))
+            times = [int(at_s) for at_s, _ in values]
+            yield from ((at_s, head, 1.0) for at_s in _firing(times, lasting_s, kept_s))
+
+
+def _firing(times: list[int], lasting_s: int, kept_s: int) -> list[int]:
+    """When an alert fires whose condition holds at these times."""
+    firing: set[int] = set()
+    since_s = before_s = 0
+    for at_s in times:
+        since_s = since_s if at_s - before_s == SCRAPE_S else at_s
+        before_s = at_s
+        if at_s - since_s >= lasting_s:
+            firing.update(range(at_s, at_s + kept_s + 1, SCRAPE_S))
+    return sorted(at_s for at_s in firing if at_s <= END_S)
+
+
+def _seconds(duration: str) -> int:
+    return int(duration[:-1]) * _UNIT_S[duration[-1]]
 
 
 def _head(labels: Labels) -> str:

@@ -162,29 +162,6 @@ def test_a_query_is_answered_for_the_sources_and_sinks_that_are_chosen(
     assert len(asked.answer(server)) == len(story.SINKS)
 
 
-def test_the_hours_of_the_day_are_those_in_which_people_watched(server: Prometheus) -> None:
-    (panel,) = [each for _, each in PANELS if each["title"] == "When people watch"]
-    (asked,) = viewer.asks(panel, from_s=story.START_S, to_s=story.END_S)
-    found = {dict(labels)["hour"]: values[0][1] for labels, values in asked.answer(server).items()}
-    assert sorted(found) == [f"{hour:02}" for hour in range(24)]
-    quiet, busy = sorted(found, key=lambda hour: found[hour])[:4], max(found, key=found.__getitem__)
-    assert "03" in quiet
-    assert busy in {"09", "10", "11", "14"}
-
-
-def test_a_bar_holds_what_came_from_its_time_on(server: Prometheus) -> None:
-    (panel,) = [each for _, each in PANELS if each["title"] == "Leads over time"]
-    from_s, to_s = SHOWN["engagement"]
-    (asked,) = viewer.asks(panel, from_s=from_s, to_s=to_s)
-    assert asked.step_s == viewer.DAY_S
-    bars: dict[float, float] = {}
-    for values in asked.answer(server).values():
-        for at_s, value in values:
-            bars[at_s] = bars.get(at_s, 0) + value
-    day = server.ask("sum(increase(relay_leads_captured_total[1d]))", at_s=story.END_S)
-    assert bars[story.START_S] == pytest.approx(day[()], abs=2)
-
-
 def provisioned(path: str) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load((GRAFANA / "provisioning" / path).read_text())
     return document

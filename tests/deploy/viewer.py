@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,27 @@ def asks(panel: Panel, *, from_s: int, to_s: int, points: int = 288) -> Iterator
 
 
 def filled(expr: str, *, range_s: int, step_s: int) -> str:
-    """Put in what Grafana would; everything is chosen, in UTC."""
+    """Put in what Grafana would; everything is chosen."""
     known = {
         "__rate_interval": f"{max(240, step_s + 60)}s",
         "__interval": f"{step_s}s",
         "__range": f"{range_s}s",
-        "utc": "0",
+        "namespace": ".*",
         **dict.fromkeys(("job", "instance", "source", "sink"), ".+"),
     }
-    # What Grafana does not know it leaves as it is: the groups of label_replace.
-    return re.sub(r"\$(\w+)", lambda found: known.get(found[1], found[0]), expr)
+    return re.sub(r"\$(\w+|\{\w+\})", lambda found: known[found[1].strip("{}")], expr)
+
+
+def by_hour(panel: Panel, values: Sequence[tuple[float, float]], zone: tzinfo) -> dict[str, float]:
+    """Add values up by the hour of the day, as the panel's transformations have a browser do it."""
+    shaped = {each["id"]: each["options"] for each in panel["transformations"]}
+    assert [*shaped] == ["formatTime", "groupBy", "sortBy", "organize"]
+    assert shaped["formatTime"] == {"timeField": "Time", "outputFormat": "HH", "useTimezone": True}
+    hours: dict[str, float] = {}
+    for at_s, value in values:
+        hour = datetime.fromtimestamp(at_s, zone).strftime("%H")
+        hours[hour] = hours.get(hour, 0) + value
+    return dict(sorted(hours.items()))
 
 
 def _own_begin_s(panel: Panel, to_s: int) -> int | None:

@@ -1,10 +1,11 @@
 """Panels that show one moment: numbers, bars beside each other, tables."""
 
 from collections.abc import Sequence
+from datetime import UTC
 
 from tests.deploy.drawing.canvas import GREYED, Canvas
 from tests.deploy.drawing.units import ago
-from tests.deploy.viewer import Asked, Values
+from tests.deploy.viewer import Asked, Values, by_hour
 
 Answers = Sequence[tuple[Asked, Values]]
 
@@ -46,10 +47,10 @@ def bar_gauge(canvas: Canvas, answers: Answers) -> None:
 
 def columns(canvas: Canvas, answers: Answers) -> None:
     ((_, answer),) = answers
-    field = canvas.panel["options"]["xField"]
-    bars = sorted((dict(labels)[field], values[-1][1]) for labels, values in answer.items())
+    (values,) = answer.values()
+    bars = by_hour(canvas.panel, values, UTC)
     axes = canvas.axes(left=44, right=10, bottom=24, top=32)
-    axes.bar([name for name, _ in bars], [value for _, value in bars], color=canvas.threshold(0))
+    axes.bar([*bars], [*bars.values()], color=canvas.threshold(0))
     axes.grid(axis="y", color="#E4E5E8", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.01)

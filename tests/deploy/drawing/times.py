@@ -64,8 +64,9 @@ def heat(canvas: Canvas, answers: Answers) -> None:
 def states(canvas: Canvas, answers: Answers) -> None:
     ((asked, answer),) = answers
     words = canvas.defaults["mappings"][0]["options"]
-    axes = canvas.axes(left=160, right=12, bottom=24, top=30)
     names = sorted(asked.name(labels) for labels in answer)
+    left = 16 + 6.6 * max(map(len, names))
+    axes = canvas.axes(left=left, right=12, bottom=24, top=30)
     found = {asked.name(labels): values for labels, values in answer.items()}
     for place, name in enumerate(names):
         for begin_s, end_s, value in _runs(found[name], asked.step_s):

@@ -13,6 +13,11 @@ def written(value: float, unit: str, decimals: int | None) -> str:
     match unit:
         case "s":
             return _scaled(value, _SECONDS)
+        case "dtdurations":
+            return _in_words(round(value), decimals or 0)
+        case "dthms":
+            minutes, seconds = divmod(round(value), 60)
+            return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
         case "bytes":
             return _scaled(value, _BYTES)
         case "short":
@@ -33,6 +38,16 @@ def ago(seconds: float) -> str:
             count = round(seconds / size)
             return f"{count} {word}{'s' * (count > 1)} ago"
     return "a few seconds ago"
+
+
+def _in_words(seconds: int, more: int) -> str:
+    """Write the largest part, and some more of the parts below it."""
+    parts: list[str] = []
+    for size, word in ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count} {word}{'s' * (count != 1)}")
+    return ", ".join(parts[: more + 1]) or "0 seconds"
 
 
 def _scaled(value: float, sizes: Sequence[tuple[float, str]]) -> str:

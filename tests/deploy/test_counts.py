@@ -1,0 +1,137 @@
+"""How the dashboards count: in whole numbers, right over restarts, gaps and series that begin.
+
+promtool answers the queries from series that are made for them, with a scrape every 15 s.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.grafana import queries
+from tests.deploy import rule_tests, viewer
+from tests.deploy.prometheus import CONFIG, require_prometheus
+
+LEADS = "relay_leads_captured_total"
+REQUESTS = "relay_requests_total"
+
+FROM_S, TO_S, BAR_S = 600, 1200, 300
+"""Asked is for the scrapes 41 to 80, in all and in two bars."""
+
+Scrapes = Sequence[int | None]
+"""A counter's value at each scrape; nothing where the scrape fails."""
+
+AWAY: list[int | None] = [None]
+
+GOES_ON: dict[str, tuple[list[Scrapes], int]] = {
+    "nothing comes": ([[100] * 81], 0),
+    "one every minute": ([[100 + scrape // 4 for scrape in range(81)]], 10),
+    "most come after the last scrape before a restart": (
+        [[100] * 60 + [105] + AWAY * 3 + [125] * 17],
+        25,
+    ),
+    "it is away at the end": ([[100] * 45 + [110] * 10 + AWAY * 26], 10),
+    "it is away at the beginning": ([[100] * 30 + AWAY * 20 + [107] * 31], 7),
+    "it is away from one bar to the next": ([[100] * 50 + AWAY * 20 + [103] * 11], 3),
+    "its series begins": ([AWAY * 50 + [40] * 10 + [45] * 21], 5),
+    "there are two, and one is away at the end": (
+        [[100 + scrape // 4 for scrape in range(81)], [7] * 50 + [10] * 5 + AWAY * 26],
+        13,
+    ),
+    "another store takes the place of the first": ([[100] * 60 + [3] * 10 + [8] * 11], 5),
+}
+"""What becomes of a counter of the store's totals, at each relay, and how many came."""
+
+BEGINS_ANEW: dict[str, tuple[list[Scrapes], int]] = {
+    "nothing comes": ([[100] * 81], 0),
+    "one every minute": ([[100 + scrape // 4 for scrape in range(81)]], 10),
+    "it restarts": ([[100] * 45 + [106] * 15 + [2] * 5 + [5] * 16], 11),
+    "it restarts between two bars": ([[100] * 60 + [4] * 21], 4),
+    "it restarts twice": ([[100] * 45 + [1] * 10 + [0] * 5 + [2] * 21], 3),
+    "scrapes fail": ([[100] * 45 + AWAY * 3 + [104] * 33], 4),
+    "it is away and restarts": ([[100] * 45 + [105] * 3 + AWAY * 20 + [3] * 13], 8),
+    "there are two, and one restarts": (
+        [[100 + scrape // 4 for scrape in range(81)], [50] * 60 + [6] * 21],
+        16,
+    ),
+}
+"""The same of a counter that begins at 0 with each start of the relay."""
+
+
+def written(scrapes: Scrapes) -> str:
+    """Write values as promtool reads them; a failed scrape ends the series, as in Prometheus."""
+    before = [None, *scrapes]
+    gone = ("_" if earlier is None else "stale" for earlier in before)
+    return " ".join(
+        absent if value is None else str(value)
+        for absent, value in zip(gone, scrapes, strict=False)
+    )
+
+
+def asked(expr: str, *, at_s: int, count: int) -> dict[str, object]:
+    expr = viewer.filled(expr, range_s=TO_S - FROM_S, step_s=BAR_S)
+    samples = [{"labels": "{}", "value": count}]
+    return {"expr": expr, "eval_time": f"{at_s}s", "exp_samples": samples}
+
+
+def faults(
+    file: Path, metric: str, relays: list[Scrapes], checks: Sequence[dict[str, object]]
+) -> str:
+    """What promtool finds wrong."""
+    require_prometheus()
+    series = [
+        {"series": f'{metric}{{job="relay",instance="{place}"}}', "values": written(scrapes)}
+        for place, scrapes in enumerate(relays)
+    ]
+    test = {"interval": "15s", "input_series": series, "promql_expr_test": [*checks]}
+    file.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}))
+    return rule_tests.run(file)
+
+
+def both_bars(expr: str) -> str:
+    """Add up what a panel's two bars show, at the second one's time."""
+    return f"sum_over_time(({expr})[{TO_S - FROM_S - 1}s:{BAR_S}s])"
+
+
+@pytest.mark.parametrize("story", GOES_ON)
+def test_a_total_that_goes_on_is_counted_as_it_grew_in_all_and_in_bars(
+    tmp_path: Path, story: str
+) -> None:
+    relays, count = GOES_ON[story]
+    checks = (
+        asked(queries.grown(queries.of_relay(LEADS)), at_s=TO_S, count=count),
+        asked(
+            both_bars(queries.grown_in_each_bar(queries.of_relay(LEADS))),
+            at_s=TO_S - BAR_S,
+            count=count,
+        ),
+    )
+    assert faults(tmp_path / "test.yml", LEADS, relays, checks) == ""
+
+
+@pytest.mark.parametrize("story", BEGINS_ANEW)
+def test_a_counter_that_begins_anew_is_counted_over_restarts_in_all_and_in_bars(
+    tmp_path: Path, story: str
+) -> None:
+    relays, count = BEGINS_ANEW[story]
+    checks = (
+        asked(queries.counted(queries.of_relay(REQUESTS)), at_s=TO_S, count=count),
+        asked(
+            both_bars(queries.counted_in_each_bar(queries.of_relay(REQUESTS))),
+            at_s=TO_S - BAR_S,
+            count=count,
+        ),
+    )
+    assert faults(tmp_path / "test.yml", REQUESTS, relays, checks) == ""
+
+
+def test_a_week_ago_is_counted_in_the_same_way(tmp_path: Path) -> None:
+    week = 7 * 86_400
+    relays: list[Scrapes] = [[100] * 45 + [110] * 36]
+    check = asked(queries.grown_a_week_ago(queries.of_relay(LEADS)), at_s=TO_S + week, count=10)
+    assert faults(tmp_path / "test.yml", LEADS, relays, [check]) == ""
+
+
+def test_the_steps_of_a_count_are_no_further_apart_than_scrapes() -> None:
+    assert f"scrape_interval: {queries.SCRAPED}\n" in CONFIG.read_text(encoding="utf-8")

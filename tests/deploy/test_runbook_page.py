@@ -1,0 +1,115 @@
+"""The runbook as a page: made of docs/runbook.md, served by Prometheus, and where links lead."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deploy.grafana.runbook import ADDRESS, ALERTS
+from deploy.prometheus.runbook import SOURCE, TARGET, page
+from tests.deploy import viewer
+from tests.deploy.prometheus import Prometheus, require_prometheus, rules
+from tests.deploy.test_prometheus import config
+from tests.guarantees.process import free_port
+
+PAGE = TARGET.read_text(encoding="utf-8")
+ANCHORS = set(re.findall(r'id="([^"]+)"', PAGE))
+NAMES = {rule["alert"] for rule in rules("alert")}
+COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
+
+
+def alerts_panel() -> viewer.Panel:
+    (panel,) = [each for each in viewer.panels(viewer.read("relay")) if each["title"] == "Alerts"]
+    return panel
+
+
+def test_the_page_is_made_of_the_runbook() -> None:
+    assert page(SOURCE.read_text(encoding="utf-8")) == PAGE, (
+        "run: python -m deploy.prometheus.runbook"
+    )
+
+
+def test_every_alert_has_its_anchor_as_rules_and_as_grafana_write_it() -> None:
+    assert {name.lower() for name in NAMES} | NAMES <= ANCHORS
+
+
+def test_no_link_of_the_page_leads_out_of_it() -> None:
+    links = re.findall(r'href="([^"]+)"', PAGE)
+    assert {link.removeprefix("#") for link in links} <= ANCHORS
+    assert len(links) > len(NAMES)
+
+
+def test_what_the_runbook_says_is_on_the_page() -> None:
+    assert "<td>74</td>" in PAGE
+    assert "<code>store.broken</code>" in PAGE
+    assert 'class="language-promql"' in PAGE
+    assert "docs/rotation.md" in PAGE
+
+
+def test_an_alert_of_a_real_prometheus_leads_to_its_section(tmp_path: Path) -> None:
+    require_prometheus()
+    file = config(tmp_path, f"127.0.0.1:{free_port()}")
+    with Prometheus(data=tmp_path / "data", config=file) as server:
+        alerts: list[dict[str, Any]] = []
+
+        def come() -> bool:
+            alerts[:] = server.get("/alerts")["alerts"]
+            return bool(alerts)
+
+        server.until(come, what="an alert of a relay that does not run")
+        address, _, section = alerts[0]["annotations"]["runbook_url"].partition("#")
+        answer = httpx.get(address, trust_env=False)
+    assert (alerts[0]["labels"]["alertname"], section) == ("RelayDown", "relaydown")
+    assert answer.text == PAGE
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_compose_has_prometheus_serve_the_page_where_the_dashboard_looks() -> None:
+    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))
+    service = compose["services"]["prometheus"]
+    flags = dict(each.removeprefix("--").split("=") for each in service["command"])
+    mounts = {place: here for here, place in (each.split(":")[:2] for each in service["volumes"])}
+    place, _, folder = flags["web.user-assets"].rpartition("/")
+    assert (COMPOSE / mounts[place] / folder).resolve() == TARGET.parent
+    assert f"{flags['web.external-url']}user/{TARGET.name}" == ADDRESS
+    host, port, _ = service["ports"][0].split(":")
+    assert flags["web.external-url"] == f"http://{host}:{port}/"
+
+
+def test_the_dashboard_keeps_the_address_in_one_place() -> None:
+    (variable,) = [
+        each for each in viewer.read("relay")["templating"]["list"] if each["name"] == "runbook"
+    ]
+    assert (variable["type"], variable["query"]) == ("constant", ADDRESS)
+    assert str(viewer.read("relay")).count(ADDRESS) == 1
+
+
+def test_every_alert_is_linked_from_a_panel_that_shows_its_cause() -> None:
+    linked: dict[str, list[str]] = {}
+    for panel in viewer.panels(viewer.read("relay")):
+        for link in panel.get("links") or []:
+            address, _, section = link["url"].partition("#")
+            assert address == "${runbook:raw}"
+            assert link["targetBlank"]
+            linked.setdefault(panel["title"], []).append(section)
+    assert {title: {*sections} for title, sections in linked.items()} == {
+        title: {name.lower() for name in names} for title, names in ALERTS.items()
+    }
+    assert {section for sections in linked.values() for section in sections} == {
+        name.lower() for name in NAMES
+    }
+
+
+def test_a_click_on_an_alert_leads_to_its_section() -> None:
+    (link,) = alerts_panel()["fieldConfig"]["defaults"]["links"]
+    assert link["url"] == "${runbook:raw}#${__field.labels.alertname}"
+    assert "alertname" in alerts_panel()["targets"][0]["legendFormat"]
+
+
+@pytest.mark.parametrize("document", ["deployment.md", "dashboards.md"])
+def test_the_documents_say_where_the_page_is(document: str) -> None:
+    text = (SOURCE.parent / document).read_text(encoding="utf-8")
+    assert "user/runbook.html" in text

@@ -1,0 +1,132 @@
+"""Several relays at one Prometheus: kept apart, and the worst of them seen.
+
+promtool answers the panels' queries from series that are made for them.
+"""
+
+import json
+from pathlib import Path
+
+import promql_parser as promql
+import pytest
+
+from tests.deploy import dashboard_linter, rule_tests, viewer
+from tests.deploy.prometheus import require_prometheus
+
+EAST, WEST = (
+    f'job="relay",namespace="{place}",instance="{place}/relay-0"' for place in ("east", "west")
+)
+STATES = ("active", "paused", "throttled", "parked")
+CHOSEN = {"$namespace": ".*", "$instance": ".+", "$source": ".+", "$sink": ".+", "$job": ".+"}
+
+
+def expr(title: str, **chosen: str) -> str:
+    """The only query of a panel, for what is chosen above the dashboard."""
+    board = viewer.read("relay")
+    (panel,) = [
+        each
+        for each in viewer.panels(board)
+        if each["title"] == title and each["type"] == "state-timeline"
+    ]
+    (target,) = panel["targets"]
+    text: str = target["expr"]
+    for name, value in {**CHOSEN, **{f"${key}": value for key, value in chosen.items()}}.items():
+        text = text.replace(name, value)
+    return text
+
+
+def faults(file: Path, query: str, series: dict[str, int], found: dict[str, int]) -> str:
+    """What promtool finds wrong with a query's answer."""
+    require_prometheus()
+    samples = [{"labels": f"{{{labels}}}", "value": value} for labels, value in found.items()]
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": str(value)} for name, value in series.items()],
+        "promql_expr_test": [{"expr": query, "eval_time": "0", "exp_samples": samples}],
+    }
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+    return rule_tests.run(file)
+
+
+def in_state(relay: str, state: str) -> dict[str, int]:
+    return {
+        f'relay_sink_state{{{relay},sink="crm",state="{each}"}}': int(each == state)
+        for each in STATES
+    }
+
+
+@pytest.mark.parametrize("worst", STATES)
+@pytest.mark.parametrize("other", STATES)
+def test_a_sink_is_shown_in_the_worst_state_that_it_is_in_at_any_relay(
+    tmp_path: Path, worst: str, other: str
+) -> None:
+    place = max(STATES.index(worst), STATES.index(other))
+    series = in_state(EAST, worst) | in_state(WEST, other)
+    query = expr("State of the sinks")
+    assert faults(tmp_path / "test.yml", query, series, {'sink="crm"': place}) == ""
+
+
+def test_the_states_are_named_as_they_are_numbered() -> None:
+    (panel,) = [
+        each
+        for each in viewer.panels(viewer.read("relay"))
+        if each["title"] == "State of the sinks"
+    ]
+    (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+    named = {int(number): each["text"] for number, each in mapping["options"].items()}
+    assert named == dict(enumerate(STATES))
+
+
+def test_a_namespace_that_is_chosen_leaves_the_others_out(tmp_path: Path) -> None:
+    series = in_state(EAST, "active") | in_state(WEST, "parked")
+    query = expr("State of the sinks", namespace="east")
+    assert faults(tmp_path / "test.yml", query, series, {'sink="crm"': 0}) == ""
+
+
+@pytest.mark.parametrize("name", viewer.NAMES)
+def test_every_query_asks_for_the_chosen_namespace(name: str) -> None:
+    wanted = ("namespace", promql.MatchOp.Re, "$namespace")
+    for panel in viewer.panels(viewer.read(name)):
+        for selector in dashboard_linter.selectors(panel):
+            found = [(each.name, each.op, each.value) for each in selector.matchers.matchers]
+            assert wanted in found, panel["title"]
+
+
+@pytest.mark.parametrize("name", viewer.NAMES)
+def test_a_prometheus_without_namespaces_has_all_relays_in_it(name: str) -> None:
+    (variable,) = [
+        each for each in viewer.read(name)["templating"]["list"] if each["name"] == "namespace"
+    ]
+    assert (variable["allValue"], variable["current"]["value"]) == (".*", ["$__all"])
+
+
+FIRING = 'alertstate="firing",severity'
+ALERTS = {
+    f'ALERTS{{{EAST},alertname="RelayBacklogOld",{FIRING}="ticket",sink="crm"}}': 1,
+    f'ALERTS{{{EAST},alertname="RelayBacklogOld",{FIRING}="page",sink="crm"}}': 1,
+    f'ALERTS{{{EAST},alertname="RelayBacklogOld",{FIRING}="ticket",sink="sales"}}': 1,
+    f'ALERTS{{{WEST},alertname="RelayDown",{FIRING}="page"}}': 1,
+    # Over several instances, so that it names none.
+    'ALERTS{job="relay",namespace="east",alertname="RelayNoEvents",'
+    f'{FIRING}="ticket",source="main"}}': 1,
+}
+
+
+def test_alerts_are_told_apart_by_source_and_sink_and_a_page_outdoes_a_ticket(
+    tmp_path: Path,
+) -> None:
+    found = {
+        'alertname="RelayBacklogOld",sink="crm"': 2,
+        'alertname="RelayBacklogOld",sink="sales"': 1,
+        'alertname="RelayNoEvents",source="main"': 1,
+        'alertname="RelayDown"': 2,
+    }
+    assert faults(tmp_path / "test.yml", expr("Alerts"), ALERTS, found) == ""
+
+
+def test_a_choice_leaves_alerts_that_name_nothing_of_its_kind(tmp_path: Path) -> None:
+    found = {
+        'alertname="RelayBacklogOld",sink="sales"': 1,
+        'alertname="RelayNoEvents",source="main"': 1,
+    }
+    query = expr("Alerts", instance="east/relay-0", namespace="east", sink="sales")
+    assert faults(tmp_path / "test.yml", query, ALERTS, found) == ""
