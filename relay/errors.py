@@ -93,8 +93,16 @@ class StoreBroken(StoreError):
     """The disk failed: nobody knows what was written, so the store takes nothing any more."""
 
 
+class StoreMoved(StoreBroken):
+    """A file of the store was removed or replaced; what SQLite holds open is whole."""
+
+
 class StoreLocked(StoreError):
     """Another relay holds the store."""
+
+
+class StoreExposed(StoreError):
+    """The store's file has another name, by which a second relay could open it past the lock."""
 
 
 class StoreTooNew(StoreError):

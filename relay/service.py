@@ -180,7 +180,7 @@ class Service:
         """Open the store and build everything around it; nothing listens or connects yet.
 
         `environ` is what a reload finds behind `env:`; `sockets` are served in place of addresses.
-        Raises StoreLocked, StoreTooNew and StoreBroken.
+        Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull and StoreBroken.
         """
         metrics = Metrics(
             sources=[source.name for source in config.sources],

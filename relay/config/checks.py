@@ -1,9 +1,11 @@
 """What no value can say alone: values against each other, and what is allowed but odd."""
 
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from relay.config.rules import SECRET_MIN_BYTES
@@ -192,6 +194,19 @@ def _listeners(document: Document, findings: Findings) -> None:
         )
 
 
+def _store(document: Document, findings: Findings) -> None:
+    path = document.store.get("path")
+    if path is None:
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return  # opening it says why
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        findings.fault(document.store.at("path"), f"is {what}: expected the path of a file")
+
+
 def _retention(document: Document, findings: Findings) -> None:
     payload, dedupe = (
         document.store.get("payload_retention"),
@@ -294,6 +309,7 @@ _CHECKS = (
     _labels,
     _named_sources,
     _listeners,
+    _store,
     _retention,
     _retention_by_kind,
     _tolerances,

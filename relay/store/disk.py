@@ -1,21 +1,35 @@
 """The file system under the store: who holds it, what room there is, can it be trusted."""
 
+import errno
 import fcntl
 import math
 import os
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from relay.clock import Clock
-from relay.errors import StoreBroken, StoreFull, StoreLocked
+from relay.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked
 
 MEASURE_EVERY_S = 0.1
+
+PROBE_BYTES = 16 << 20
+"""More than a transaction usually writes: what is left of a quota must not look like room for it."""
+
+_SHORTAGES = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk's quota is used up"}
 
 _LOCK = ".lock"
 """Behind the store's name."""
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph"})
+
+
+def real(path: Path) -> Path:
+    """The path without symbolic links; what SQLite and the relay put beside the store is there."""
+    # Not `resolve`, which raises a RuntimeError for links in a circle; here the opening fails.
+    return Path(os.path.realpath(path))
 
 
 def make_folder(path: Path) -> None:
@@ -37,10 +51,8 @@ def lock(path: Path) -> IO[bytes]:
 
     Raises StoreLocked where another process has it, and OSError.
     """
-    # Beside the file itself, so that two links to it do not make two locks. Not `resolve`, which
-    # raises a RuntimeError for links in a circle; here it is the opening that fails.
-    real = Path(os.path.realpath(path))
-    file = real.with_name(real.name + _LOCK).open("ab")
+    # Beside the file itself, so that two symbolic links to it do not make two locks.
+    file = _beside(path, _LOCK).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -57,15 +69,56 @@ def is_free(path: Path) -> bool:
 
     Takes it for a moment, beside others who only look; a relay that starts right then is refused.
     """
-    real = Path(os.path.realpath(path))
     try:
-        with real.with_name(real.name + _LOCK).open("rb") as file:
+        with _beside(path, _LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
     except OSError:
         return False
     return True
+
+
+def require_single(path: Path) -> None:
+    """Raises StoreExposed where another relay could open the store past the lock, and OSError."""
+    for exposure in exposures(path):
+        raise StoreExposed(f"{exposure}, then start again")
+
+
+def exposures(path: Path) -> Iterator[str]:
+    """Other ways to the store's files, which lead past the lock, each with what to do."""
+    for file in (_beside(path, ""), _beside(path, "-wal")):
+        links = file.stat().st_nlink if file.exists() else 1
+        if links > 1:
+            yield (
+                f"the file {file} has {links} hard links, and a second relay could open the store "
+                f"by another one: find them with `find MOUNT_POINT -xdev -samefile {file}` and "
+                "remove the others"
+            )
+        if str(file) in (point for point, _ in _mounts()):
+            yield (
+                f"the file {file} is mounted without its folder, so that its -wal and its lock lie "
+                "elsewhere: mount the folder instead"
+            )
+
+
+def shortage(path: Path) -> str | None:
+    """Why no room can be had beside the store, where that is so.
+
+    For SQLite a used-up quota is an I/O error like any other; the file system tells them apart.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=real(path).parent) as probe:
+            os.posix_fallocate(probe.fileno(), 0, PROBE_BYTES)
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return lack_of_room(error)
+    return None
+
+
+def lack_of_room(error: OSError) -> str | None:
+    """What an error says about room, where it does."""
+    return _SHORTAGES.get(error.errno or 0)
 
 
 def free_bytes(path: Path) -> int:
@@ -78,25 +131,19 @@ def free_bytes(path: Path) -> int:
 
 
 class Room:
-    """The place of the store: still there, and above its floor of free space.
-
-    Looked at a few times a second at most, for it costs two system calls.
-    """
+    """The place of the store: above its floor of free space, as of a few looks a second."""
 
     def __init__(self, path: Path, min_free: int, clock: Clock) -> None:
         self._path = path
         self._min_free = min_free
         self._clock = clock
-        self._identity = _identity(path)
         self._measured_s = -math.inf
         self._free = 0
 
     def require(self) -> None:
-        """Raises StoreFull below the floor, and StoreBroken where the file is not ours any more."""
+        """Raises StoreFull below the floor, and StoreBroken where it cannot be measured."""
         now_s = self._clock.monotonic()
         if now_s - self._measured_s > MEASURE_EVERY_S:
-            if _identity(self._path) != self._identity:
-                raise StoreBroken(f"the file {self._path} was removed or replaced")
             self._free = free_bytes(self._path)
             self._measured_s = now_s
         if self._free < self._min_free:
@@ -106,33 +153,34 @@ class Room:
 
 def size_bytes(path: Path) -> int:
     """The database with its write-ahead log and index."""
-    files = (path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm"))
-    return sum(_size(file) for file in files)
+    return sum(_size(_beside(path, suffix)) for suffix in ("", "-wal", "-shm"))
 
 
 def network_file_system(path: Path) -> str | None:
     """The type of the path's file system, where SQLite's locks cannot be trusted on it."""
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
     folder = path.parent.resolve()
     best = ("", "")
-    for line in mounts:
-        left, _, right = line.partition(" - ")
-        point, kind = _unescaped(left.split()[4]), right.split()[0]
+    for point, kind in _mounts():
         if folder.is_relative_to(point) and len(point) >= len(best[0]):
             best = (point, kind)
     kind = best[1]
     return kind if kind in _NETWORK or kind.startswith("fuse") else None
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _beside(path: Path, suffix: str) -> Path:
+    place = real(path)
+    return place.with_name(place.name + suffix)
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    """Mount points and the types of their file systems; none where that cannot be seen."""
     try:
-        status = path.stat()
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        yield _unescaped(left.split()[4]), right.split()[0]
 
 
 def _size(file: Path) -> int:

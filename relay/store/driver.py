@@ -42,6 +42,7 @@ _COMMON = """
 PRAGMA busy_timeout = 2000;
 PRAGMA cache_size = -8000;
 PRAGMA temp_store = MEMORY;
+PRAGMA wal_autocheckpoint = 0;
 """
 _WRITER = """
 PRAGMA auto_vacuum = INCREMENTAL;
@@ -53,7 +54,6 @@ PRAGMA journal_size_limit = 67108864;
 """
 _READER = """
 PRAGMA query_only = ON;
-PRAGMA wal_autocheckpoint = 0;
 """
 
 
@@ -73,7 +73,7 @@ class Connection(aiosqlite.Connection):
 
 
 async def open_writer(path: Path) -> Connection:
-    """Open the one connection that writes and checkpoints."""
+    """Open the one connection that writes and checkpoints, the latter only when it is told to."""
     return await _open(f"file:{quote(str(path))}?mode=rwc", _WRITER)
 
 

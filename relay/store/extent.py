@@ -3,7 +3,7 @@
 from os.path import samestat
 from pathlib import Path
 
-from relay.errors import StoreBroken
+from relay.errors import StoreBroken, StoreMoved
 from relay.store.driver import sqlite3
 
 
@@ -19,8 +19,9 @@ class Extent:
         self._file = path.stat()
 
     def require(self, db: sqlite3.Connection) -> None:
-        """Raises StoreBroken where the file is shorter than before and than its pages in use.
+        """Raises StoreMoved where the path leads to another file, or StoreBroken for a shorter one.
 
+        Shorter means shorter than before and than its pages in use.
         To be asked of the connection that writes, between two of its transactions: it alone makes
         checkpoints, and one that shortens the file leaves the pages that are in use then, exactly.
         A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
@@ -28,9 +29,9 @@ class Extent:
         try:
             now = self._path.stat()
         except OSError:
-            return  # `disk.Room` tells of a file that is gone or another
+            raise StoreMoved(f"the file {self._path} was removed or replaced") from None
         if not samestat(now, self._file):
-            return
+            raise StoreMoved(f"the file {self._path} was removed or replaced")
         if now.st_size < self._file.st_size and now.st_size < _bytes_in_use(db):
             raise StoreBroken(f"the file {self._path} was cut short while it was in use")
         self._file = now

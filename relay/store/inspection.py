@@ -68,7 +68,7 @@ async def inspect(path: Path) -> Inspection:
         found = await check(path)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
-    return Inspection(size, content, (*_age(content.schema), *found))
+    return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *found))
 
 
 async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -4,7 +4,6 @@ Leases are kept in memory: one process holds the store; after a crash all that i
 """
 
 import asyncio
-import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -14,7 +13,7 @@ from typing import IO, TypeVar
 
 from relay.clock import Clock
 from relay.delivery import Delivery, Settlement, Status
-from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.errors import StoreBroken, StoreError, StoreFull, StoreMoved
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import (
@@ -32,7 +31,7 @@ from relay.store import (
     turns,
 )
 from relay.store.driver import Connection, open_reader, open_writer, sqlite3
-from relay.store.extent import Extent
+from relay.store.files import Files
 from relay.store.keys import PersonDigests
 from relay.store.sqlite_absences import SqliteAbsences
 from relay.store.sqlite_audience import SqliteAudience
@@ -60,6 +59,7 @@ class SqliteStore:
         *,
         clock: Clock,
         held: IO[bytes],
+        files: Files,
         writer: Writer,
         reader: Connection,
         operators: Connection,
@@ -72,11 +72,12 @@ class SqliteStore:
         counted: Callable[[Total], None],
         unclean: bool,
     ) -> None:
-        self.path = Path(settings.path)
+        self.path = disk.real(Path(settings.path))
         self.unclean = unclean
         """Whether the relay that had the store before ended without closing it."""
         self._settings = settings
         self._held = held
+        self._files = files
         self._writer = writer
         self._reader = reader
         self._accept = Statement(accept)
@@ -234,15 +235,24 @@ class SqliteStore:
     async def close(self) -> None:
         async with AsyncExitStack() as closing:
             closing.callback(self._held.close)
+            # Only once SQLite has let go of them.
+            closing.callback(self._files.close)
             closing.callback(self._wiper.release)
-            closing.push_async_callback(self._writer.close)
-            closing.push_async_callback(self._reader.close)
-            # Whoever asked has been cut off by now, and a search can take minutes.
-            closing.push_async_callback(self._operators.cut_off)
-            closing.push_async_callback(self._searcher.cut_off)
+            closing.push_async_callback(self._close_connections)
             closing.push_async_callback(self._wiper.close)
             if self._writer.broken is None and not self.unclean:
                 await self._mark_clean()
+
+    async def _close_connections(self) -> None:
+        # Whoever asked has been cut off by now, and a search can take minutes.
+        closes = [self._searcher.cut_off, self._operators.cut_off, self._reader.close]
+        # The last to close writes the log home, and a reader cannot. A damaged log stays for the
+        # next start to judge; one that was removed is still open here, and saved by this.
+        is_log_good = self._writer.broken is None or isinstance(self._writer.broken, StoreMoved)
+        closes.insert(len(closes) if is_log_good else 0, self._writer.close)
+        async with AsyncExitStack() as closing:
+            for close in reversed(closes):
+                closing.push_async_callback(close)
 
     async def _mark_clean(self) -> None:
         """Raises StoreBroken where the last look finds it so."""
@@ -266,7 +276,8 @@ async def open_store(
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk.
 
-    Raises StoreLocked, StoreTooNew, StoreFull, and StoreBroken for a file that cannot be opened.
+    Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull, and StoreBroken for a file that cannot
+    be opened.
     """
     path = Path(settings.path)
     async with AsyncExitStack() as opened:
@@ -274,6 +285,7 @@ async def open_store(
             disk.make_folder(path)
             held = opened.enter_context(disk.lock(path))
             disk.make_file(path)
+            disk.require_single(path)
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
             unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
@@ -288,14 +300,16 @@ async def open_store(
             own_turns = await connection.run(Turns.of)
             digests = await connection.run(PersonDigests.of)
             accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
-            extent = Extent(path)
+            files = Files(path)
+            opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
-        writer = Writer(connection, clock=clock, committed=committed, require=extent.require)
+        writer = Writer(connection, clock=clock, committed=committed, files=files)
         store = SqliteStore(
             settings,
             clock=clock,
             held=held,
+            files=files,
             writer=writer,
             reader=reader,
             operators=operators,
@@ -319,8 +333,12 @@ def _read_nothing(_: sqlite3.Connection) -> None:
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     """A full disk needs room rather than a repair."""
-    if getattr(error, "errno", None) == errno.ENOSPC or isinstance(meaning(error), StoreFull):
-        return StoreFull(f"the store {path} cannot be opened: the disk is full")
+    if isinstance(error, OSError):
+        shortage = disk.lack_of_room(error)
+    else:
+        shortage = disk.shortage(path)
+    if shortage is not None or isinstance(meaning(error), StoreFull):
+        return StoreFull(f"the store {path} cannot be opened: {shortage or 'the disk is full'}")
     return StoreBroken(f"the store {path} cannot be opened: {error}")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from relay.clock import Clock
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.store.driver import Connection, sqlite3
+from relay.store.files import Files
 from relay.store.rows import ROWS_MAX
 
 BATCH_MAX = 256
@@ -80,20 +81,20 @@ class Writer:
         *,
         clock: Clock,
         committed: Callable[[float], None],
-        require: Callable[[sqlite3.Connection], None] = _nothing,
+        files: Files,
     ) -> None:
         """`committed` is told the seconds that each transaction took.
 
-        `require` is called on the connection's thread after whatever is done, and before it too
-        where the last call is no longer fresh; it may raise StoreBroken.
+        `files` are looked at on the connection's thread after each, and all of them before it where
+        the last look is no longer fresh.
         """
         # CPython 3.11 makes a system call whenever it is asked which loop runs.
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._clock = clock
         self._committed = committed
-        self._require = require
-        self._required_s = -math.inf
+        self._files = files
+        self._looked_s = -math.inf
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
@@ -131,12 +132,17 @@ class Writer:
         return await outcome
 
     async def apart(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Run what cannot be in a transaction, between two of them; raises StoreError."""
+        """Run what cannot be in a transaction, between two of them; raises StoreError.
+
+        The files are looked at right before it: a checkpoint of a damaged log would damage the
+        database as well.
+        """
         if self.broken is not None:
             raise self.broken
+        self._looked_s = -math.inf
         try:
             return await self._connection.run(lambda db: self._guarded(db, work))
-        except (sqlite3.Error, StoreBroken) as error:
+        except (sqlite3.Error, StoreError) as error:
             refusal = meaning(error) or StoreError(f"not done: {_name(error)}")
             if isinstance(refusal, StoreBroken):
                 self.condemn(refusal)
@@ -157,6 +163,9 @@ class Writer:
             batch = self._waiting[:BATCH_MAX]
             del self._waiting[:BATCH_MAX]
             await self._write(batch)
+            if self._files.log_is_long():
+                with suppress(StoreError):
+                    await self.apart(_write_home)
         self._flushing = None
 
     async def _write(self, batch: list[_Waiting]) -> None:
@@ -190,11 +199,16 @@ class Writer:
         self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
     ) -> Result:
         # Every look gives Python's lock away, which is dear while requests are waiting for it.
-        if self._clock.monotonic() - self._required_s >= FRESH_S:
-            self._require(db)
-        result = work(db)
-        self._require(db)
-        self._required_s = self._clock.monotonic()
+        if self._clock.monotonic() - self._looked_s >= FRESH_S:
+            self._files.require_all(db)
+        try:
+            result = work(db)
+        except sqlite3.Error as error:
+            if _name(error) in _PERHAPS_NO_ROOM and (shortage := self._files.shortage()):
+                raise StoreFull(f"{shortage} ({_name(error)})") from None
+            raise
+        self._files.require(db)
+        self._looked_s = self._clock.monotonic()
         return result
 
     def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
@@ -205,6 +219,11 @@ class Writer:
         for waiting in batch:
             if not waiting.outcome.done():
                 waiting.outcome.set_exception(error)
+
+
+def _write_home(db: sqlite3.Connection) -> None:
+    """Write as much of the log home as no reader needs there; nobody is waited for."""
+    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def _tell(done: Callable[[Any], None], result: object) -> None:
@@ -256,7 +275,7 @@ def meaning(error: Exception) -> StoreError | None:
     After any other I/O error the kernel may have dropped what it could not write (sqlite.md,
     section 1), so trying again in this process would prove nothing.
     """
-    if isinstance(error, StoreBroken):
+    if isinstance(error, StoreError):
         return error
     name = _name(error)
     if name in _NO_ROOM:
@@ -275,6 +294,8 @@ def _name(error: Exception) -> str:
 
 
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
+_PERHAPS_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"})
+"""Where SQLite has rolled back, so that a used-up quota has cost nothing; never a failed fsync."""
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _BROKEN = (

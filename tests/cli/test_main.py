@@ -86,6 +86,7 @@ def test_small_commands_do_not_load_the_service(arguments: list[str]) -> None:
     [
         (errors.ConfigError("c.toml", (errors.Fault("a.b", "is bad"),)), 78),
         (errors.StoreTooNew("the schema is newer"), 78),
+        (errors.StoreExposed("the file has 2 hard links"), 78),
         (errors.StoreLocked("another relay holds it"), 75),
         (errors.StoreFull("no room"), 75),
         (errors.StoreBroken("the disk failed"), 74),

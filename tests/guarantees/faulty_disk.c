@@ -4,7 +4,8 @@
  *   sync-fails   fsync and fdatasync of the write-ahead log fail with EIO
  *   sync-hangs   they wait until the file is gone
  *   write-fails  writes to the log fail with EIO
- *   quota        writes to the log fail with EDQUOT
+ *   quota        writes to the log fail with EDQUOT, and so does the allocation of space in any file
+ *   quota-sync   fsync and fdatasync of the log fail with EDQUOT, as on a network file system
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,6 +38,7 @@ static int sync_faulty(int file, const char *name) {
     int (*real)(int) = dlsym(RTLD_NEXT, name);
     if (is_log(file)) {
         if (told("sync-fails")) return errno = EIO, -1;
+        if (told("quota-sync")) return errno = EDQUOT, -1;
         while (told("sync-hangs")) usleep(2000);
     }
     return real(file);
@@ -60,4 +62,17 @@ ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
 
 ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
     return write_faulty(file, data, size, at, "pwrite64");
+}
+
+static int allocate_faulty(int file, off_t at, off_t size, const char *name) {
+    int (*real)(int, off_t, off_t) = dlsym(RTLD_NEXT, name);
+    return told("quota") ? EDQUOT : real(file, at, size);
+}
+
+int posix_fallocate(int file, off_t at, off_t size) {
+    return allocate_faulty(file, at, size, "posix_fallocate");
+}
+
+int posix_fallocate64(int file, off64_t at, off64_t size) {
+    return allocate_faulty(file, at, size, "posix_fallocate64");
 }

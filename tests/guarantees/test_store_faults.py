@@ -68,7 +68,8 @@ async def _scene(
         yield Scene(relay, traffic, far_end, fault)
 
 
-@pytest.mark.parametrize("fault", ["sync-fails", "write-fails"])
+# A sync that fails has lost nobody knows what, also where the file system says that it was a quota.
+@pytest.mark.parametrize("fault", ["sync-fails", "write-fails", "quota-sync"])
 async def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
     tmp_path: Path, dice: Random, faulty_disk: Path, fault: str
 ) -> None:
@@ -84,6 +85,41 @@ async def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
         [line] = scene.relay.lines("store.broken")
         assert "cannot be written" in str(line["reason"])
         assert "Traceback" not in scene.relay.output(last=1 << 20)
+        scene.heal()
+        await _prove_all_is_there(scene)
+
+
+async def test_a_used_up_quota_is_a_full_disk_and_ends_nothing(
+    tmp_path: Path, dice: Random, faulty_disk: Path
+) -> None:
+    async with _scene(tmp_path, dice, library=faulty_disk) as scene:
+        await _send(scene, 20)
+        pid = scene.relay.pid
+        scene.let("quota")
+        await _send(scene, 20)
+        assert set(scene.traffic.statuses[20:]) == {503}
+        assert await scene.relay.problems() == ["the store is short of free space"]
+        why = "the disk's quota is used up (SQLITE_IOERR_WRITE)"
+        await until(lambda: why in _reasons(scene), what="a line in the log")
+        scene.heal()
+        await until(scene.relay.is_ready, what="/readyz once there is room")
+        assert scene.relay.pid == pid
+        await _send(scene, 20)
+        assert scene.traffic.statuses[40:] == [202] * 20
+        await scene.relay.kill()
+        await _prove_all_is_there(scene)
+
+
+async def test_a_start_with_a_used_up_quota_ends_as_on_a_full_disk(
+    tmp_path: Path, dice: Random, faulty_disk: Path
+) -> None:
+    async with _scene(tmp_path, dice, library=faulty_disk) as scene:
+        await _send(scene, 20)
+        await scene.relay.kill()
+        scene.let("quota")
+        await scene.relay.spawn()
+        assert await scene.relay.exit() == os.EX_TEMPFAIL
+        assert "cannot be opened: the disk's quota is used up" in scene.relay.output()
         scene.heal()
         await _prove_all_is_there(scene)
 
@@ -158,6 +194,10 @@ async def test_a_drain_that_finds_the_file_cut_short_does_not_end_well(
         assert await scene.relay.stop() == os.EX_IOERR
         assert "cut short" in scene.relay.output()
         assert "Traceback" not in scene.relay.output(last=1 << 20)
+
+
+def _reasons(scene: Scene) -> set[object]:
+    return {line["reason"] for line in scene.relay.lines("store.unavailable")}
 
 
 async def _send(scene: Scene, count: int) -> None:

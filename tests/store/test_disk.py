@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreBroken, StoreFull, StoreLocked, StoreTooNew
+from relay.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
 from relay.settings import Size
 from relay.store import StoreSettings, disk, queries
+from relay.store.inspection import inspect
 from relay.store.sqlite import SqliteStore, check, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
@@ -154,6 +155,55 @@ async def test_a_second_name_of_the_same_file_is_the_same_store(
         link.symlink_to(path)
         with pytest.raises(StoreLocked):
             await open_store(settings(link), clock=clock)
+
+
+async def test_a_store_with_a_hard_link_is_refused_by_both_names(
+    path: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "relay.db"
+    other.parent.mkdir()
+    async with opened(path, clock) as store:
+        await accept(store, event("a"))
+        os.link(path, other)
+        with pytest.raises(StoreExposed, match=r"other/relay\.db has 2 hard links"):
+            await open_store(settings(other), clock=clock)
+        assert await accept(store, event("b")) == ["accepted"]
+    threads = threading.active_count()
+    with pytest.raises(StoreExposed, match=r"-samefile .*relay\.db` and remove the others, then"):
+        await open_store(settings(path), clock=clock)
+    await nothing_is_left(path, threads)
+    assert any("hard links" in fault for fault in (await inspect(path)).faults)
+    other.unlink()
+    async with opened(path, clock):
+        assert (await inspect(path)).faults == ()
+
+
+async def test_a_log_with_a_hard_link_is_refused(
+    path: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    async with opened(path, clock) as store:
+        await accept(store, event("a"))
+        shutil.copytree(tmp_path, tmp_path / "killed")
+    log = tmp_path / "killed" / "relay.db-wal"
+    os.link(log, tmp_path / "kept")
+    with pytest.raises(StoreExposed, match=r"relay\.db-wal has 2 hard links"):
+        await open_store(settings(tmp_path / "killed" / "relay.db"), clock=clock)
+
+
+async def test_what_lies_beside_a_store_lies_beside_its_file_and_not_beside_a_link_to_it(
+    path: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    link = tmp_path / "etc" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    async with opened(link, clock) as store:
+        await accept(store, *(event(f"e{number}") for number in range(50)))
+        assert list(link.parent.iterdir()) == [link]
+        assert disk.size_bytes(link) == disk.size_bytes(path) > path.stat().st_size
+        assert store.path == path
+        Path(f"{path}-wal").unlink()
+        with pytest.raises(StoreBroken, match=r"relay\.db-wal was removed"):
+            await accept(store, event("after"))
 
 
 async def test_a_newer_schema_is_refused_and_nothing_changes(

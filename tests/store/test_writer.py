@@ -13,6 +13,7 @@ import pytest
 from relay.clock import SystemClock
 from relay.errors import StoreBroken, StoreError, StoreFull
 from relay.store import driver
+from relay.store.files import Files
 from relay.store.writer import BATCH_MAX, WAITING_MAX, Writer
 
 
@@ -30,11 +31,13 @@ async def writing(folder: Path) -> AsyncIterator[tuple[Writer, driver.Connection
     commits: list[float] = []
     connection = await driver.open_writer(folder / "t.db")
     await connection.run(lambda db: db.execute("CREATE TABLE IF NOT EXISTS t (x TEXT) STRICT"))
-    writer = Writer(connection, clock=SystemClock(), committed=commits.append)
+    files = Files(folder / "t.db")
+    writer = Writer(connection, clock=SystemClock(), committed=commits.append, files=files)
     try:
         yield writer, connection, commits
     finally:
         await writer.close()
+        files.close()
 
 
 def stored(folder: Path) -> list[str]:

@@ -1,0 +1,120 @@
+"""A write-ahead log that is taken away from a relay under load: no 2xx depends on it any more."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from relay.event import LEAD_CAPTURED
+from tests.guarantees import ledger
+from tests.guarantees.conftest import Say
+from tests.guarantees.far_ends import FarEnd
+from tests.guarantees.process import Relay, until
+from tests.guarantees.traffic import Traffic
+
+SINK = """
+[[sink]]
+name = "crm"
+type = "http"
+url = "{url}"
+"""
+CONNECTIONS = 4
+AFTERWARDS = 200
+"""Events per connection that are sent after the fault, unless the relay is gone before."""
+
+
+def _remove(log: Path) -> None:
+    log.unlink()
+
+
+def _replace(log: Path) -> None:
+    shutil.copy(log, log.with_name("other"))
+    log.with_name("other").rename(log)
+
+
+def _empty(log: Path) -> None:
+    os.truncate(log, 0)
+
+
+def _cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size // 2)
+
+
+def _zero(log: Path) -> None:
+    with log.open("r+b", buffering=0) as file:
+        file.write(bytes(log.stat().st_size))
+
+
+class Load:
+    """Connections that send one event after the other, and what each was answered."""
+
+    def __init__(self, relay: Relay, traffic: Traffic) -> None:
+        self._relay = relay
+        self._traffic = traffic
+        self.answers: list[tuple[str, float, int | None]] = []
+        """Id, the time at which it was sent, and the status."""
+        self.fault_s: float | None = None
+
+    async def send(self) -> None:
+        left = AFTERWARDS
+        while self._relay.running and left:
+            event_id, sent_s = self._traffic.next_id, time.monotonic()
+            status = await self._traffic.attempt(LEAD_CAPTURED)
+            self.answers.append((event_id, sent_s, status))
+            left -= self.fault_s is not None
+
+    def is_refused(self) -> bool:
+        return any(status != 202 for *_, status in self.answers)
+
+    def acknowledged(self, *, after_s: float = 0.0) -> set[str]:
+        return {
+            event_id
+            for event_id, sent_s, status in self.answers
+            if status == 202 and sent_s >= after_s
+        }
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["left alone", "killed at once"])
+@pytest.mark.parametrize("spoil", [_remove, _replace, _empty, _cut, _zero])
+async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
+    tmp_path: Path, dice: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
+) -> None:
+    async with (
+        FarEnd("crm") as far_end,
+        Relay(tmp_path, sinks=SINK.format(url=far_end.url)) as relay,
+        Traffic(relay.url, time_scale=0.02, dice=dice) as traffic,
+    ):
+        await relay.start()
+        # So that the database has its tables, and the log but what follows.
+        await relay.stop()
+        await relay.start()
+        load = Load(relay, traffic)
+        async with asyncio.TaskGroup() as sending:
+            for _ in range(CONNECTIONS):
+                sending.create_task(load.send())
+            await until(lambda: len(load.answers) > 100 + dice.randrange(200), what="a load")
+            spoil(relay.store.with_name("relay.db-wal"))
+            load.fault_s = time.monotonic()
+            if is_killed:
+                await until(load.is_refused, what="an answer that is no 202")
+                if relay.running:
+                    await relay.kill()
+        if not is_killed:
+            assert await relay.exit() == os.EX_IOERR
+            # One that reads may meet the damage before the look of the one that writes.
+            assert len(relay.lines("store.broken")) == 1
+        assert "Traceback" not in relay.output(last=1 << 20)
+        promised = load.acknowledged(after_s=load.fault_s)
+        found = {event_id for _, event_id in ledger.read(relay.store).events}
+        say(f"{spoil.__name__[1:]}: {len(promised)} of {len(load.answers)} acknowledged after it")
+        assert promised <= found
+        if not is_killed and spoil in (_remove, _replace):
+            assert load.acknowledged() <= found
+        await relay.start()
+        assert await traffic.send(LEAD_CAPTURED)
+        assert await relay.stop() == 0

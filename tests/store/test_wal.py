@@ -1,0 +1,197 @@
+"""A write-ahead log that is removed, replaced, cut short or overwritten under the store."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from relay.errors import StoreBroken, StoreMoved
+from relay.settings import Size
+from relay.store import StoreSettings
+from relay.store.driver import open_reader, sqlite3
+from relay.store.files import LONG_FRAMES
+from relay.store.sqlite import SqliteStore, open_store
+from tests.conftest import ManualClock
+from tests.store.conformance import accept, event
+
+Spoil = Callable[[Path], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "relay.db"
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+@asynccontextmanager
+async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    store = await open_store(StoreSettings(path=str(path), min_free=Size.parse("0B")), clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def fill(store: SqliteStore, name: str, count: int) -> None:
+    await accept(store, *(event(f"{name}-{n}", seed=n) for n in range(count)))
+
+
+async def write_home(store: SqliteStore) -> None:
+    await store._writer.apart(
+        lambda db: db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall(),
+    )
+
+
+def stored(path: Path) -> set[str]:
+    """The events in a copy of the files, as a relay would find them after a kill."""
+    copy = path.with_name("copy")
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        if beside(path, suffix).exists():
+            shutil.copy(beside(path, suffix), copy)
+    with closing(sqlite3.connect(copy / path.name)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return {row[0] for row in db.execute("SELECT id FROM events")}
+
+
+def _remove(log: Path) -> None:
+    log.unlink()
+
+
+def _rename(log: Path) -> None:
+    log.rename(log.with_name("elsewhere"))
+
+
+def _replace(log: Path) -> None:
+    shutil.copy(log, log.with_name("other"))
+    log.with_name("other").rename(log)
+
+
+def _empty(log: Path) -> None:
+    os.truncate(log, 0)
+
+
+def _cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size // 2)
+
+
+def _cut_a_byte(log: Path) -> None:
+    os.truncate(log, log.stat().st_size - 1)
+
+
+def _zero(log: Path) -> None:
+    with log.open("r+b") as file:
+        file.write(bytes(log.stat().st_size))
+
+
+def _zero_the_end(log: Path) -> None:
+    with log.open("r+b") as file:
+        file.seek(-5000, os.SEEK_END)
+        file.write(bytes(5000))
+
+
+def _empty_and_regrow(log: Path) -> None:
+    size = log.stat().st_size
+    os.truncate(log, 0)
+    os.truncate(log, size)
+
+
+MOVES = (_remove, _rename, _replace)
+DAMAGES = (_empty, _cut, _cut_a_byte, _zero, _zero_the_end, _empty_and_regrow)
+
+
+@pytest.mark.parametrize("is_anew", [False, True], ids=["first log", "log begun anew"])
+@pytest.mark.parametrize("is_fresh", [False, True], ids=["looked before", "looked after"])
+@pytest.mark.parametrize("spoil", [*MOVES, *DAMAGES])
+async def test_nothing_is_taken_after_the_log_was_spoiled(
+    path: Path, clock: ManualClock, spoil: Spoil, *, is_fresh: bool, is_anew: bool
+) -> None:
+    """Also where the fault comes between the last look and a commit that writes over it."""
+    async with opened(path, clock) as store:
+        await fill(store, "before", 20)
+        if is_anew:
+            await write_home(store)
+            await fill(store, "more", 300)
+        spoil(beside(path, "-wal"))
+        if not is_fresh:
+            clock.ms += 1000
+        for _ in range(2):
+            with pytest.raises(StoreBroken, match=r"relay\.db-wal was"):
+                await accept(store, event("after"))
+
+
+@pytest.mark.parametrize("spoil", [_remove, _rename, _replace])
+async def test_an_index_that_is_not_the_one_in_use_ends_it_as_well(
+    path: Path, clock: ManualClock, spoil: Spoil
+) -> None:
+    async with opened(path, clock) as store:
+        await fill(store, "before", 5)
+        spoil(beside(path, "-shm"))
+        clock.ms += 1000
+        with pytest.raises(StoreMoved, match=r"relay\.db-shm was removed or replaced"):
+            await accept(store, event("after"))
+
+
+@pytest.mark.parametrize("spoil", MOVES)
+async def test_what_was_acknowledged_before_the_log_was_moved_is_written_home_at_the_end(
+    path: Path, clock: ManualClock, spoil: Spoil
+) -> None:
+    async with opened(path, clock) as store:
+        await fill(store, "before", 40)
+        spoil(beside(path, "-wal"))
+        with pytest.raises(StoreMoved):
+            await accept(store, event("after"))
+    assert {f"before-{n}" for n in range(40)} <= stored(path)
+
+
+@pytest.mark.parametrize("spoil", DAMAGES)
+async def test_a_damaged_log_is_not_written_over_the_database(
+    path: Path, clock: ManualClock, spoil: Spoil
+) -> None:
+    async with opened(path, clock) as store:
+        await fill(store, "home", 20)
+        await write_home(store)
+        await fill(store, "after", 300)
+        spoil(beside(path, "-wal"))
+        with pytest.raises(StoreBroken):
+            await write_home(store)
+    assert {f"home-{n}" for n in range(20)} <= stored(path)
+
+
+async def test_a_long_log_is_written_home_and_begun_anew(path: Path, clock: ManualClock) -> None:
+    async with opened(path, clock) as store:
+        for number in range(300):
+            await fill(store, f"round-{number}", 12)
+        assert store._files._wal.frames < 2 * LONG_FRAMES
+        assert beside(path, "-wal").stat().st_size < 3 * LONG_FRAMES * 4096
+        assert path.stat().st_size > 1 << 20
+
+
+async def test_a_log_that_readers_hold_back_grows_and_shrinks_soundly(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.files.LONG_FRAMES", 50)
+    sizes = set[int]()
+    async with opened(path, clock) as store:
+        await store._writer.apart(lambda db: db.execute("PRAGMA journal_size_limit = 400000"))
+        for number in range(12):
+            reader = await open_reader(path)
+            await reader.run(lambda db: db.execute("BEGIN").execute("SELECT 1 FROM events"))
+            await fill(store, f"held-{number}", 100)
+            sizes.add(beside(path, "-wal").stat().st_size)
+            await reader.close()
+            await fill(store, f"free-{number}", 3)
+            await fill(store, f"again-{number}", 3)
+            if number % 3 == 2:
+                await store._wiper._empty_log()
+            sizes.add(beside(path, "-wal").stat().st_size)
+            assert await accept(store, event(f"round-{number}")) == ["accepted"]
+    assert 0 in sizes
+    assert len(sizes) > 4
+    assert len(stored(path)) == 12 * 107
