@@ -56,6 +56,10 @@ class Account:
             self._last_delivered_ms = now_ms
             self._pace.add(taken, now_s)
 
+    def damaged(self, count: int) -> None:
+        """Count deliveries whose stored body is damaged."""
+        self._metrics.damaged(self._name, count)
+
     def attempted(self, settlement: Settlement, *, seconds: float) -> None:
         """Count an attempt whose outcome is on disk, and publish it to the feed."""
         delivery, attempt, lag_ms = settlement.delivery, settlement.attempt, _lag_ms(settlement)

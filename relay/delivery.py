@@ -75,6 +75,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """A bounded excerpt of the far end's answer; can hold personal data, so it is never logged."""
 
 
+DAMAGED = "the stored body is damaged, so it was not sent: its digest is not the one at receipt"
+"""Why a delivery is dead that could not be made."""
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What the store writes after an attempt; `due_ms` counts only while it stays pending."""
 

@@ -58,7 +58,6 @@ class Dispatcher:
         self._account = Account(settings, metrics=metrics, clock=clock, feed=feed)
         self._gate = Gate(settings.retry, settings.pace(), dice=dice)
         self._bell = asyncio.Event()
-        self._supply = Supply(settings, store=store, clock=clock, ring=self._bell.set)
         self._attempts: set[asyncio.Task[None]] = set()
         self._slots = Slots(settings.slots(), settings.batch())
         self._settler = Settler(
@@ -67,6 +66,9 @@ class Dispatcher:
             clock=clock,
             account=self._account,
             settled=self._settled,
+        )
+        self._supply = Supply(
+            settings, store=store, clock=clock, ring=self._bell.set, bury=self._settler.bury
         )
         self._ringing: asyncio.TimerHandle | None = None
         self._draining = False

@@ -1,14 +1,14 @@
 """What became of one sink's deliveries, on its way to the disk."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from relay import log
 from relay.account import Account
 from relay.clock import Clock
-from relay.delivery import Delivery, Settlement
+from relay.delivery import DAMAGED, Attempt, Delivery, Settlement
 from relay.errors import StoreBroken, StoreError
 from relay.store import Store
 
@@ -56,6 +56,22 @@ class Settler:
         self._ended.append(ended)
         if self._writing is None:
             self._writing = group.create_task(self._write_all())
+
+    def bury(self, group: asyncio.TaskGroup, damaged: Sequence[Delivery]) -> None:
+        """Make dead letters of deliveries that are not sent, because their body is damaged."""
+        now_ms = self._clock.now_ms()
+        self._account.damaged(len(damaged))
+        for delivery in damaged:
+            never = Attempt(
+                started_ms=now_ms,
+                duration_ms=0,
+                result="dead",
+                status=None,
+                reason=DAMAGED,
+                answer="",
+            )
+            settlement = Settlement(delivery=delivery, attempt=never, due_ms=now_ms)
+            self.add(group, Ended(settlement, 0.0))
 
     async def flush(self, limit_s: float) -> None:
         """Wait until all is written, or as long as the limit."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from relay import log
 from relay.clock import Clock
+from relay.delivery import Delivery
 from relay.errors import StoreBroken, StoreError
 from relay.hand import Hand
 from relay.settler import STORE_AGAIN_S
@@ -17,13 +18,23 @@ class Supply:
     """Looks for what is due beside the sends, so that a slot finds the next one at hand."""
 
     def __init__(
-        self, settings: SinkSettings, *, store: Store, clock: Clock, ring: Callable[[], None]
+        self,
+        settings: SinkSettings,
+        *,
+        store: Store,
+        clock: Clock,
+        ring: Callable[[], None],
+        bury: Callable[[asyncio.TaskGroup, Sequence[Delivery]], None],
     ) -> None:
-        """`ring` is called where there may be more to do than before."""
+        """`ring` is called where there may be more to do than before.
+
+        `bury` is given what is due and damaged.
+        """
         self._name = settings.name
         self._store = store
         self._clock = clock
         self._ring = ring
+        self._bury = bury
         self._sampled = log.Sampled(clock)
         self._look_at_ms = 0.0
         self._outdated = False
@@ -70,9 +81,11 @@ class Supply:
         # Set before the look: a bell that rings meanwhile resets it, and that must win.
         self._look_at_ms = math.inf
         self.looking = True
-        group.create_task(self._look(limits, now_ms=now_ms))
+        group.create_task(self._look(group, limits, now_ms=now_ms))
 
-    async def _look(self, limits: Mapping[Tier, int], *, now_ms: int) -> None:
+    async def _look(
+        self, group: asyncio.TaskGroup, limits: Mapping[Tier, int], *, now_ms: int
+    ) -> None:
         try:
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
         except StoreBroken:
@@ -82,6 +95,8 @@ class Supply:
             self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
         else:
             self.hand.looked(limits)
+            if lease.damaged:
+                self._bury(group, lease.damaged)
             if self._outdated:
                 self._store.release(lease.deliveries)
             else:

@@ -42,6 +42,7 @@ CONTRACT = {
 }
 OURS: dict[str, set[str]] = {
     "relay_connections_limited_total": {"listener", "reason"},
+    "relay_damaged_bodies_total": {"sink"},
     "relay_downtime_seconds": set(),
     "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),

@@ -15,6 +15,8 @@ from relay.cli.tail import tail
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError
 
+_DAMAGED = " (damaged: it is not what was received, and goes to no sink)"
+
 
 @click.group()
 def events() -> None:
@@ -91,7 +93,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
         _show_delivery(delivery, history["attempts"], waits=waits)
     if not event["deliveries"]:
         click.echo("  none: no sink's route took it")
-    click.echo("\nbody")
+    click.echo(f"\nbody{_DAMAGED if history['is_damaged'] else ''}")
     for line in _body(history["body"]):
         click.echo(f"  {line}")
 

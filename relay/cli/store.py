@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
+from relay.cli.columns import safe
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 from relay.config import load_store
@@ -75,7 +76,9 @@ def backup(*, file: Path, target: Target, as_json: bool) -> None:
         file.with_name(file.name + companion).unlink(missing_ok=True)
     click.echo((_as_json if as_json else _as_text)(str(file), inspection))
     if inspection.faults:
-        raise ApiError("the copy is damaged: look at the disk, and keep the relay's own store")
+        raise ApiError(
+            "the copy has faults: `relay store check` says whether the relay's own store has them"
+        )
 
 
 def _as_text(place: str, inspection: Inspection) -> str:
@@ -84,7 +87,7 @@ def _as_text(place: str, inspection: Inspection) -> str:
     faults = len(inspection.faults)
     verdict = "sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
     rows = [*_rows(inspection.content), ("size", _size(inspection.size_bytes))]
-    rows += [("fault", fault) for fault in inspection.faults]
+    rows += [("fault", safe(fault)) for fault in inspection.faults]
     width = max(len(name) for name, _ in rows)
     return "\n".join(
         [f"{place}: {verdict}", *(f"  {name:{width}}  {value}" for name, value in rows)]

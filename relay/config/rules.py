@@ -85,7 +85,9 @@ def _file(path: str) -> str | None:
     if not path.strip() or "\0" in path:
         return "is empty: expected a path"
     if path.startswith(":") or path.lower().startswith("file:"):
-        return f"is no file of the disk, and would keep nothing: expected a path, found {found(path)}"
+        return (
+            f"is no file of the disk, and would keep nothing: expected a path, found {found(path)}"
+        )
     if path.endswith(("/", "/.", "/..")) or path in {".", ".."}:
         return "is a folder: expected the path of a file in it"
     return None

@@ -186,6 +186,11 @@ class Metrics:
             "Tries to deliver; one delivery can take several.",
             *("sink", "result"),
         )
+        self._damaged = self._board.counter(
+            "relay_damaged_bodies_total",
+            "Deliveries that became dead letters because the stored body is damaged.",
+            "sink",
+        )
         self._attempt_times = self._board.histogram(
             "relay_attempt_seconds", "How long a try took.", ATTEMPT, "sink"
         )
@@ -233,6 +238,7 @@ class Metrics:
         self._deliveries.exist(own, SETTLED)
         self._attempts.exist(own, get_args(Result))
         self._states.exist(own, STATES)
+        self._damaged.exist(own)
         self._attempt_times.exist(own)
         self._lags.exist(own)
         for gauge in (self._pending, self._oldest, self._dead):
@@ -301,6 +307,9 @@ class Metrics:
     def attempted(self, sink: str, result: Result, seconds: float) -> None:
         self._attempts[sink, result] += 1
         self._attempt_times[sink].observe(seconds)
+
+    def damaged(self, sink: str, count: int) -> None:
+        self._damaged[sink] += count
 
     def settled(self, sink: str, outcome: str, lag_s: float | None) -> None:
         """Count an end; without a lag for what a replay has sent again."""

@@ -35,12 +35,14 @@ Tier = Literal["live", "replay"]
 class Lease:
     """Deliveries that are the caller's until settled or released.
 
+    `damaged` ones are not to be sent: their body is another than the one that was received.
     `next_due_ms` is when to look again: now where a limit was reached, else when the next delivery
     of the tiers that were asked for comes due, or None if there is none.
     """
 
     deliveries: tuple[Delivery, ...]
     next_due_ms: int | None
+    damaged: tuple[Delivery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

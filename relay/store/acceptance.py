@@ -1,6 +1,5 @@
 """How events come into the database, each with its deliveries, in one statement for many."""
 
-import hashlib
 from collections.abc import Container, Sequence
 
 import orjson
@@ -8,6 +7,7 @@ import orjson
 from relay.event import Event, Outcome, Unreadable
 from relay.routing import Verdict
 from relay.store import rows
+from relay.store.digests import digest
 from relay.store.driver import Row, sqlite3
 from relay.store.totals import TRIGGERED, Total
 from relay.store.turns import HELD_BACK, Turns
@@ -98,7 +98,7 @@ class Acceptance:
             event.kind,
             event.created_at,
             event.received_ms,
-            hashlib.sha256(event.body).digest(),
+            digest(event.body),
             event.headers,
             event.body,
             orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
@@ -113,9 +113,9 @@ class Acceptance:
 
 
 def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
-    _, source, event_id, _, _, _, digest, *_ = row
+    _, source, event_id, _, _, _, taken, *_ = row
     known = db.execute(_KNOWN_DIGEST, (source, event_id)).fetchone()[0]
-    return "duplicate" if known == digest else "conflict"
+    return "duplicate" if known == taken else "conflict"
 
 
 def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:

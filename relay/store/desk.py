@@ -63,6 +63,8 @@ class History:
     event: EventRecord
     headers: bytes | None
     body: bytes | None
+    is_damaged: bool
+    """Whether the body is another than the one that was received."""
     attempts: Sequence[AttemptRecord]
 
 

@@ -16,7 +16,7 @@ from relay.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked
 MEASURE_EVERY_S = 0.1
 
 PROBE_BYTES = 16 << 20
-"""More than a transaction usually writes: what is left of a quota must not look like room for it."""
+"""More than a transaction usually writes: the rest of a quota must not look like room for it."""
 
 _SHORTAGES = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk's quota is used up"}
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from relay.store.address import Address
 from relay.store.desk import AttemptRecord, History
+from relay.store.digests import is_damaged
 from relay.store.driver import sqlite3
 from relay.store.people import KeptRequest, Mention, Records, View
 from relay.store.places import PLACES
@@ -18,11 +19,11 @@ PART_STEPS = 40
 
 _CURSOR = re.compile(r"([0-9])\.([0-9]{1,18})")
 _UNREADABLE = """
-SELECT source, received_at, reason, coalesce(headers, x''), coalesce(body, x'')
+SELECT source, received_at, reason, coalesce(headers, x''), body, digest
 FROM unreadable WHERE rowid = ?
 """
 _QUARANTINED = """
-SELECT source, received_at, 'it fits no secret of the source so far', headers, body
+SELECT source, received_at, 'it fits no secret of the source so far', headers, body, NULL
 FROM quarantine WHERE number = ?
 """
 _MENTION = """
@@ -98,9 +99,14 @@ def _request(db: sqlite3.Connection, sql: str, key: int) -> KeptRequest | None:
     row = db.execute(sql, (key,)).fetchone()
     if row is None:
         return None
-    source, received_ms, reason, headers, body = row
+    source, received_ms, reason, headers, body, taken = row
     return KeptRequest(
-        source=source, received_ms=received_ms, reason=reason, headers=headers, body=body
+        source=source,
+        received_ms=received_ms,
+        reason=reason,
+        headers=headers,
+        body=body or b"",
+        is_damaged=taken is not None and is_damaged(body, taken),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreBroken
-from relay.store import disk, queries, schema
+from relay.store import digests, disk, queries, schema
 from relay.store.driver import open_reader, sqlite3
 from relay.store.sqlite import check
 
@@ -65,7 +65,7 @@ async def inspect(path: Path) -> Inspection:
     size = disk.size_bytes(path)
     try:
         content = await _read(path, _content)
-        found = await check(path)
+        found = await check(path) or await _read(path, digests.damaged)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
     return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *found))

@@ -83,6 +83,8 @@ class KeptRequest:
     reason: str
     headers: bytes
     body: bytes
+    is_damaged: bool
+    """Whether the body is another than was received; not known of what waits for its secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import orjson
 from relay.delivery import Delivery, Status
 from relay.event import Event
 from relay.store import Lease, Tier
+from relay.store.digests import is_damaged
 from relay.store.driver import Row, sqlite3
 from relay.store.turns import HELD_MS
 
@@ -33,7 +34,7 @@ WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < 
 }
 _DELIVERIES = """
 SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn,
-       e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
+       e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.digest
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
 CROSS JOIN events AS e ON e.seq = d.event
@@ -64,27 +65,28 @@ def due(
     leased: frozenset[int],
 ) -> Lease:
     """The longest due deliveries of each tier that are not leased, and when more come due."""
-    deliveries: list[Delivery] = []
+    sound: list[Delivery] = []
+    damaged: list[Delivery] = []
     looks: list[int] = []
     for tier, limit in limits.items():
         found = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
         free = [seq for seq in orjson.loads(found) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
         taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink))))
-        deliveries += taken
+        for row in taken:
+            (damaged if is_damaged(row[11], row[13]) else sound).append(_delivery(row))
         if len(free) > len(taken) or len(taken) == limit:
             looks.append(now_ms)
         else:
             looks += [ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None]
-    return Lease(tuple(deliveries), min(looks, default=None))
+    return Lease(tuple(sound), min(looks, default=None), tuple(damaged))
 
 
-def _bounded(rows: Iterable[Row]) -> Iterator[Delivery]:
+def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
     held = 0
     for row in rows:
-        delivery = _delivery(row)
-        yield delivery
-        held += len(delivery.event.body)
+        yield row
+        held += len(row[11])
         if held >= BYTES_MAX:
             return
 

@@ -17,6 +17,7 @@ from relay.store.desk import (
     History,
     Reason,
 )
+from relay.store.digests import is_damaged
 from relay.store.driver import Row, sqlite3
 from relay.store.replays import Mark
 from relay.store.selection import Selection
@@ -127,7 +128,7 @@ def _delivery(row: Row) -> DeliveryRecord:
 
 def history(db: sqlite3.Connection, seq: int) -> History | None:
     """All that is known of one event."""
-    sql = f"SELECT {_EVENT}, e.headers, e.body FROM events e WHERE e.seq = ?"
+    sql = f"SELECT {_EVENT}, e.headers, e.body, e.digest FROM events e WHERE e.seq = ?"
     row = db.execute(sql, (seq,)).fetchone()
     if row is None:
         return None
@@ -136,7 +137,13 @@ def history(db: sqlite3.Connection, seq: int) -> History | None:
         AttemptRecord(**dict(zip(names, each, strict=True)))
         for each in db.execute(_ATTEMPTS, (seq,))
     ]
-    return History(event=_record(db, row[:7]), headers=row[7], body=row[8], attempts=attempts)
+    return History(
+        event=_record(db, row[:7]),
+        headers=row[7],
+        body=row[8],
+        is_damaged=is_damaged(row[8], row[9]),
+        attempts=attempts,
+    )
 
 
 def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:

@@ -150,13 +150,15 @@ class SqliteStore:
             lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
         )
         # Another lease of the same sink may have been quicker, and so may the end of a replay.
-        free = tuple(
-            each
-            for each in lease.deliveries
-            if each.seq not in self._leased[sink] and each.replay not in self._cancelled
-        )
-        self._leased[sink].update(delivery.seq for delivery in free)
-        return replace(lease, deliveries=free)
+        held = frozenset(self._leased[sink])
+
+        def is_free(delivery: Delivery) -> bool:
+            return delivery.seq not in held and delivery.replay not in self._cancelled
+
+        free = tuple(filter(is_free, lease.deliveries))
+        damaged = tuple(filter(is_free, lease.damaged))
+        self._leased[sink].update(delivery.seq for delivery in (*free, *damaged))
+        return replace(lease, deliveries=free, damaged=damaged)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -333,10 +335,7 @@ def _read_nothing(_: sqlite3.Connection) -> None:
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     """A full disk needs room rather than a repair."""
-    if isinstance(error, OSError):
-        shortage = disk.lack_of_room(error)
-    else:
-        shortage = disk.shortage(path)
+    shortage = disk.lack_of_room(error) if isinstance(error, OSError) else disk.shortage(path)
     if shortage is not None or isinstance(meaning(error), StoreFull):
         return StoreFull(f"the store {path} cannot be opened: {shortage or 'the disk is full'}")
     return StoreBroken(f"the store {path} cannot be opened: {error}")

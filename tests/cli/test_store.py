@@ -200,6 +200,26 @@ def _damage(path: Path, *, table: str) -> None:
         file.write(b"\xff" * size)
 
 
+async def test_bodies_that_are_not_what_was_received_are_faults_with_their_names(
+    path: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.digests.STEP_ROWS", 3)
+    await (await filled(path, events=8)).close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE events SET body = x'20' WHERE id IN ('evt_2', 'evt_6')")
+        db.execute("UPDATE events SET body = NULL, headers = NULL WHERE id = 'evt_4'")
+        db.execute("UPDATE unreadable SET body = x'21'")
+    result = await asyncio.to_thread(check)
+    assert result.exit_code == 1
+    faults = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if "fault " in line]
+    assert [fault.partition(":")[0] for fault in faults] == [
+        "event evt_2 of source main",
+        "event evt_6 of source main",
+        "unreadable request 1 of source main",
+    ]
+    assert all("damaged" in fault and "backup" in fault for fault in faults)
+
+
 async def test_deliveries_of_no_event_are_a_fault(path: Path, check: Check) -> None:
     await (await filled(path, events=2)).close()
     with closing(sqlite3.connect(path)) as db:

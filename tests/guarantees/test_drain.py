@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from relay import signature
+from relay.store.digests import digest
 from relay.store.driver import sqlite3
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
@@ -186,15 +188,14 @@ def _dump(path: Path) -> list[str]:
 def _store_many(path: Path) -> None:
     now_ms = int(time.time() * 1000)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute(
-            """
-            WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
-            INSERT INTO events (source, id, kind, received_at, digest, body)
-            SELECT 'main', 'old_' || i, 'video.created', ?, x'00',
-                   CAST('{"id":"old_' || i || '","event":"video.created","data":{}}' AS BLOB)
-            FROM n
-            """,
-            (STORED, now_ms),
+        bodies = (
+            (number, orjson.dumps({"id": f"old_{number}", "event": "video.created", "data": {}}))
+            for number in range(STORED)
+        )
+        db.executemany(
+            "INSERT INTO events (source, id, kind, received_at, digest, body) "
+            "VALUES ('main', ?, 'video.created', ?, ?, ?)",
+            ((f"old_{number}", now_ms, digest(body), body) for number, body in bodies),
         )
         db.execute(
             "INSERT INTO deliveries (event, sink, status, due_at) "

@@ -13,6 +13,7 @@ from relay.event import Event
 from relay.routing import Verdict
 from relay.settings import Size
 from relay.store import StoreSettings, Tier, acceptance, queries, schema, settling, turns
+from relay.store.digests import digest
 from relay.store.replays import Replay, Wanted
 from relay.store.selection import Selection
 from relay.store.sqlite import SqliteStore, open_store
@@ -62,8 +63,8 @@ def fill(db: sqlite3.Connection, count: int, *, keys: int) -> Turns:
     made = Turns.of(db)
     db.execute("BEGIN")
     db.executemany(
-        "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, x'00', x'', x'')",
-        ((seq, f"old{seq}", NOW_MS) for seq in range(1, count + 1)),
+        "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, ?, x'', x'')",
+        ((seq, f"old{seq}", NOW_MS, digest(b"")) for seq in range(1, count + 1)),
     )
     db.executemany(
         "INSERT INTO deliveries (event, sink, status, due_at, turn) "

@@ -57,6 +57,8 @@ class EventHistory:
     """As text, which every accepted body is."""
     body_base64: str | None
     """The received bytes."""
+    is_damaged: bool
+    """Whether they are others than were received, by the digest of then."""
     attempts: Sequence[AttemptRecord]
 
 
@@ -68,6 +70,7 @@ def shown(history: History) -> EventHistory:
         headers=None if history.headers is None else history.headers.decode("latin-1"),
         body=None if body is None else body.decode(errors="replace"),
         body_base64=None if body is None else base64.b64encode(body).decode(),
+        is_damaged=history.is_damaged,
         attempts=history.attempts,
     )
 

@@ -55,6 +55,8 @@ class UnreadableRequest:
     """As text, as far as it is one."""
     body_base64: str
     """The received bytes."""
+    is_damaged: bool
+    """Whether they are others than were received; not known of what waits for its secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,4 +146,5 @@ def _request(kept: KeptRequest) -> UnreadableRequest:
         headers=kept.headers.decode("latin-1"),
         body=kept.body.decode(errors="replace"),
         body_base64=base64.b64encode(kept.body).decode(),
+        is_damaged=kept.is_damaged,
     )
