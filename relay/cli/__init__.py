@@ -1,5 +1,6 @@
 """The `relay` command: which commands there are, and how a failure of one is told to a shell."""
 
+import gc
 import importlib
 import os
 from collections.abc import Iterator
@@ -115,7 +116,11 @@ class Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].place.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        gc.disable()  # what an import makes is kept
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        finally:
+            gc.enable()
         return command
 
     def resolve_command(
