@@ -90,7 +90,8 @@ def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> 
         ]
     )
     for part in ("headers", "body"):
-        click.echo(f"\n{part}")
+        damaged = " (damaged: it is not what was received)"
+        click.echo(f"\n{part}{damaged if part == 'body' and found['is_damaged'] else ''}")
         for line in _lines(found[part]):
             click.echo(f"  {safe(line)}")
 

@@ -13,7 +13,9 @@ SELECT {key}, {name}, digest, body FROM {table}
 WHERE {key} > ? AND body IS NOT NULL ORDER BY {key} LIMIT ?
 """
 _EVENT = "'event ' || id || ' of source ' || source"
-_UNREADABLE = "'unreadable request ' || rowid || ' of source ' || source"
+_UNREADABLE = (
+    "'unreadable request ' || lower(substr(hex(digest), 1, 12)) || ' of source ' || source"
+)
 _SHELVES = (
     _READ.format(table="events", key="seq", name=_EVENT),
     _READ.format(table="unreadable", key="rowid", name=_UNREADABLE),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from relay.errors import StoreError
+from relay.store.digests import is_damaged
 from relay.store.driver import Connection, Row, sqlite3
 from relay.store.orders import each
 from relay.store.unreadable import UnreadableContent, UnreadableRecord
@@ -68,7 +69,9 @@ def _record(row: Row) -> UnreadableRecord:
 
 def _content(row: Row) -> UnreadableContent:
     *record, headers, body = row
-    return UnreadableContent(request=_record(tuple(record)), headers=headers, body=body)
+    request = _record(tuple(record))
+    damaged = is_damaged(body, bytes.fromhex(request.id))
+    return UnreadableContent(request=request, headers=headers, body=body, is_damaged=damaged)
 
 
 _REMOVE = each(_discard)

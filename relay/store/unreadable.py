@@ -27,6 +27,8 @@ class UnreadableContent:
     request: UnreadableRecord
     headers: bytes | None
     body: bytes | None
+    is_damaged: bool
+    """Whether the body is another than the one that was received."""
 
 
 class UnreadableRequests(Protocol):

@@ -42,6 +42,8 @@ class UnreadableView:
     """As text; bytes that are none are written as `\\xff`."""
     body_base64: str | None
     """The received bytes."""
+    is_damaged: bool
+    """Whether they are others than were received."""
 
 
 def operations(admin: Admin) -> tuple[Operation, ...]:
@@ -70,6 +72,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
             headers=None if found.headers is None else found.headers.decode("latin-1"),
             body=None if body is None else body.decode(errors="backslashreplace"),
             body_base64=None if body is None else base64.b64encode(body).decode(),
+            is_damaged=found.is_damaged,
         )
 
     async def discard_unreadable(which: Which) -> UnreadableRecord:
