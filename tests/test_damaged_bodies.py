@@ -1,4 +1,4 @@
-"""A stored body that is not what was received: sent nowhere, and shown wherever it is looked at."""
+"""A stored body that differs from the received one: sent nowhere, and shown in every view."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ def watched(event_id: str) -> bytes:
 
 @dataclass
 class Scene:
-    """A relay whose sink is paused, so that what waits can be damaged before it is sent."""
+    """A relay whose sink is paused, so that a waiting body can be damaged before it is sent."""
 
     relay: Relay
     operator: Operator

@@ -28,12 +28,12 @@ def digest(body: bytes) -> bytes:
 
 
 def is_damaged(body: bytes | None, taken: bytes) -> bool:
-    """Whether it is another than when its digest was taken; what was forgotten is not."""
+    """Whether the body differs from the one that was received; None has been forgotten."""
     return body is not None and digest(body) != taken
 
 
 def damaged(db: sqlite3.Connection) -> tuple[str, ...]:
-    """Compare all bodies; what is wrong with which, and what to do."""
+    """Read all bodies; return a fault for each damaged one, with the next step."""
     return tuple(f"{name}: {_ADVICE}" for shelf in _SHELVES for name in _on(db, shelf))
 
 

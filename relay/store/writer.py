@@ -85,8 +85,8 @@ class Writer:
     ) -> None:
         """`committed` is told the seconds that each transaction took.
 
-        `files` are looked at on the connection's thread after each, and all of them before it where
-        the last look is no longer fresh.
+        `files` are checked on the connection's thread after each one, and all of them before it
+        where the last check is no longer fresh.
         """
         # CPython 3.11 makes a system call whenever it is asked which loop runs.
         self._loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Writer:
     async def apart(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Run what cannot be in a transaction, between two of them; raises StoreError.
 
-        The files are looked at right before it: a checkpoint of a damaged log would damage the
+        The files are checked right before it: a checkpoint of a damaged log would damage the
         database as well.
         """
         if self.broken is not None:
@@ -222,7 +222,7 @@ class Writer:
 
 
 def _write_home(db: sqlite3.Connection) -> None:
-    """Write as much of the log home as no reader needs there; nobody is waited for."""
+    """Write the log home as far as no reader needs it, without waiting for readers."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 

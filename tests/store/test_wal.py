@@ -38,6 +38,12 @@ async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
+async def make(path: Path, clock: ManualClock) -> None:
+    """A store whose tables are in the database, so that its next log begins short."""
+    async with opened(path, clock):
+        pass
+
+
 async def fill(store: SqliteStore, name: str, count: int) -> None:
     await accept(store, *(event(f"{name}-{n}", seed=n) for n in range(count)))
 
@@ -113,6 +119,7 @@ async def test_nothing_is_taken_after_the_log_was_spoiled(
     path: Path, clock: ManualClock, spoil: Spoil, *, is_fresh: bool, is_anew: bool
 ) -> None:
     """Also where the fault comes between the last look and a commit that writes over it."""
+    await make(path, clock)
     async with opened(path, clock) as store:
         await fill(store, "before", 20)
         if is_anew:
@@ -154,6 +161,7 @@ async def test_what_was_acknowledged_before_the_log_was_moved_is_written_home_at
 async def test_a_damaged_log_is_not_written_over_the_database(
     path: Path, clock: ManualClock, spoil: Spoil
 ) -> None:
+    await make(path, clock)
     async with opened(path, clock) as store:
         await fill(store, "home", 20)
         await write_home(store)
