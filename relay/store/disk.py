@@ -103,10 +103,7 @@ def exposures(path: Path) -> Iterator[str]:
 
 
 def shortage(path: Path) -> str | None:
-    """Why no room can be had beside the store, where that is so.
-
-    For SQLite a used-up quota is an I/O error like any other; the file system tells them apart.
-    """
+    """Why there is no room beside the store, found out by asking for some; None if there is."""
     try:
         with tempfile.TemporaryFile(dir=real(path).parent) as probe:
             os.posix_fallocate(probe.fileno(), 0, PROBE_BYTES)

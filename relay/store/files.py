@@ -39,5 +39,5 @@ class Files:
         return self._wal.frames >= LONG_FRAMES
 
     def shortage(self) -> str | None:
-        """Why there is no room for the store, where there is none."""
+        """As `disk.shortage`."""
         return disk.shortage(self._path)

@@ -43,7 +43,7 @@ from relay.store.sqlite_unreadable import SqliteUnreadable
 from relay.store.totals import Total, Totals
 from relay.store.turns import Turns
 from relay.store.wiping import Wiper
-from relay.store.writer import Statement, Writer, meaning, transaction
+from relay.store.writer import Statement, Writer, may_lack_room, meaning, transaction
 
 T = TypeVar("T")
 
@@ -335,10 +335,17 @@ def _read_nothing(_: sqlite3.Connection) -> None:
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     """A full disk needs room rather than a repair."""
-    shortage = disk.lack_of_room(error) if isinstance(error, OSError) else disk.shortage(path)
-    if shortage is not None or isinstance(meaning(error), StoreFull):
-        return StoreFull(f"the store {path} cannot be opened: {shortage or 'the disk is full'}")
+    if shortage := _shortage(path, error):
+        return StoreFull(f"the store {path} cannot be opened: {shortage}")
     return StoreBroken(f"the store {path} cannot be opened: {error}")
+
+
+def _shortage(path: Path, error: OSError | sqlite3.Error) -> str | None:
+    if isinstance(error, OSError):
+        return disk.lack_of_room(error)
+    if isinstance(meaning(error), StoreFull):
+        return "the disk is full"
+    return disk.shortage(path) if may_lack_room(error) else None
 
 
 def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:

@@ -204,7 +204,7 @@ class Writer:
         try:
             result = work(db)
         except sqlite3.Error as error:
-            if _name(error) in _PERHAPS_NO_ROOM and (shortage := self._files.shortage()):
+            if may_lack_room(error) and (shortage := self._files.shortage()):
                 raise StoreFull(f"{shortage} ({_name(error)})") from None
             raise
         self._files.require(db)
@@ -289,13 +289,20 @@ def meaning(error: Exception) -> StoreError | None:
     return None
 
 
+def may_lack_room(error: sqlite3.Error) -> bool:
+    """Whether a used-up quota can be the cause, where SQLite has rolled back; never a failed sync.
+
+    For SQLite it is an I/O error like any other: `disk.shortage` says what it is.
+    """
+    return _name(error) in _PERHAPS_NO_ROOM
+
+
 def _name(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", type(error).__name__)
 
 
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 _PERHAPS_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"})
-"""Where SQLite has rolled back, so that a used-up quota has cost nothing; never a failed fsync."""
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _BROKEN = (
