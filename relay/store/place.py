@@ -5,20 +5,19 @@ import pwd
 import stat
 from pathlib import Path
 
+from relay.store import disk
+
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
 
 
 def obstacle(path: Path) -> str | None:
     """Return why this process could not open or make a store here; None where it could."""
-    real = Path(os.path.realpath(path))
-    mode = _mode(real)
-    if mode is not None and not stat.S_ISREG(mode):
-        return f"{path} is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}"
+    real = disk.real(path)
     for suffix in _SUFFIXES:
         file = real.with_name(real.name + suffix)
         if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
             return f"{_user()} may not read and write {file}, {_ownership(file)}"
-    return _obstacle_of_folder(real.parent)
+    return _obstacle_of_folder(real.parent) or next(disk.exposures(path), None)
 
 
 def _obstacle_of_folder(folder: Path) -> str | None:

@@ -142,18 +142,22 @@ def test_a_store_that_serve_could_not_open_is_a_fault_and_nothing_is_made(
 ) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "linked").touch()
+    os.link(tmp_path / "linked", tmp_path / "other")
     for path, said in {
-        tmp_path: "is a folder",
-        tmp_path / "pipe": "is not a regular file",
-        tmp_path / "file" / "relay.db": f"{tmp_path}/file is not a folder",
+        tmp_path: "is a folder: expected the path of a file",
+        tmp_path / "pipe": "is no regular file: expected the path of a file",
+        tmp_path / "other": f"serve cannot open it: the file {tmp_path}/other has 2 hard links",
+        tmp_path / "file" / "relay.db": f"serve cannot open it: {tmp_path}/file is not a folder",
     }.items():
         result = check("--config", written(tmp_path, stored_at(path)))
         assert result.exit_code == 1
-        assert "store.path: serve cannot open it: " in result.output
-        assert said in result.output
+        assert result.output.count("store.path: ") == 1
+        assert f"store.path: {said}" in result.output
+    names = {"file", "pipe", "linked", "other", "config.toml"}
     result = check("--config", written(tmp_path, stored_at(tmp_path / "new" / "deep" / "a.db")))
     assert result.exit_code == 0
-    assert {each.name for each in tmp_path.iterdir()} == {"file", "pipe", "config.toml"}
+    assert {each.name for each in tmp_path.iterdir()} == names
 
 
 def test_a_store_that_belongs_to_another_is_a_fault_with_the_owners_name() -> None:
@@ -181,7 +185,7 @@ def test_a_store_that_belongs_to_another_is_a_fault_with_the_owners_name() -> No
 def test_a_fault_of_the_store_is_told_beside_the_others(tmp_path: Path, check: Check) -> None:
     result = check("--config", written(tmp_path, stored_at(tmp_path) + "odd = 1\n"), "--json")
     paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
-    assert paths == ["store.odd"]
+    assert paths == ["store.odd", "store.path"]
     result = check(
         "--config", written(tmp_path, stored_at(tmp_path) + '[log]\nlevel = "loud"\n'), "--json"
     )
