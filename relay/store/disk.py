@@ -88,7 +88,7 @@ def require_single(path: Path) -> None:
 def exposures(path: Path) -> Iterator[str]:
     """Other ways to the store's files, which lead past the lock, each with what to do."""
     for file in (_beside(path, ""), _beside(path, "-wal")):
-        links = file.stat().st_nlink if file.exists() else 1
+        links = file.stat().st_nlink if file.is_file() else 1
         if links > 1:
             yield (
                 f"the file {file} has {links} hard links, and a second relay could open the store "
