@@ -97,7 +97,7 @@ async def test_a_replay_does_not_send_it_either(tmp_path: Path) -> None:
         await scene.operator.post("/sinks/crm/resume")
         await scene.settled()
         scene.damage("b")
-        await scene.operator.post("/replays", {})
+        await scene.operator.post("/replays", {"all": True})
         await until(lambda: len(scene.received()) == 3, what="the replay of the sound one")
         await scene.settled()
         assert await scene.dead() == [("b", DAMAGED)]
