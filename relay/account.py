@@ -32,9 +32,14 @@ class Account:
         self._last_error: tuple[str, int] | None = None
         self._last_delivered_ms: int | None = None
         self._pace = Pace()
+        self._state: State = "active"
+        self._since_ms = clock.now_ms()
 
-    def state(self, state: State) -> None:
-        """Show the state that the sink is in."""
+    def state(self, state: State, *, since_ms: int | None = None) -> None:
+        """Show the state that the sink is in; `since_ms` where that is not from now on."""
+        if state != self._state:
+            self._state = state
+            self._since_ms = self._clock.now_ms() if since_ms is None else since_ms
         self._metrics.sink_state(self._name, state)
         self._feed.publish("state", sink=self._name, state=state)
 
@@ -122,6 +127,7 @@ class Account:
             name=self._name,
             type=self._type,
             state=gate.state,
+            since_ms=self._since_ms,
             in_flight=in_flight,
             delivered_last_minute=self._pace.last_minute(now_s),
             next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),

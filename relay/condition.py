@@ -12,6 +12,8 @@ class Condition:
     name: str
     type: str
     state: State
+    since_ms: int | None = None
+    """When it came into its state, as far as this relay has seen it."""
     in_flight: int
     delivered_last_minute: int
     next_try_ms: int | None

@@ -89,11 +89,14 @@ class Dispatcher:
                 wait_s = self._start(group)
                 await self._wait(wait_s)
 
-    def pause(self) -> None:
-        """Start nothing more until `resume`; what is on its way ends as it does."""
+    def pause(self, *, since_ms: int | None = None) -> None:
+        """Start nothing more until `resume`; what is on its way ends as it does.
+
+        `since_ms` is given for a sink that was paused before this relay, or this config, began.
+        """
         self._gate.pause()
         self._supply.give_back()
-        self._account.state(self._gate.state)
+        self._account.state(self._gate.state, since_ms=since_ms)
 
     def resume(self) -> None:
         """Go on where `pause` stopped, in the state that the sink was in."""

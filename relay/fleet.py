@@ -1,7 +1,7 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from random import SystemRandom
@@ -91,11 +91,11 @@ class Fleet:
         paused = await self.paused()
         for name, member in self._members.items():
             if name in paused:
-                member.dispatcher.pause()
+                member.dispatcher.pause(since_ms=paused[name])
             member.life = self._begin(member.dispatcher.run())
 
-    async def paused(self) -> Collection[str]:
-        """Which sinks an operator has paused, those among them that are not configured now."""
+    async def paused(self) -> Mapping[str, int]:
+        """The sinks that an operator has paused, configured now or not, and since when."""
         return await self._store.desk.paused()
 
     def adopt(
@@ -103,7 +103,7 @@ class Fleet:
         settings: Sequence[SinkSettings],
         made: Mapping[str, Sink],
         *,
-        paused: Collection[str],
+        paused: Mapping[str, int],
         grace: Duration,
     ) -> None:
         """Have these sinks from now on: the ones in `made` anew, the others go on as they are.
@@ -126,7 +126,7 @@ class Fleet:
             # The old one knows best: it may have been resumed since `paused` was read.
             stays_paused = each.name in paused if old is None else old.is_paused
             if stays_paused:
-                member.dispatcher.pause()
+                member.dispatcher.pause(since_ms=paused.get(each.name))
             if old is not None:
                 self._retire(old, grace)
             leaves = [each.leave for each in self._leaving if each.name == member.name]
@@ -194,10 +194,11 @@ class Fleet:
     async def pause(self, name: str) -> None:
         """Keep what comes for the sink until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
-        await self._store.desk.pause(name, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        await self._store.desk.pause(name, now_ms=now_ms)
         # Looked up after the wait: a reload may have put another in its place.
         if (member := self._members.get(name)) is not None:
-            member.dispatcher.pause()
+            member.dispatcher.pause(since_ms=now_ms)
         self._log.info("sink.paused", sink=name)
 
     async def resume(self, name: str) -> None:

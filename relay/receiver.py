@@ -23,6 +23,7 @@ from relay.metrics import UNKNOWN, Metrics
 from relay.mismatches import Mismatches
 from relay.routing import Route, Verdict, match
 from relay.store import Store
+from relay.traffic import Traffic
 
 BUSY = 8
 """Verified requests in hand at once; a sender with a handful of connections never gets there."""
@@ -70,6 +71,7 @@ class Receiver:
         self._feed = feed
         self._suspect = suspect
         self._mismatches = Mismatches()
+        self.traffic = Traffic()
         self._storing = 0
         self._log = log.get()
         self._deadlines = Deadlines(clock)
@@ -143,6 +145,7 @@ class Receiver:
                 content, skew_s, secret = authenticate(source, headers, body, now_ms=now_ms)
                 self._metrics.skew(source.name, skew_s)
                 self._metrics.verified(source.name, secret)
+                self.traffic.verified(source.name, skew_s, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)
                 return await self._store_it(content, terms.routes)
         except TimeoutError:
@@ -151,17 +154,29 @@ class Receiver:
             limit_s = limits.ack_timeout.seconds
             raise StoreError(f"not durable within {limit_s:g} s") from None
         except Rejected as error:
-            if error.reason == "mismatch" and body is not None:
-                if self._mismatches.is_retry(source.name, body, self._clock.monotonic()):
-                    self._metrics.mismatch_retried(source.name)
-                await self._suspect(source, headers, body, now_ms)
+            if body is not None:
+                await self._doubt(source, error, headers, body, now_ms)
             raise
+
+    async def _doubt(
+        self, source: SourceSettings, error: Rejected, headers: Headers, body: bytes, now_ms: int
+    ) -> None:
+        """Note a refused signature, and keep its request if the source's secret is rotated."""
+        retried = error.reason == "mismatch" and self._mismatches.is_retry(
+            source.name, body, self._clock.monotonic()
+        )
+        self.traffic.refused(source.name, skew_s=error.skew_s, retried=retried, now_ms=now_ms)
+        if retried:
+            self._metrics.mismatch_retried(source.name)
+        if error.reason == "mismatch":
+            await self._suspect(source, headers, body, now_ms)
 
     async def admit(self, authenticated: Authenticated) -> Outcome:
         """Take in what could be verified only some time after its receipt; raises StoreError."""
         content, skew_s, secret = authenticated
         self._metrics.skew(content.source, skew_s)
         self._metrics.verified(content.source, secret)
+        self.traffic.verified(content.source, skew_s, now_ms=self._clock.now_ms())
         if isinstance(content, Event):
             return await self._accept(content, self._terms.routes)
         return await self._keep(content)

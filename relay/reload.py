@@ -5,7 +5,7 @@ It is read when someone asks, and by itself when a file behind one of its refere
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from relay import log
 from relay.admin.api.reload import OPERATION
 from relay.admin.audit import Auditor
+from relay.admin.control import Reading
+from relay.clock import Clock
 from relay.config import Config, again, load
 from relay.config.changes import Changes, changes, fixed
 from relay.config.references import Marks, mark
@@ -44,6 +46,7 @@ class Reloader:
         manager: Manager,
         feed: Feed,
         auditor: Auditor,
+        clock: Clock,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """`adopt` puts a config to use whole, or raises and changes nothing."""
@@ -54,11 +57,18 @@ class Reloader:
         self._feed = feed
         self._auditor = auditor
         self._environ = environ
+        self._clock = clock
         self._log = log.get()
         self._turn = asyncio.Lock()
-        self._refused: set[str] = set()
+        self.last: Reading | None = None
+        self._refused: dict[str, Reading] = {}
         self._seen: Marks = config.references
         self._tried: Marks = config.references
+
+    @property
+    def refused(self) -> Sequence[Reading]:
+        """The refused readings whose faults nothing has mended since, the oldest first."""
+        return sorted(self._refused.values(), key=lambda each: each.at_ms)
 
     async def reload(self) -> Changes:
         """Read the file again, and what it refers to.
@@ -124,7 +134,9 @@ class Reloader:
         warned, self.config = set(self.config.warnings), new
         self._seen = self._tried = new.references
         # Files that are well again say nothing of a document that was refused.
-        self._refused -= {reason, _CHANGED}
+        for mended in (reason, _CHANGED):
+            self._refused.pop(mended, None)
+        self.last = Reading(at_ms=self._clock.now_ms(), reason=reason, taken=True, faults=())
         self._metrics.reloaded(successful=not self._refused)
         for warning in new.warnings:
             if warning not in warned:
@@ -134,19 +146,27 @@ class Reloader:
         self._feed.publish("reload", outcome="taken", reason=reason, **differences)
 
     def _refuse(self, reason: str, error: Exception) -> None:
-        self._refused.add(reason)
+        faults = _told(error)
+        self.last = self._refused[reason] = Reading(
+            at_ms=self._clock.now_ms(), reason=reason, taken=False, faults=faults
+        )
         self._metrics.reloaded(successful=False)
         told = partial(self._log.error, "config.refused", reason=reason, file=str(self.config.file))
         shown = partial(self._feed.publish, "reload", outcome="refused", reason=reason)
         if isinstance(error, ConfigError):
-            # Keys only: what stands there wrongly could be a secret in the wrong place.
-            keys = [fault.path or "the file" for fault in error.faults]
-            told(faults=keys, count=len(keys), advice=_ADVICE)
-            shown(faults=keys)
+            told(faults=faults, count=len(faults), advice=_ADVICE)
+            shown(faults=faults)
         else:
-            message = str(error) if isinstance(error, RelayError) else None
-            told(message=message)
-            shown(message=message)
+            told(message=next(iter(faults), None))
+            shown(message=next(iter(faults), None))
+
+
+def _told(error: Exception) -> list[str]:
+    """What may be shown of why a config was refused."""
+    if isinstance(error, ConfigError):
+        # Keys only: what stands there wrongly could be a secret in the wrong place.
+        return [fault.path or "the file" for fault in error.faults]
+    return [str(error)] if isinstance(error, RelayError) else []
 
 
 def _require_same(old: Config, new: Config) -> None:

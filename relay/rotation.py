@@ -155,6 +155,10 @@ class Rotations:
             self._log.info("rotation.finished", source=name, pending=rotation.waiting)
         return rotation
 
+    async def all(self) -> Sequence[Rotation]:
+        """Those that have not expired; raises StoreError."""
+        return await self._quarantine.rotations()
+
     async def state(self, name: str) -> Rotation | None:
         """None where no rotation was begun, or it has expired; raises StoreError."""
         return await self._quarantine.rotation(name)

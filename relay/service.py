@@ -72,6 +72,7 @@ class Service:
             manager=self._manager,
             feed=self._feed,
             auditor=auditor,
+            clock=clock,
             environ=environ,
         )
         self._clock = clock
@@ -146,6 +147,9 @@ class Service:
             started_ms=clock.now_ms(),
             downtime=lambda: self._opening.downtime,
             routes=lambda: self._reloader.config.routes,
+            folder=store.path.parent,
+            unclean=lambda: store.unclean,
+            traffic=self._receiver.traffic,
             token=lambda: self._reloader.config.admin.token,
         )
         files = file_limit()

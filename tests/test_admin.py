@@ -20,6 +20,7 @@ from relay.metrics import Metrics
 from relay.settings import Duration, Secret, Size
 from relay.store import Store, StoreSettings
 from relay.store.sqlite import SqliteStore, open_store
+from relay.traffic import Traffic
 
 TOKEN = "token-of-the-test"
 
@@ -66,6 +67,9 @@ async def serving(
             draining=lambda: draining,
             started_ms=clock.now_ms(),
             downtime=lambda: None,
+            folder=Path(),
+            unclean=lambda: False,
+            traffic=Traffic(),
             reloads=None,  # type: ignore[arg-type]
             rotations=None,  # type: ignore[arg-type]
             routes=tuple,

@@ -39,7 +39,7 @@ class _Parts:
 
 
 def test_every_operation_is_recorded_that_is_no_read() -> None:
-    every = operations(_Parts())  # type: ignore[arg-type]
+    every = operations(_Parts(), _Parts())  # type: ignore[arg-type]
     assert {each.name for each in every if each.only_asks} == READS
     assert all(each.method in ("GET", "POST") for each in every)
 

@@ -52,7 +52,7 @@ def admin_app(admin: Admin) -> ASGIApp:
         Route("/readyz", ready),
     ]
     open_paths = frozenset(route.path for route in open_routes)
-    served = operations(admin)
+    served = operations(admin, readiness)
     streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
     described = openapi.document(served, streams, version=version("relay"))
 

@@ -26,6 +26,7 @@ from relay.store.quarantine import Rotation
 from relay.store.replays import Forecast, Replay
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRequests
+from relay.traffic import Traffic
 
 
 class Sinks(Protocol):
@@ -58,8 +59,30 @@ class Replays(Protocol):
     async def cancel(self, number: int) -> Replay | None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One time that the config was read again."""
+
+    at_ms: int
+    reason: str
+    """Who or what asked for it."""
+    taken: bool
+    faults: Sequence[str]
+    """Keys of what was refused, or another cause."""
+
+
 class Reloads(Protocol):
     """The config, read again."""
+
+    @property
+    def last(self) -> Reading | None:
+        """None since the start."""
+        ...
+
+    @property
+    def refused(self) -> Sequence[Reading]:
+        """The refused ones whose faults nothing has mended since, the oldest first."""
+        ...
 
     async def reload(self) -> Changes:
         """Raises ConfigError, StoreError and Stopping, and then nothing has changed."""
@@ -88,6 +111,10 @@ class Rotations(Protocol):
     @property
     def sources(self) -> Sequence[str]:
         """The names of all sources, rotated or not."""
+        ...
+
+    async def all(self) -> Sequence[Rotation]:
+        """Those that have not expired."""
         ...
 
     async def state(self, name: str) -> Rotation | None: ...
@@ -126,6 +153,11 @@ class Admin:
     started_ms: int
     downtime: Callable[[], Downtime | None]
     """Before this start, once it is known."""
+    folder: Path
+    """Of the store."""
+    unclean: Callable[[], bool]
+    """Whether the store was left unclean, and has not been found sound since."""
+    traffic: Traffic
     reloads: Reloads
     rotations: Rotations
     routes: Callable[[], Sequence[Route]]

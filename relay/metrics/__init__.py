@@ -5,6 +5,7 @@ Counters live in memory and are kept up to date, so that a scrape touches neithe
 
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import get_args
 
@@ -37,6 +38,16 @@ ATTEMPT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LAG = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400)
 _OFF = (1, 5, 10, 30, 60, 120, 300, 600)
 SKEW = (*(-bound for bound in reversed(_OFF)), 0, *_OFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The store's files and the disk that they are on."""
+
+    store_bytes: int
+    free_bytes: int
+    min_free_bytes: int
+    """With less free space than this, new events are answered with 503."""
 
 
 class Metrics:
@@ -351,6 +362,22 @@ class Metrics:
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful
+
+    def last_events_ms(self, source: str) -> dict[str, int]:
+        """When the last event of each kind came, in milliseconds since the epoch."""
+        return {
+            kind: round(at_s * 1000)
+            for (name, kind), at_s in self._last.items()
+            if name == source and at_s
+        }
+
+    def disk(self) -> Disk:
+        """As of the last look, which is made every second."""
+        return Disk(
+            store_bytes=int(self._bytes[()]),
+            free_bytes=int(self._free[()]),
+            min_free_bytes=int(self._floor[()]),
+        )
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""

@@ -1,11 +1,12 @@
 """What operators ask of a store and do to it: the protocol, and the records that it speaks in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from relay.delivery import Status
 from relay.routing import Route
+from relay.store.overview import Overview
 from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
 from relay.store.selection import Selection
 
@@ -235,6 +236,10 @@ class Desk(Protocol):
 
     async def under_way(self, replay: int) -> Mapping[str, int]:
         """How many deliveries that it opened are pending, by sink; a sink without any has none."""
+        ...
+
+    async def overview(self, sinks: Collection[str]) -> Overview:
+        """The figures of a verdict; `sinks` are those that have dead letters."""
         ...
 
     async def pause(self, sink: str, *, now_ms: int) -> None: ...

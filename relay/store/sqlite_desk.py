@@ -1,12 +1,12 @@
 """The operators' side of the SQLite store: reads on connections of its own, writes on the one."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
 from relay.delivery import Status
 from relay.errors import StoreError
 from relay.routing import Route
-from relay.store import disk, orders, recent, search, walk
+from relay.store import disk, orders, recent, search, sqlite_overview, walk
 from relay.store.desk import (
     Accepted,
     Attempted,
@@ -17,6 +17,7 @@ from relay.store.desk import (
 )
 from relay.store.driver import Connection, sqlite3
 from relay.store.orders import Moved, Opening, Withdrawal, each
+from relay.store.overview import Overview
 from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
 from relay.store.selection import Selection
 from relay.store.turns import Turns
@@ -175,6 +176,9 @@ class SqliteDesk:
 
     async def under_way(self, replay: int) -> Mapping[str, int]:
         return await self._read(lambda db: walk.under_way(db, replay))
+
+    async def overview(self, sinks: Collection[str]) -> Overview:
+        return await self._read(lambda db: sqlite_overview.overview(db, sinks))
 
     async def pause(self, sink: str, *, now_ms: int) -> None:
         await self._writer.submit(_PAUSE, (sink, now_ms))

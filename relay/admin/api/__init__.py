@@ -17,11 +17,12 @@ from relay.admin.api import (
 )
 from relay.admin.control import Admin
 from relay.admin.operation import Operation
+from relay.admin.readiness import Readiness
 
 __all__ = ["operations"]
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: Admin, readiness: Readiness) -> tuple[Operation, ...]:
     """Everything that the API does."""
     return (
         *events.operations(admin),
@@ -32,7 +33,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         *rotation.operations(admin),
         *people.operations(admin),
         *audience.operations(admin),
-        *status.operations(admin),
+        *status.operations(admin, readiness),
         *unreadable.operations(admin),
         *absences.operations(admin),
         *audit.operations(admin),

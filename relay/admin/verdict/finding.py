@@ -1,0 +1,45 @@
+"""One problem of a relay, and how urgent it is."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from relay.units import span
+
+Severity = Literal["page", "ticket", "info"]
+"""Page: events are being lost, or soon will be. Ticket: someone has to act, by the morning.
+
+Info: the relay goes on by itself, or an operator wanted it so.
+"""
+
+SEVERITIES: tuple[Severity, ...] = ("page", "ticket", "info")
+"""The worst first."""
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem."""
+
+    severity: Severity
+    what: str
+    since_ms: int | None
+    """Milliseconds since the epoch; None where it is not known."""
+    why: str
+    next: str
+    """The command to run next."""
+
+
+def is_over(since_ms: int | None, limit_ms: int, *, now_ms: int) -> bool:
+    """Whether something has lasted for longer than a limit."""
+    return since_ms is not None and now_ms - since_ms > limit_ms
+
+
+def requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
+
+
+def ahead(skew_s: float) -> str:
+    """Our clock, compared with the sender's."""
+    return f"{span(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} the sender's"

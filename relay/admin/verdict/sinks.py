@@ -1,0 +1,101 @@
+"""Whether a sink gets its events (pure)."""
+
+import shlex
+from collections.abc import Iterator
+
+from relay.admin.facts import SinkFacts
+from relay.admin.verdict.finding import HOUR_MS, MINUTE_MS, Finding, Severity, is_over
+from relay.condition import Condition
+from relay.units import span
+
+THROTTLED_MS = 15 * MINUTE_MS
+"""Far ends restart and are updated within this time."""
+
+BEHIND_MS = 30 * MINUTE_MS
+PAUSED_MS = 48 * HOUR_MS
+
+
+def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
+    if sink.condition is None:
+        yield from _gone(sink, now_ms=now_ms)
+    elif sink.condition.state == "active":
+        yield from _slow(sink, sink.condition, now_ms=now_ms)
+    else:
+        yield _closed(sink, sink.condition, now_ms=now_ms)
+    yield from _dead_letters(sink)
+
+
+def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
+    if sink.pending:
+        yield Finding(
+            severity="ticket",
+            what=f"events wait for sink {sink.name}, which the config does not have",
+            since_ms=sink.oldest_pending_ms,
+            why=f"{_backlog(sink, now_ms=now_ms)}; a sink of this name would get them",
+            next="relay reload",
+        )
+
+
+def _closed(sink: SinkFacts, condition: Condition, *, now_ms: int) -> Finding:
+    name, why = shlex.quote(sink.name), _backlog(sink, now_ms=now_ms)
+    if condition.state == "paused":
+        is_forgotten = bool(sink.pending) and is_over(condition.since_ms, PAUSED_MS, now_ms=now_ms)
+        severity: Severity = "ticket" if is_forgotten else "info"
+        command = f"relay sinks resume {name}"
+    else:
+        is_long = is_over(condition.since_ms, THROTTLED_MS, now_ms=now_ms)
+        is_behind = is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms)
+        needs_person = condition.state == "parked" or is_long or is_behind
+        severity = "ticket" if needs_person else "info"
+        command = f"relay sinks test {name}"
+        why = "; ".join(filter(None, (condition.last_error, why)))
+    return Finding(
+        severity=severity,
+        what=f"sink {sink.name} is {condition.state}",
+        since_ms=condition.since_ms,
+        why=why,
+        next=command,
+    )
+
+
+def _slow(sink: SinkFacts, condition: Condition, *, now_ms: int) -> Iterator[Finding]:
+    """A sink that takes events, and yet is behind with some."""
+    why = "; ".join(filter(None, (condition.last_error, _backlog(sink, now_ms=now_ms))))
+    if is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):
+        yield Finding(
+            severity="ticket",
+            what=f"sink {sink.name} is behind",
+            since_ms=sink.oldest_pending_ms,
+            why=why,
+            next=f"relay events list --sink {shlex.quote(sink.name)} --outcome pending",
+        )
+    last_ms = condition.last_delivered_ms
+    is_idle = last_ms is None or is_over(last_ms, THROTTLED_MS, now_ms=now_ms)
+    # A long replay is no problem while it makes progress.
+    if is_idle and is_over(sink.replaying_since_ms, BEHIND_MS, now_ms=now_ms):
+        yield Finding(
+            severity="ticket",
+            what=f"a replay to sink {sink.name} makes no progress",
+            since_ms=sink.replaying_since_ms,
+            why=why,
+            next="relay replays list",
+        )
+
+
+def _dead_letters(sink: SinkFacts) -> Iterator[Finding]:
+    if sink.dead:
+        yield Finding(
+            severity="ticket",
+            what=f"sink {sink.name} has {sink.dead} dead letter{'s' if sink.dead > 1 else ''}",
+            since_ms=sink.dead_since_ms,
+            why=sink.dead_reason or "no reason is known",
+            next=f"relay dead-letters list --sink {shlex.quote(sink.name)}",
+        )
+
+
+def _backlog(sink: SinkFacts, *, now_ms: int) -> str:
+    if sink.pending is None:
+        return "its backlog is not known"
+    oldest_ms = sink.oldest_pending_ms
+    age = "" if oldest_ms is None else f", the oldest for {span(now_ms - oldest_ms)}"
+    return f"{sink.pending} pending{age}"

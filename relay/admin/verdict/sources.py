@@ -1,0 +1,102 @@
+"""Whether the sender's requests verify: secrets and clocks (pure)."""
+
+import shlex
+from collections.abc import Iterator
+
+from relay.admin.facts import SourceFacts
+from relay.admin.verdict.finding import MINUTE_MS, Finding, ahead, is_over, requests
+from relay.units import span
+
+REFUSED_MS = 15 * MINUTE_MS
+"""Longer than any of the sender's waits: after it, refused signatures are history."""
+
+SKEW_S = 60
+"""A fifth of the usual tolerance, beyond which every event is refused."""
+
+
+def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
+    yield from _rotation(source, now_ms=now_ms)
+    refusals = source.traffic.refusals
+    is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
+    yield from _clock(source, is_untimely=is_recent and refusals.untimely > 0)
+    # While a secret is rotated, what fits none is the rotation's matter.
+    if is_recent and refusals.count > refusals.untimely and not _is_armed(source, now_ms=now_ms):
+        yield _mismatches(source)
+
+
+def _is_armed(source: SourceFacts, *, now_ms: int) -> bool:
+    return source.rotation is not None and now_ms < source.rotation.until_ms
+
+
+def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
+    rotation, is_armed = source.rotation, _is_armed(source, now_ms=now_ms)
+    if rotation is None:
+        return
+    finish = f"relay rotate finish --source {shlex.quote(source.name)}"
+    name, dropped = source.name, f"{requests(source.dropped)} found no room"
+    if rotation.waiting:
+        why = f"they are removed in {span(rotation.expires_ms - now_ms)}"
+        yield Finding(
+            severity="page",
+            what=f"{requests(rotation.waiting)} of source {name} wait for its new secret",
+            since_ms=rotation.begun_ms,
+            why=f"{why}; {dropped}" if source.dropped else why,
+            next=finish,
+        )
+    elif is_armed and source.dropped:
+        yield Finding(
+            severity="page",
+            what=f"requests of source {name} are not kept for its new secret",
+            since_ms=rotation.begun_ms,
+            why=f"{dropped}; only the sender's own tries can save their events",
+            next=finish,
+        )
+    elif is_armed:
+        yield Finding(
+            severity="info",
+            what=f"the secret of source {name} is being rotated",
+            since_ms=rotation.begun_ms,
+            why=f"what fits no secret is kept for {span(rotation.until_ms - now_ms)} more",
+            next=finish,
+        )
+
+
+def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
+    refusals, skew_s = source.traffic.refusals, source.traffic.skew_s
+    off = "" if skew_s is None else f"; this host's clock is {ahead(skew_s)}"
+    if is_untimely:
+        yield Finding(
+            severity="page",
+            what=f"every request of source {source.name} is too old or in the future",
+            since_ms=refusals.first_ms,
+            why=f"{requests(refusals.untimely)} refused since the last good one{off}",
+            next="timedatectl status",
+        )
+    elif skew_s is not None and abs(skew_s) > SKEW_S:
+        yield Finding(
+            severity="ticket",
+            what=f"this host's clock is {ahead(skew_s)} (source {source.name})",
+            since_ms=None,
+            why="beyond the source's tolerance every event is refused",
+            next="timedatectl status",
+        )
+
+
+def _mismatches(source: SourceFacts) -> Finding:
+    refusals = source.traffic.refusals
+    why = f"{requests(refusals.count - refusals.untimely)} refused since the last good one"
+    if refusals.retried:
+        return Finding(
+            severity="page",
+            what=f"no request of source {source.name} has a good signature",
+            since_ms=refusals.first_ms,
+            why=f"{why}, repeated as the sender does: its secret has changed",
+            next=f"relay rotate begin --source {shlex.quote(source.name)}",
+        )
+    return Finding(
+        severity="info",
+        what=f"signatures for source {source.name} fail",
+        since_ms=refusals.first_ms,
+        why=f"{why}; they may be a stranger's",
+        next="relay events tail",
+    )

@@ -1,0 +1,77 @@
+"""Whether the relay can take events: its store and the disk (pure)."""
+
+import shlex
+from collections.abc import Iterator
+
+from relay.admin.facts import Facts, StoreFacts
+from relay.admin.verdict.finding import HOUR_MS, Finding, is_over, requests
+from relay.units import size
+
+UNREADABLE_MS = 24 * HOUR_MS
+
+ROOM = 2
+"""Times `min_free`: with less free space than this, there is little time left to make room."""
+
+
+def findings(facts: Facts) -> Iterator[Finding]:
+    if facts.draining:
+        yield Finding(
+            severity="info",
+            what="the relay is stopping",
+            since_ms=None,
+            why="senders get 503 until the next one has started",
+            next="relay status",
+        )
+    else:
+        yield from _disk(facts.store)
+    yield from _content(facts.store, now_ms=facts.now_ms)
+
+
+def _disk(store: StoreFacts) -> Iterator[Finding]:
+    disk, look = store.disk, f"df -h {shlex.quote(store.folder)}"
+    is_full = disk.free_bytes < disk.min_free_bytes
+    room = f"{size(disk.free_bytes)} free, min_free is {size(disk.min_free_bytes)}"
+    if store.unready:
+        yield Finding(
+            severity="page",
+            what="no event is taken: senders get 503",
+            since_ms=store.alive_ms,
+            why="; ".join([*store.unready, *([room] if is_full else [])]),
+            next=look if is_full else "dmesg --ctime | tail -50",
+        )
+    elif disk.free_bytes < ROOM * disk.min_free_bytes:
+        yield Finding(
+            severity="ticket",
+            what="the disk of the store is nearly full",
+            since_ms=None,
+            why=f"{room}; the store itself takes {size(disk.store_bytes)}",
+            next=look,
+        )
+
+
+def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
+    if store.unread is not None:
+        yield Finding(
+            severity="ticket",
+            what="the store cannot be read: figures are missing here",
+            since_ms=None,
+            why=store.unread,
+            next="relay store check",
+        )
+    if store.unclean:
+        yield Finding(
+            severity="info",
+            what="the whole store is being checked",
+            since_ms=None,
+            why="it was not closed before this start",
+            next="relay store check",
+        )
+    if store.unreadable:
+        is_old = is_over(store.unreadable_ms, UNREADABLE_MS, now_ms=now_ms)
+        yield Finding(
+            severity="info" if is_old else "ticket",
+            what=f"{requests(store.unreadable)} held no readable event",
+            since_ms=store.unreadable_ms,
+            why="the signature was good, so they are kept, but no sink gets them",
+            next="relay unreadable list",
+        )

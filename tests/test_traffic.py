@@ -1,0 +1,56 @@
+"""The latest requests of a source: bounded, and forgotten where a good one makes them history."""
+
+from relay.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, Refusals, Traffic
+from tests.conftest import NOW_MS
+
+
+def seen(*skews: float) -> Traffic:
+    traffic = Traffic()
+    for skew_s in skews:
+        traffic.verified("main", skew_s, now_ms=NOW_MS)
+    return traffic
+
+
+def test_of_a_source_that_was_sent_nothing_nothing_is_known() -> None:
+    found = Traffic().of("main", now_ms=NOW_MS)
+    assert (found.verified_ms, found.skew_s, found.refusals) == (None, None, Refusals())
+
+
+def test_the_skew_is_the_median_so_that_one_late_try_is_no_wrong_clock() -> None:
+    assert seen(1, 1, 300, 1, 2).of("main", now_ms=NOW_MS).skew_s == 1
+
+
+def test_of_a_few_requests_there_is_no_skew() -> None:
+    assert seen(*[300] * (SKEWS_MIN - 1)).of("main", now_ms=NOW_MS).skew_s is None
+
+
+def test_only_the_latest_requests_of_the_last_hour_count() -> None:
+    traffic = seen(*[0] * SKEWS_MAX, *[90] * SKEWS_MAX)
+    assert traffic.of("main", now_ms=NOW_MS).skew_s == 90
+    assert traffic.of("main", now_ms=NOW_MS + RECENT_MS).skew_s is None
+
+
+def test_a_good_signature_with_a_wrong_time_counts_as_skew_and_as_refused() -> None:
+    traffic = Traffic()
+    for _ in range(SKEWS_MIN):
+        traffic.refused("main", skew_s=-400, retried=False, now_ms=NOW_MS)
+    found = traffic.of("main", now_ms=NOW_MS)
+    assert (found.skew_s, found.refusals.untimely, found.verified_ms) == (-400, SKEWS_MIN, None)
+
+
+def test_refusals_are_counted_from_the_last_good_signature_on() -> None:
+    traffic = seen(0)
+    traffic.refused("main", skew_s=None, retried=False, now_ms=NOW_MS + 1)
+    traffic.refused("main", skew_s=None, retried=True, now_ms=NOW_MS + 2)
+    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == Refusals(
+        count=2, first_ms=NOW_MS + 1, last_ms=NOW_MS + 2, retried=1
+    )
+    traffic.verified("main", 0, now_ms=NOW_MS + 3)
+    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == Refusals()
+
+
+def test_sources_are_kept_apart() -> None:
+    traffic = seen(0)
+    traffic.refused("other", skew_s=None, retried=False, now_ms=NOW_MS)
+    assert traffic.of("main", now_ms=NOW_MS).refusals == Refusals()
+    assert traffic.of("other", now_ms=NOW_MS).verified_ms is None

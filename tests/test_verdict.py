@@ -1,0 +1,386 @@
+"""The verdict: what is a problem, how urgent, and that each next command can be run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+import pytest
+
+from relay.admin.control import Reading
+from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
+from relay.admin.verdict import is_well, problems
+from relay.condition import Condition
+from relay.downtime import Interval
+from relay.gate import State
+from relay.metrics import Disk
+from relay.store.absences import Absence
+from relay.store.quarantine import Rotation
+from relay.traffic import Refusals, SourceTraffic
+from tests.conftest import NOW_MS
+from tests.deploy.test_runbook import parse
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+MIB = 1 << 20
+
+STORE = StoreFacts(
+    folder="/var/lib/relay",
+    disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB),
+    unready=(),
+    unread=None,
+    alive_ms=NOW_MS - 5000,
+    unclean=False,
+    unreadable=0,
+    unreadable_ms=None,
+)
+FULL = Disk(store_bytes=MIB, free_bytes=255 * MIB, min_free_bytes=256 * MIB)
+FACTS = Facts(
+    version="1.2.3",
+    now_ms=NOW_MS,
+    started_ms=NOW_MS - HOUR_MS,
+    draining=False,
+    downtime=None,
+    unacknowledged=(),
+    unacknowledged_loss_ms=0,
+    sinks=(),
+    sources=(),
+    store=STORE,
+    last_reload=None,
+    refused_reloads=(),
+)
+
+
+def of_store(**changed: Any) -> Facts:
+    return replace(FACTS, store=replace(STORE, **changed))
+
+
+def of_sink(state: State | None = "active", *, ago_ms: int = 0, **changed: Any) -> Facts:
+    condition = None if state is None else _condition(state, since_ms=NOW_MS - ago_ms)
+    sink = SinkFacts(
+        name="crm",
+        condition=condition,
+        pending=0,
+        oldest_pending_ms=None,
+        replaying_since_ms=None,
+        dead=0,
+        dead_since_ms=None,
+        dead_reason=None,
+    )
+    return replace(FACTS, sinks=(replace(sink, **changed),))
+
+
+def _condition(state: State, *, since_ms: int) -> Condition:
+    return Condition(
+        name="crm",
+        type="http",
+        state=state,
+        since_ms=since_ms,
+        in_flight=0,
+        delivered_last_minute=0,
+        next_try_ms=None,
+        last_error=None if state in ("active", "paused") else "503",
+        last_error_ms=None,
+        last_delivered_ms=None,
+    )
+
+
+def of_source(
+    *,
+    rotation: Rotation | None = None,
+    dropped: int = 0,
+    skew_s: float | None = None,
+    **refused: int,
+) -> Facts:
+    times = {"first_ms": NOW_MS - MINUTE_MS, "last_ms": NOW_MS - 1000} if refused else {}
+    traffic = SourceTraffic(
+        verified_ms=None, skew_s=skew_s, refusals=Refusals(**{**times, **refused})
+    )
+    source = SourceFacts(
+        name="main", traffic=traffic, last_events=(), rotation=rotation, dropped=dropped
+    )
+    return replace(FACTS, sources=(source,))
+
+
+def rotation(*, waiting: int = 0, left_ms: int = 10 * MINUTE_MS) -> Rotation:
+    until_ms = NOW_MS + left_ms
+    return Rotation(
+        source="main",
+        begun_ms=NOW_MS - MINUTE_MS,
+        until_ms=until_ms,
+        expires_ms=until_ms + 680_000,
+        kept=waiting,
+        verified=0,
+        duplicates=0,
+        waiting=waiting,
+        bytes=waiting,
+    )
+
+
+def lost(*ids: int) -> Facts:
+    gap = Interval(from_ms=NOW_MS - 3 * HOUR_MS, to_ms=NOW_MS - HOUR_MS)
+    absences = [
+        Absence(
+            id=each,
+            cause="crashed",
+            from_ms=gap.from_ms,
+            to_ms=gap.to_ms,
+            lacks=gap,
+            acknowledged_ms=None,
+        )
+        for each in ids
+    ]
+    loss_ms = 2 * HOUR_MS * len(ids)
+    return replace(FACTS, unacknowledged=absences, unacknowledged_loss_ms=loss_ms)
+
+
+def refused(*faults: str) -> Facts:
+    reading = Reading(at_ms=NOW_MS - 1000, reason="asked for", taken=False, faults=faults)
+    return replace(FACTS, refused_reloads=(reading,))
+
+
+FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
+    "draining": (replace(FACTS, draining=True), "info", "the relay is stopping", "relay status"),
+    "a full disk": (
+        of_store(disk=FULL, unready=("the store is short of free space",)),
+        "page",
+        "no event is taken: senders get 503",
+        "df -h /var/lib/relay",
+    ),
+    "a disk that hangs": (
+        of_store(unready=("the store has not committed within 2 s",)),
+        "page",
+        "no event is taken: senders get 503",
+        "dmesg --ctime | tail -50",
+    ),
+    "little room": (
+        of_store(disk=replace(FULL, free_bytes=511 * MIB)),
+        "ticket",
+        "the disk of the store is nearly full",
+        "df -h /var/lib/relay",
+    ),
+    "a store that cannot be read": (
+        of_store(unread="no answer within 2 s"),
+        "ticket",
+        "the store cannot be read: figures are missing here",
+        "relay store check",
+    ),
+    "an unclean store": (
+        of_store(unclean=True),
+        "info",
+        "the whole store is being checked",
+        "relay store check",
+    ),
+    "unreadable requests": (
+        of_store(unreadable=2, unreadable_ms=NOW_MS - HOUR_MS),
+        "ticket",
+        "2 requests held no readable event",
+        "relay unreadable list",
+    ),
+    "an unreadable request of last week": (
+        of_store(unreadable=1, unreadable_ms=NOW_MS - 168 * HOUR_MS),
+        "info",
+        "1 request held no readable event",
+        "relay unreadable list",
+    ),
+    "a sink throttled for a moment": (
+        of_sink("throttled", ago_ms=10_000, pending=3, oldest_pending_ms=NOW_MS - 10_000),
+        "info",
+        "sink crm is throttled",
+        "relay sinks test crm",
+    ),
+    "a sink throttled for long": (
+        of_sink("throttled", ago_ms=16 * MINUTE_MS),
+        "ticket",
+        "sink crm is throttled",
+        "relay sinks test crm",
+    ),
+    "a sink throttled again and again": (
+        of_sink("throttled", ago_ms=10_000, pending=3, oldest_pending_ms=NOW_MS - HOUR_MS),
+        "ticket",
+        "sink crm is throttled",
+        "relay sinks test crm",
+    ),
+    "a parked sink": (of_sink("parked"), "ticket", "sink crm is parked", "relay sinks test crm"),
+    "a paused sink": (
+        of_sink("paused", ago_ms=47 * HOUR_MS, pending=3),
+        "info",
+        "sink crm is paused",
+        "relay sinks resume crm",
+    ),
+    "a sink paused and forgotten": (
+        of_sink("paused", ago_ms=49 * HOUR_MS, pending=3),
+        "ticket",
+        "sink crm is paused",
+        "relay sinks resume crm",
+    ),
+    "a paused sink that nothing waits for": (
+        of_sink("paused", ago_ms=49 * HOUR_MS),
+        "info",
+        "sink crm is paused",
+        "relay sinks resume crm",
+    ),
+    "an active sink that is behind": (
+        of_sink(pending=3, oldest_pending_ms=NOW_MS - HOUR_MS),
+        "ticket",
+        "sink crm is behind",
+        "relay events list --sink crm --outcome pending",
+    ),
+    "a replay that makes no progress": (
+        of_sink(pending=3, replaying_since_ms=NOW_MS - HOUR_MS),
+        "ticket",
+        "a replay to sink crm makes no progress",
+        "relay replays list",
+    ),
+    "a backlog without a sink": (
+        of_sink(None, pending=3, oldest_pending_ms=NOW_MS - 1000),
+        "ticket",
+        "events wait for sink crm, which the config does not have",
+        "relay reload",
+    ),
+    "dead letters": (
+        of_sink(dead=2, dead_since_ms=NOW_MS, dead_reason="422"),
+        "ticket",
+        "sink crm has 2 dead letters",
+        "relay dead-letters list --sink crm",
+    ),
+    "dead letters of a sink that is gone": (
+        of_sink(None, dead=1),
+        "ticket",
+        "sink crm has 1 dead letter",
+        "relay dead-letters list --sink crm",
+    ),
+    "requests that wait for a secret": (
+        of_source(rotation=rotation(waiting=2)),
+        "page",
+        "2 requests of source main wait for its new secret",
+        "relay rotate finish --source main",
+    ),
+    "requests that a rotation has no room for": (
+        of_source(rotation=rotation(), dropped=1),
+        "page",
+        "requests of source main are not kept for its new secret",
+        "relay rotate finish --source main",
+    ),
+    "a rotation": (
+        of_source(rotation=rotation(), count=3, retried=1),
+        "info",
+        "the secret of source main is being rotated",
+        "relay rotate finish --source main",
+    ),
+    "the sender's own requests with a wrong signature": (
+        of_source(count=3, retried=1),
+        "page",
+        "no request of source main has a good signature",
+        "relay rotate begin --source main",
+    ),
+    "a stranger's requests": (
+        of_source(count=300),
+        "info",
+        "signatures for source main fail",
+        "relay events tail",
+    ),
+    "a clock beyond the tolerance": (
+        of_source(count=5, untimely=5, skew_s=400),
+        "page",
+        "every request of source main is too old or in the future",
+        "timedatectl status",
+    ),
+    "a clock that drifts": (
+        of_source(skew_s=-61),
+        "ticket",
+        "this host's clock is 1 min behind the sender's (source main)",
+        "timedatectl status",
+    ),
+    "a refused config": (
+        refused("sink[0].rate", "server.max_body"),
+        "ticket",
+        "the config was read again and refused; the one before is in use",
+        "relay check-config",
+    ),
+    "a loss": (
+        lost(4),
+        "ticket",
+        "events were lost while the relay was away",
+        "relay absences acknowledge 4",
+    ),
+    "losses": (
+        lost(4, 7),
+        "ticket",
+        "events were lost while the relay was away",
+        "relay absences list",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_problem_has_its_urgency_and_its_next_command(case: str) -> None:
+    facts, severity, what, command = FOUND[case]
+    (found,) = problems(facts)
+    assert (found.severity, found.what, found.next) == (severity, what, command)
+    assert found.why
+    assert is_well([found]) == (severity == "info")
+
+
+@pytest.mark.parametrize("command", sorted({command for *_, command in FOUND.values()}))
+def test_a_next_command_is_one_that_there_is(command: str) -> None:
+    if command.startswith("relay "):
+        assert not isinstance(parse(command), click.Group)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        FACTS,
+        of_sink("active", pending=3, oldest_pending_ms=NOW_MS - 1000),
+        of_source(skew_s=59),
+        of_source(rotation=rotation(left_ms=-1)),
+        of_store(disk=replace(FULL, free_bytes=512 * MIB)),
+    ],
+)
+def test_what_is_well_is_no_problem(facts: Facts) -> None:
+    assert problems(facts) == []
+    assert is_well([])
+
+
+def test_what_failed_before_and_no_longer_comes_is_history() -> None:
+    facts = of_source(count=3, retried=1, last_ms=NOW_MS - 16 * MINUTE_MS)
+    assert problems(facts) == []
+
+
+def test_a_replay_that_delivers_is_no_problem_however_long_it_takes() -> None:
+    facts = of_sink(pending=3, replaying_since_ms=NOW_MS - 9 * HOUR_MS)
+    (sink,) = facts.sinks
+    assert sink.condition is not None
+    moving = replace(sink.condition, last_delivered_ms=NOW_MS - 1000)
+    assert problems(replace(facts, sinks=(replace(sink, condition=moving),))) == []
+
+
+def test_the_worst_comes_first() -> None:
+    facts = replace(
+        of_store(unclean=True, unready=("the store does not take events",)),
+        sinks=of_sink("parked").sinks,
+    )
+    assert [each.severity for each in problems(facts)] == ["page", "ticket", "info"]
+
+
+def test_since_and_why_say_when_the_trouble_began_and_what_it_is() -> None:
+    (full,) = problems(FOUND["a full disk"][0])
+    assert full.since_ms == STORE.alive_ms
+    assert full.why == ("the store is short of free space; 255.0 MiB free, min_free is 256.0 MiB")
+    (throttled,) = problems(FOUND["a sink throttled for a moment"][0])
+    assert throttled.since_ms == NOW_MS - 10_000
+    assert throttled.why == "503; 3 pending, the oldest for 10 s"
+    (config,) = problems(refused("a", "b", "c", "d", "e"))
+    assert config.why == "a, b, c, and 2 more"
+
+
+def test_a_name_with_a_blank_is_quoted_in_the_command() -> None:
+    facts = of_sink("parked", name="my crm")
+    (found,) = problems(facts)
+    assert found.next == "relay sinks test 'my crm'"
+
+
+def test_a_backlog_that_could_not_be_read_is_not_called_empty() -> None:
+    facts = of_sink("parked", pending=None)
+    assert "its backlog is not known" in problems(facts)[0].why
