@@ -96,8 +96,11 @@ VOLUME /var/lib/relay
 EXPOSE 8080 9464
 
 # Whether the process answers, without a token; whether the relay takes events is for /readyz, and
-# whether all is well for `relay status`, which no probe may depend on.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["relay", "probe"]
+# whether all is well for `relay status`, which no probe may depend on. Nor on the config, which may
+# be broken on disk while the relay goes on: with another port in admin_listen, give the container a
+# health check of its own.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+    CMD ["relay", "probe", "--url", "http://127.0.0.1:9464"]
 
 # PID 1 is the relay itself, which drains on SIGTERM and reads its config again on SIGHUP.
 STOPSIGNAL SIGTERM

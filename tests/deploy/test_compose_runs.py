@@ -48,8 +48,17 @@ def secrets(tmp_path: Path) -> Path:
 class Stack:
     """The relay's image and this machine's nginx, as compose.yaml puts them together."""
 
-    def __init__(self, relay: Container, *, client: list[str], ca: Path, secrets: Path) -> None:
+    def __init__(
+        self,
+        relay: Container,
+        *,
+        health_check: list[str],
+        client: list[str],
+        ca: Path,
+        secrets: Path,
+    ) -> None:
         self.relay = relay
+        self._health_check = health_check
         self._client = client
         self._ca = ca
         self._secrets = secrets
@@ -74,7 +83,7 @@ class Stack:
 
     def is_healthy(self) -> bool:
         assert self.relay.running, self.relay.log.read_text()
-        return self.relay.execute("relay", "probe").returncode == 0
+        return self.relay.execute(*self._health_check).returncode == 0
 
 
 @contextmanager
@@ -124,7 +133,13 @@ async def stack(
         )
         files = compose.files(document, "nginx", secrets)
         with relay, nginx(files, tmp_path / "nginx", host=nginx_host):
-            stack = Stack(relay, client=nginx_host, ca=tmp_path / "ca/ca.pem", secrets=secrets)
+            stack = Stack(
+                relay,
+                health_check=document["services"]["relay"]["healthcheck"]["test"][1:],
+                client=nginx_host,
+                ca=tmp_path / "ca/ca.pem",
+                secrets=secrets,
+            )
             await until(stack.is_healthy, what="the relay is healthy")
             await until(stack.listens, what="nginx listens")
             yield stack
