@@ -1,4 +1,4 @@
-"""The verdict: what is a problem, how urgent, and that each next command can be run."""
+"""The verdict: every problem, its urgency, and a next command that exists."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -48,7 +48,7 @@ _COMMANDS = {
     "route": _Command("relay.cli.event:route", "Say which sinks would take an event, and why."),
     "render": _Command("relay.cli.event:render", "Show what one sink would be sent."),
     "status": _Command(
-        "relay.cli.status:status", "Say which relay runs, and what it may have missed."
+        "relay.cli.status:status", "Say whether anything needs a person, and what to do."
     ),
     "probe": _Command(
         "relay.cli.probe:probe", "Ask whether the relay's process answers; needs no token."

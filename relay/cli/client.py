@@ -112,11 +112,11 @@ def _private(path: str, flags: int) -> int:
 
 
 @contextmanager
-def connected(target: Target, *, timeout_s: float = WAIT_S) -> Iterator[Client]:
-    """A client for a relay; raises ConfigError and ApiError."""
+def connected(target: Target, *, timeout: float | httpx.Timeout = WAIT_S) -> Iterator[Client]:
+    """A client for a relay; `timeout` is in seconds. Raises ConfigError and ApiError."""
     url, token = target.resolve()
     headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}
-    with httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False) as http:
+    with httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False) as http:
         yield Client(http, unauthorized=_unauthorized(target))
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-_STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+from relay.units import span
 
 
 def show(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
@@ -84,12 +84,3 @@ def ago(ms: int | None, *, now_ms: int) -> str:
         return "-"
     length = span(abs(now_ms - ms))
     return f"{length} ago" if ms <= now_ms else f"in {length}"
-
-
-def span(ms: int) -> str:
-    """A length of time in its largest unit."""
-    seconds = ms // 1000
-    number, unit = next(
-        ((seconds // size, name) for size, name in _STEPS if seconds >= size), (0, "s")
-    )
-    return f"{number} {unit}"

@@ -1,64 +1,130 @@
-"""`relay status`: the running relay as a whole."""
+"""`relay status`: the verdict on the running relay, and the figures that it rests on."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
+import httpx
 
 from relay.cli.client import connected
-from relay.cli.columns import ago, moment, pairs
+from relay.cli.columns import ago, flow, moment, pairs, show
 from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 from relay.errors import ApiError, NoVerdict
+from relay.units import size, span
 
-WAIT_S = 10.0
-"""A relay that hangs must not hang whoever asks how it is."""
+LIMIT = httpx.Timeout(3.5, connect=1.5)
+"""5 s in all, in seconds: a relay that hangs must not hang this too.
+
+The relay itself waits for its store for 2 s at most.
+"""
 
 
 @click.command()
 @relay_options
 @json_option
-def status(*, target: Target, as_json: bool) -> None:
-    """Say which relay runs, since when, and what it may have missed while it was away.
+@click.pass_context
+def status(context: click.Context, *, target: Target, as_json: bool) -> None:
+    """Say whether anything needs a person: each problem, since when, why, and the next command.
 
-    Exits 2 if there was no answer.
+    Exits 0 if nothing does, 1 if something does, 2 if there was no verdict within 5 s: the relay is
+    not reachable, hangs, or does not take the token.
     """
     try:
-        with connected(target, timeout_s=WAIT_S) as client:
+        with connected(target, timeout=LIMIT) as client:
             found = client.get("/status")
+        (print_json if as_json else _print)(found)
+        context.exit(0 if found["well"] else 1)
     except ApiError as error:
         raise NoVerdict.of(error) from None
-    if as_json:
-        print_json(found)
-        return
-    now_ms, started_ms = found["now_ms"], found["started_ms"]
-    pairs(
-        [
-            ("version", found["version"]),
-            ("started", f"{moment(started_ms)}, {ago(started_ms, now_ms=now_ms)}"),
-            ("state", "stopping" if found["draining"] else "running"),
-            ("away before", _away(found["downtime"])),
-            *_lost(found),
-        ]
+
+
+def _print(found: dict[str, Any]) -> None:
+    now_ms = found["now_ms"]
+    click.echo(_verdict(found["problems"]))
+    for problem in found["problems"]:
+        flow(list(_problem(problem, now_ms=now_ms)))
+    click.echo()
+    show(
+        ("SINK", "STATE", "SINCE", "PENDING", "OLDEST", "REPLAY", "DEAD"),
+        [_sink(each, now_ms=now_ms) for each in found["sinks"]],
+        empty="The config has no sink.",
     )
+    click.echo()
+    pairs(_relay(found, now_ms=now_ms))
+    for source in found["sources"]:
+        flow(list(_source(source, now_ms=now_ms)))
+
+
+def _verdict(problems: list[dict[str, Any]]) -> str:
+    urgent = sum(each["severity"] != "info" for each in problems)
+    if not urgent:
+        return "well: nothing needs a person"
+    return f"not well: {urgent} {'problem needs' if urgent == 1 else 'problems need'} a person"
+
+
+def _problem(problem: dict[str, Any], *, now_ms: int) -> Iterator[str]:
+    yield f"{problem['severity']}: {problem['what']}"
+    if problem["since_ms"] is not None:
+        yield f"since {_at(problem['since_ms'], now_ms=now_ms)}"
+    yield problem["why"]
+    yield f"next: {problem['next']}"
+
+
+def _sink(sink: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
+    condition = sink["condition"] or {"state": "not configured", "since_ms": None}
+    return (
+        sink["name"],
+        condition["state"],
+        ago(condition["since_ms"], now_ms=now_ms),
+        _count(sink["pending"]),
+        ago(sink["oldest_pending_ms"], now_ms=now_ms),
+        ago(sink["replaying_since_ms"], now_ms=now_ms),
+        _count(sink["dead"]),
+    )
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def _relay(found: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
+    state = "stopping" if found["draining"] else "running"
+    started = _at(found["started_ms"], now_ms=now_ms)
+    yield "relay", f"{found['version']}, {state}, started {started}"
+    disk = found["store"]["disk"]
+    free, least = size(disk["free_bytes"]), size(disk["min_free_bytes"])
+    yield "store", f"{size(disk['store_bytes'])}, {free} free, min_free {least}"
+    yield "config", _config(found["last_reload"], now_ms=now_ms)
+    yield "away", _away(found["downtime"])
+    lost_ms = found["unacknowledged_loss_ms"]
+    yield "lost", f"{span(lost_ms)}, unacknowledged" if lost_ms else "nothing unacknowledged"
+
+
+def _config(reading: dict[str, Any] | None, *, now_ms: int) -> str:
+    if reading is None:
+        return "read at the start"
+    word = "taken" if reading["taken"] else "refused"
+    return f"{word} {_at(reading['at_ms'], now_ms=now_ms)}"
 
 
 def _away(downtime: dict[str, Any] | None) -> str:
     if downtime is None:
         return "never: this is the store's first start"
-    return f"{moment(downtime['from_ms'])} to {moment(downtime['to_ms'])}"
+    length = span(downtime["to_ms"] - downtime["from_ms"])
+    return f"{length} before this start, from {moment(downtime['from_ms'])}"
 
 
-def _lost(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Every loss that no operator has acknowledged, whichever start it was before."""
-    if not found["unacknowledged_loss_ms"]:
-        return [("lost", "nothing unacknowledged")]
-    return [("lost", _loss(each)) for each in found["unacknowledged"]]
+def _source(source: dict[str, Any], *, now_ms: int) -> Iterator[str]:
+    traffic = source["traffic"]
+    yield f"source {source['name']}"
+    yield f"verified {ago(traffic['verified_ms'], now_ms=now_ms)}"
+    if traffic["skew_s"] is not None:
+        yield f"clock {traffic['skew_s']:+.0f} s"
+    for event in source["last_events"]:
+        yield f"{event['kind']} {ago(event['at_ms'], now_ms=now_ms)}"
 
 
-def _loss(absence: dict[str, Any]) -> str:
-    lacks = absence["lacks"]
-    return (
-        f"events first sent {moment(lacks['from_ms'])} to {moment(lacks['to_ms'])}; fetch them "
-        f"from the sender, then run: relay absences acknowledge {absence['id']}"
-    )
+def _at(ms: int, *, now_ms: int) -> str:
+    return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"

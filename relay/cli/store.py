@@ -16,9 +16,7 @@ from relay.delivery import Status
 from relay.errors import ApiError
 from relay.store import disk
 from relay.store.inspection import Content, Inspection, inspect
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_STEP = 1024
+from relay.units import size
 
 
 @click.group()
@@ -86,7 +84,7 @@ def _as_text(place: str, inspection: Inspection) -> str:
         return f"{place}: {inspection.faults[0]}"
     faults = len(inspection.faults)
     verdict = "sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
-    rows = [*_rows(inspection.content), ("size", _size(inspection.size_bytes))]
+    rows = [*_rows(inspection.content), ("size", size(inspection.size_bytes))]
     rows += [("fault", safe(fault)) for fault in inspection.faults]
     width = max(len(name) for name, _ in rows)
     return "\n".join(
@@ -109,13 +107,6 @@ def _rows(content: Content) -> list[tuple[str, str]]:
         ),
         ("unreadable", str(content.unreadable)),
     ]
-
-
-def _size(size: float) -> str:
-    unit = 0
-    while size >= _STEP and unit < len(_UNITS) - 1:
-        size, unit = size / _STEP, unit + 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
 def _as_json(place: str, inspection: Inspection) -> str:

@@ -37,7 +37,7 @@ _VARYING = (
     (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
     (re.compile(r"\b\d+ ms\b"), "<ms>"),
     (re.compile(r"\bschema +\d+"), "<schema>"),
-    (re.compile(r"[\d.]+ [KM]iB"), "<size>"),
+    (re.compile(r"[\d.]+ [KMGT]iB"), "<size>"),
     (re.compile(r"^/\S+/(?=data/relay\.db: )"), ""),
 )
 
@@ -84,12 +84,12 @@ async def staged(folder: Path) -> AsyncIterator[Scene]:
             async with http_client() as client:
                 for event_id, kind, data in _EVENTS:
                     body = orjson.dumps({"id": event_id, "event": kind, "data": data})
-                    head = {"service-signature": _signed(body)}
+                    head = {"service-signature": signed(body)}
                     assert (await client.post(relay.url, content=body, headers=head)).is_success
             await until(lambda: len(far_end.requests) == 2 * len(_EVENTS), what="all deliveries")
             far_end.reply = lambda _: Reply()
             yield Scene(folder)
 
 
-def _signed(body: bytes) -> str:
+def signed(body: bytes) -> str:
     return signature.header(SECRET.encode(), now_s=int(time.time()), body=body)

@@ -13,7 +13,7 @@ __all__ = ["Finding", "is_well", "problems"]
 
 
 def problems(facts: Facts) -> Sequence[Finding]:
-    """Return what is wrong, the worst first."""
+    """Return all problems, the worst first."""
     now_ms = facts.now_ms
     found = [*store.findings(facts)]
     for source in facts.sources:

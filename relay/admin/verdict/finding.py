@@ -6,9 +6,9 @@ from typing import Literal
 from relay.units import span
 
 Severity = Literal["page", "ticket", "info"]
-"""Page: events are being lost, or soon will be. Ticket: someone has to act, by the morning.
+"""Page: events are being lost, or soon will be. Ticket: needs action, but not before the morning.
 
-Info: the relay goes on by itself, or an operator wanted it so.
+Info: the relay recovers by itself, or an operator has asked for this.
 """
 
 SEVERITIES: tuple[Severity, ...] = ("page", "ticket", "info")

@@ -1,4 +1,4 @@
-"""What has gone wrong once, and stays until someone sees to it (pure)."""
+"""Refused configs and lost events, which stay problems until an operator acts (pure)."""
 
 from collections.abc import Iterator, Sequence
 

@@ -19,7 +19,7 @@ def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     refusals = source.traffic.refusals
     is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
     yield from _clock(source, is_untimely=is_recent and refusals.untimely > 0)
-    # While a secret is rotated, what fits none is the rotation's matter.
+    # During a rotation such requests are expected, and kept.
     if is_recent and refusals.count > refusals.untimely and not _is_armed(source, now_ms=now_ms):
         yield _mismatches(source)
 

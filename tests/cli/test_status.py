@@ -1,0 +1,120 @@
+"""`relay status`: what it prints, and the exit code by which a script knows what to do."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from relay.cli import main
+from tests.cli.scene import signed
+from tests.guarantees.process import Relay, free_port, http_client
+from tests.operator import ADMIN
+from tests.sinks.far_end import FarEnd, Reply, until
+
+SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
+EVENT = b'{"id":"evt_1","event":"lead.captured","data":{}}'
+
+
+async def run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, ["status", *arguments])
+
+
+async def send(relay: Relay) -> None:
+    async with http_client() as client:
+        head = {"service-signature": signed(EVENT)}
+        answer = await client.post(relay.url, content=EVENT, headers=head)
+    assert answer.status_code == 202
+
+
+async def test_a_relay_that_is_well_is_0(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        result = await run("--config", str(relay.config))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("well: nothing needs a person\n\nThe config has no sink.\n")
+
+
+async def test_a_relay_whose_sink_fails_is_1_and_says_what_since_when_why_and_what_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: Reply(401)
+        sinks = SINK.format(url=far_end.url())
+        async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
+            await relay.start()
+            await send(relay)
+            await until(lambda: far_end.requests, what="an attempt")
+            async with asyncio.timeout(30):
+                while (result := await run("--config", str(relay.config))).exit_code == 0:
+                    pass
+            as_json = await run("--config", str(relay.config), "--json")
+    assert result.exit_code == as_json.exit_code == 1
+    first, problem, empty, head, sink, *_ = result.stdout.splitlines()
+    assert (first, empty) == ("not well: 1 problem needs a person", "")
+    what, since, why, after = problem.split("  ")
+    assert (what, after) == ("ticket: sink crm is parked", "next: relay sinks test crm")
+    assert since.startswith("since 20")
+    assert why.startswith("401")
+    assert head.split()[:3] == ["SINK", "STATE", "SINCE"]
+    assert sink.split()[:2] == ["crm", "parked"]
+    (found,) = json.loads(as_json.stdout)["problems"]
+    assert (found["what"], found["severity"]) == ("sink crm is parked", "ticket")
+    assert found["since_at"].endswith("Z")
+
+
+async def test_at_80_columns_no_part_of_a_problem_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a-sink-with-a-rather-long-name-of-its-own"
+    async with Relay(tmp_path, sinks=SINK.format(url="http://127.0.0.1:9/"), rest=ADMIN) as relay:
+        text = relay.config.read_text(encoding="utf-8").replace('"crm"', f'"{name}"')
+        relay.config.write_text(text, encoding="utf-8")
+        await relay.start()
+        config = ("--config", str(relay.config))
+        paused = await asyncio.to_thread(
+            CliRunner().invoke, main, ["sinks", "pause", name, *config]
+        )
+        assert paused.exit_code == 0
+        monkeypatch.setenv("COLUMNS", "80")
+        result = await run(*config)
+    assert result.exit_code == 0
+    assert f"  next: relay sinks resume {name}" in result.stdout.splitlines()
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+async def test_a_relay_that_hangs_is_2_within_a_limit(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        relay.signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(60):
+                result = await run("--config", str(relay.config))
+        finally:
+            relay.signal(signal.SIGCONT)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"relay: the relay at 127.0.0.1:{relay.admin_port} does not answer in time\n"
+    )
+
+
+async def test_a_relay_that_is_not_there_or_does_not_take_the_token_is_2(tmp_path: Path) -> None:
+    async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
+        await relay.start()
+        wrong = await run("--url", relay.admin_url, "--token", "another token")
+    assert wrong.exit_code == 2
+    assert "does not take the token" in wrong.stderr
+    absent = await run("--url", f"http://127.0.0.1:{free_port()}", "--token", "any")
+    assert absent.exit_code == 2
+    assert "no relay answers" in absent.stderr
+
+
+async def test_a_relay_without_a_verdict_is_2() -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = lambda _: Reply(200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"})
+        result = await run("--url", far_end.url(), "--token", "any")
+    assert result.exit_code == 2
+    assert "of 0.0.1" in result.stderr
