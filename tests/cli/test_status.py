@@ -12,7 +12,7 @@ from relay.cli import main
 from tests.cli.scene import signed
 from tests.guarantees.process import Relay, free_port, http_client
 from tests.operator import ADMIN
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.sinks.far_end import FarEnd, Reply
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
 EVENT = b'{"id":"evt_1","event":"lead.captured","data":{}}'
@@ -47,7 +47,6 @@ async def test_a_relay_whose_sink_fails_is_1_and_says_what_since_when_why_and_wh
         async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
             await relay.start()
             await send(relay)
-            await until(lambda: far_end.requests, what="an attempt")
             async with asyncio.timeout(30):
                 while (result := await run("--config", str(relay.config))).exit_code == 0:
                     pass
