@@ -286,6 +286,12 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "every request of source main is too old or in the future",
         "timedatectl status",
     ),
+    "a late try of one event": (
+        of_source(count=2, untimely=2),
+        "info",
+        "every request of source main is too old or in the future",
+        "timedatectl status",
+    ),
     "a clock that drifts": (
         of_source(skew_s=-61),
         "ticket",

@@ -24,7 +24,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             severity="ticket",
             what="events were lost while the relay was away",
             since_ms=first.from_ms,
-            why=f"first sent within {span(facts.unacknowledged_loss_ms)}: ask the sender for them",
+            why=f"first sent within {span(facts.unacknowledged_loss_ms)}: fetch them from the sender",
             next="relay absences list" if others else f"relay absences acknowledge {first.id}",
         )
 

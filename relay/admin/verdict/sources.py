@@ -10,6 +10,9 @@ from relay.units import span
 REFUSED_MS = 15 * MINUTE_MS
 """Longer than any of the sender's waits: after it, refused signatures are history."""
 
+UNTIMELY_MIN = 3
+"""With fewer, it may be a late try of one event, or a request that a stranger repeats."""
+
 SKEW_S = 60
 """A fifth of the usual tolerance, beyond which every event is refused."""
 
@@ -66,7 +69,7 @@ def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
     off = "" if skew_s is None else f"; this host's clock is {ahead(skew_s)}"
     if is_untimely:
         yield Finding(
-            severity="page",
+            severity="page" if refusals.untimely >= UNTIMELY_MIN else "info",
             what=f"every request of source {source.name} is too old or in the future",
             since_ms=refusals.first_ms,
             why=f"{requests(refusals.untimely)} refused since the last good one{off}",
