@@ -97,6 +97,17 @@ def _later(clock: ShiftedClock) -> str:
     return signed(body("evt_1"), at_s=now_s() + clock.shift_s)
 
 
+async def test_the_last_event_of_each_kind_is_known_after_a_restart(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        assert (await relay.ask(post(body("evt_1")))).status == 202
+        (before,) = (await operator.get("/status"))["sources"]
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        (after,) = (await operator.get("/status"))["sources"]
+    assert [each["kind"] for each in after["last_events"]] == ["lead.captured"]
+    assert after["last_events"] == before["last_events"]
+
+
 async def test_a_backlog_without_a_sink_is_found(tmp_path: Path) -> None:
     async with delivering(tmp_path, 503) as running:
         await running.send("evt_1")

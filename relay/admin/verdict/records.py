@@ -20,11 +20,12 @@ def findings(facts: Facts) -> Iterator[Finding]:
         )
     if facts.unacknowledged:
         first, *others = facts.unacknowledged
+        lost = span(facts.unacknowledged_loss_ms)
         yield Finding(
             severity="ticket",
             what="events were lost while the relay was away",
             since_ms=first.from_ms,
-            why=f"first sent within {span(facts.unacknowledged_loss_ms)}: fetch them from the sender",
+            why=f"those first sent within {lost}: fetch them from the sender",
             next="relay absences list" if others else f"relay absences acknowledge {first.id}",
         )
 
