@@ -89,14 +89,18 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
     yield (
         panels.bars(
             "Deliveries that ended",
-            "By how they ended: delivered, or dead, which is given up.",
+            "By how they ended: delivered, or dead, which is given up; also dead, because the stored"
+            " body is damaged.",
             "locale",
             asking.series(
                 came(of_sink("relay_deliveries_total"), "sink", "outcome"),
                 "{{sink}}: {{outcome}}",
             ),
+            asking.series(
+                came(of_sink("relay_damaged_bodies_total"), "sink"), "{{sink}}: damaged body"
+            ),
         )
-        .override_by_regexp(".*dead", looks.painted(looks.BAD))
+        .override_by_regexp(".*(dead|damaged body)", looks.painted(looks.BAD))
         .no_value("nothing was delivered")
         .span(8)
         .height(8)

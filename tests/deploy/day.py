@@ -174,6 +174,7 @@ class Day:
             self._refuse(UNKNOWN, "path", 404)
         if self._story.tells("strangers", minute_s):
             self._metrics.connection_limited("public", "address")
+            self._metrics.damaged("crm", 1)
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
                 self._refuse("academy", reason, 401)
         if self._story.tells("stray", minute_s):
