@@ -30,7 +30,8 @@ class Account:
         self._feed = feed
         self._log = log.get().bind(sink=settings.name)
         self._last_error: tuple[str, int] | None = None
-        self._last_delivered_ms: int | None = None
+        self.last_delivered_ms: int | None = None
+        """When the sink last took an event."""
         self._pace = Pace()
         self._state: State = "active"
         self._since_ms = clock.now_ms()
@@ -58,7 +59,7 @@ class Account:
             self._last_error = error.reason, now_ms
         taken = errors.count(None)
         if taken:
-            self._last_delivered_ms = now_ms
+            self.last_delivered_ms = now_ms
             self._pace.add(taken, now_s)
 
     def damaged(self, count: int) -> None:
@@ -111,7 +112,7 @@ class Account:
             source=delivery.event.source,
             id=delivery.event.id,
             kind=delivery.event.kind,
-            attempt=delivery.attempts + 1,
+            attempt=delivery.tries + 1,
             status=attempt.status,
             reason=attempt.reason or None,
             duration_ms=attempt.duration_ms,
@@ -133,7 +134,7 @@ class Account:
             next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
             last_error=error,
             last_error_ms=error_ms,
-            last_delivered_ms=self._last_delivered_ms,
+            last_delivered_ms=self.last_delivered_ms,
         )
 
 

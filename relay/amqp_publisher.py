@@ -189,13 +189,18 @@ class Publisher:
         match error:
             case exceptions.PublishError():
                 kind = publication.properties.message_type
-                return Misconfigured(f"no queue takes the routing key of {kind}")
+                reason = f"no queue takes the routing key of {kind}"
+                return Misconfigured(reason, about_event=True)
             case exceptions.DeliveryError():
-                return Temporary("the queue rejects what is new: it is full, or its leader is away")
+                reason = "the queue rejects what is new: it is full, or its leader is away"
+                return Temporary(reason, about_event=True)
             case exceptions.ChannelNotFoundEntity():
                 return Misconfigured(f"there is no exchange {self._exchange}")
             case exceptions.ChannelClosed() if "ACCESS_REFUSED" in str(error):
-                return Misconfigured("the user may not write to the exchange, or to this topic")
+                if not self._ended_alone:
+                    return None  # it names no message, so that each is tried alone
+                reason = "the user may not write to the exchange, or to this topic"
+                return Misconfigured(reason, about_event=True)
             case exceptions.ChannelPreconditionFailed():
                 size = _SIZE.search(str(error))
                 is_at_fault = (

@@ -1,20 +1,47 @@
-"""One try to send: under its time limit, and with an error of ours whatever is raised."""
+"""One try to send: under its time limit, with an error of ours whatever is raised, and judged."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import NamedTuple
 
 from relay import log
 from relay.batching import is_cancelled
+from relay.clock import Clock
 from relay.deadline import Deadlines
-from relay.delivery import Answer
+from relay.delivery import Answer, Attempt, Delivery, Settlement
 from relay.errors import SinkError, Temporary
 from relay.event import Event
+from relay.retry import RetryPolicy, Standing, decide, standing
 from relay.settings import Duration
 from relay.sink import BatchSink, Outcomes, Sink
 
 Send = Callable[[Sequence[Event]], Awaitable[Outcomes]]
 Tried = tuple[Answer, SinkError | None]
+
+
+class Moment(NamedTuple):
+    """One moment on both of the clock's scales."""
+
+    ms: int
+    s: float
+
+    @classmethod
+    def of(cls, clock: Clock) -> "Moment":
+        return cls(clock.now_ms(), clock.monotonic())
+
+
+class Judged(NamedTuple):
+    """A delivery's attempt and what follows from it."""
+
+    settlement: Settlement
+    error: SinkError | None
+    standing: Standing
+
+    @property
+    def asks_for_pause(self) -> bool:
+        return isinstance(self.error, Temporary) and self.error.retry_after_ms is not None
 
 
 def sending(sink: Sink) -> Send:
@@ -61,6 +88,47 @@ async def attempt(
     return [_tried(outcome) for outcome in outcomes]
 
 
+def judged(
+    batch: Sequence[Delivery],
+    tried: Sequence[Tried],
+    policy: RetryPolicy,
+    *,
+    taken_ms: int | None,
+    probing: bool,
+    started: Moment,
+    ended: Moment,
+    dice: Random,
+) -> list[Judged]:
+    """Decide what follows for each of a batch, whose sink last took an event at `taken_ms`."""
+    duration_ms = round((ended.s - started.s) * 1000)
+    found = []
+    for delivery, (answer, error) in zip(batch, tried, strict=True):
+        stands = standing(delivery, taken_ms)
+        decision = decide(
+            delivery,
+            error,
+            policy,
+            standing=stands,
+            probing=probing,
+            started_ms=started.ms,
+            now_ms=ended.ms,
+            dice=dice,
+        )
+        made = Attempt(
+            started_ms=started.ms,
+            duration_ms=duration_ms,
+            result=decision.result,
+            status=answer.status,
+            reason=decision.reason,
+            answer=answer.excerpt,
+        )
+        settlement = Settlement(
+            delivery=delivery, attempt=made, due_ms=decision.due_ms, counts=decision.counts
+        )
+        found.append(Judged(settlement, error, stands))
+    return found
+
+
 def _tried(outcome: Answer | BaseException) -> Tried:
     match outcome:
         case Answer():
@@ -68,7 +136,8 @@ def _tried(outcome: Answer | BaseException) -> Tried:
         case SinkError():
             return _storable(Answer(outcome.status, outcome.answer)), outcome
         case _:
-            return Answer(), Temporary(f"a bug in the sink: {type(outcome).__name__}")
+            reason = f"a bug in the sink: {type(outcome).__name__}"
+            return Answer(), Temporary(reason, about_event=True)
 
 
 def _storable(answer: Answer) -> Answer:

@@ -16,6 +16,26 @@ class Clock(Protocol):
         ...
 
 
+SET_BACK_MS = 1000
+"""A clock that goes back by less is being corrected, as it is all the time."""
+
+
+class SetBack:
+    """Notices that the machine's clock was set back, by the one that never goes back."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = self._measured()
+
+    def happened(self) -> bool:
+        """Whether it was set back since the last call."""
+        before, self._ahead_ms = self._ahead_ms, self._measured()
+        return before - self._ahead_ms > SET_BACK_MS
+
+    def _measured(self) -> float:
+        return self._clock.now_ms() - self._clock.monotonic() * 1000
+
+
 class SystemClock:
     """The machine's clock."""
 

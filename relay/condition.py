@@ -1,6 +1,7 @@
 """How a sink is doing, as an operator sees it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from relay.gate import State
 
@@ -10,17 +11,18 @@ class Condition:
     """One sink at one moment; times are milliseconds since the epoch."""
 
     name: str
-    type: str
-    state: State
+    type: str | None
+    """None for a sink that the config does not have."""
+    state: State | Literal["not configured"]
     since_ms: int | None = None
     """When it came into its state, as far as this relay has seen it."""
-    in_flight: int
-    delivered_last_minute: int
-    next_try_ms: int | None
+    in_flight: int = 0
+    delivered_last_minute: int = 0
+    next_try_ms: int | None = None
     """When a sink that is throttled or parked is tried again."""
-    last_error: str | None
-    last_error_ms: int | None
-    last_delivered_ms: int | None
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    last_delivered_ms: int | None = None
 
 
 class Pace:

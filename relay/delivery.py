@@ -26,8 +26,8 @@ MOVES: dict[Status, frozenset[Status]] = {
 }
 """Where a delivery may go from each status; the store refuses every other move.
 
-Only a replay makes a settled one pending again, and only an operator discards: dead letters, and
-what is about a person who is erased.
+Only a replay makes a settled one pending again, and only an operator discards: dead letters,
+single deliveries that are pending, and what is about a person who is erased.
 """
 
 Result = Literal["delivered", "retry", "parked", "dead"]
@@ -55,8 +55,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     sink: str
     event: Event
     attempts: int
-    """Attempts that counted so far; a parked one does not."""
+    """Attempts that counted so far: not those that are blamed on the sink."""
     first_attempt_ms: int | None
+    """Start of the first attempt that counted."""
+    tries: int = 0
+    """All attempts so far, counted or not."""
+    tried_ms: int | None = None
+    """Start of the last attempt."""
     replay: int | None = None
     """The replay that made it pending again; None for a live one."""
     turn: int | None = None
@@ -85,3 +90,5 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     delivery: Delivery
     attempt: Attempt
     due_ms: int
+    counts: bool = True
+    """False for an attempt that is blamed on the sink."""

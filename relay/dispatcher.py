@@ -4,18 +4,17 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 from relay.account import Account
-from relay.attempt import Tried, attempt, sending
+from relay.attempt import Judged, Moment, Tried, attempt, judged, sending
 from relay.clock import Clock
 from relay.condition import Condition
 from relay.deadline import Deadlines
-from relay.delivery import Attempt, Delivery, Settlement
-from relay.errors import SinkError
+from relay.delivery import Delivery
 from relay.feed import Feed
-from relay.gate import Gate, State
+from relay.gate import Gate, State, Ticket, Wait
 from relay.metrics import Metrics
-from relay.retry import decide
 from relay.settings import Duration
 from relay.settler import Ended, Settler
 from relay.sink import Sink, SinkSettings
@@ -30,6 +29,13 @@ GIVE_WAY_S = 0.1
 
 WRITTEN_S = 1.0
 """What has ended is written after a drain even if its sends took the whole grace."""
+
+
+class _Starting(NamedTuple):
+    """A batch that may start."""
+
+    batch: list[Delivery]
+    ticket: Ticket
 
 
 class Dispatcher:
@@ -85,6 +91,7 @@ class Dispatcher:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
                 self._bell.clear()
+                self._supply.watch_clock()
                 self._fill(group)
                 wait_s = self._start(group)
                 await self._wait(wait_s)
@@ -103,6 +110,11 @@ class Dispatcher:
         self._gate.resume()
         self._supply.look_now()
         self._account.state(self._gate.state)
+
+    def probe_now(self) -> None:
+        """Try the sink at once, whatever it has been waiting for."""
+        self._gate.probe_now()
+        self._supply.look_now()
 
     def put_back(self) -> None:
         """Look again at all that has not begun, because it may have changed in the store."""
@@ -130,13 +142,13 @@ class Dispatcher:
 
     def _fill(self, group: asyncio.TaskGroup) -> None:
         # What a closed gate keeps waiting is better left in the store.
-        if self._wait_for_gate_s() <= 0:
+        if min(self._wait_for_gate()) <= 0:
             self._supply.fill(group)
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
-        while batch := self._next():
-            task = group.create_task(self._work(batch, group))
+        while starting := self._next():
+            task = group.create_task(self._work(starting, group))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
         room = self._room()
@@ -145,28 +157,32 @@ class Dispatcher:
         if self._supply.hand or self._supply.looking or not room:
             # Nobody rings when the door is quiet again.
             return GIVE_WAY_S if self._gives_way() else math.inf
-        return max(self._supply.due_s(), self._wait_for_gate_s())
+        return max(self._supply.due_s(), min(self._wait_for_gate()))
 
-    def _next(self) -> list[Delivery]:
-        """Take from the hand what may start now and goes out together; it may be nothing."""
-        room = 0 if self._draining else self._room()
+    def _next(self) -> _Starting | None:
+        """Take from the hand what may start now and goes out together."""
+        sends = 0 if self._draining else self._room()
         now_s = self._clock.monotonic()
-        room = self._gate.allows(room, in_flight=self._slots.sending, now_s=now_s)
-        batch = self._supply.hand.pop(room, now_s)
-        if batch:
-            self._gate.started(now_s=now_s)
-            self._slots.begin(len(batch))
-        return batch
+        room = self._gate.room(sends, in_flight=self._slots.sending, now_s=now_s)
+        hand = self._supply.hand
+        batch = hand.pop(room, now_s) if self._gate.is_open else hand.probe(room, now_s)
+        if not batch:
+            return None
+        tried = sum(1 for delivery in batch if delivery.tries)
+        ticket = self._gate.started(untried=len(batch) - tried, tried=tried, now_s=now_s)
+        self._slots.begin(len(batch))
+        return _Starting(batch, ticket)
 
     def _wait_for_next_s(self) -> float:
-        wait_s = self._wait_for_gate_s()
-        if wait_s > 0:
-            return wait_s
-        apart_s = self._supply.hand.wait_s(self._clock.monotonic())
+        wait, hand = self._wait_for_gate(), self._supply.hand
+        tried_s = wait.tried_s if hand.has_tried else math.inf
+        if not hand.has_untried or wait.untried_s > 0:
+            return min(tried_s, wait.untried_s if hand.has_untried else math.inf)
+        apart_s = hand.wait_s(self._clock.monotonic())
         if apart_s > 0:
             # By a bell of its own: that a replay waits its turn is no reason to look again.
             self._ring_in(apart_s)
-            return math.inf
+            return tried_s
         return 0.0
 
     def _ring_in(self, wait_s: float) -> None:
@@ -181,8 +197,8 @@ class Dispatcher:
     def _room(self) -> int:
         return self._slots.room(unsettled=self._settler.count, alone=self._gives_way())
 
-    def _wait_for_gate_s(self) -> float:
-        return self._gate.wait_s(in_flight=self._slots.sending, now_s=self._clock.monotonic())
+    def _wait_for_gate(self) -> Wait:
+        return self._gate.wait(in_flight=self._slots.sending, now_s=self._clock.monotonic())
 
     async def _wait(self, wait_s: float) -> None:
         """Until the bell rings or the time is over; neither opens a gate that is closed."""
@@ -193,40 +209,35 @@ class Dispatcher:
             # Whatever the reason for the wait was, it is time to look.
             self._supply.look_by(self._clock.now_ms())
 
-    async def _work(self, batch: list[Delivery], group: asyncio.TaskGroup) -> None:
+    async def _work(self, starting: _Starting | None, group: asyncio.TaskGroup) -> None:
         """Keep a slot busy while there is something to start: a task each would cost more."""
         try:
-            while batch:
-                await self._attempt(batch, group)
+            while starting:
+                await self._attempt(starting, group)
                 self._fill(group)
-                batch = self._next()
+                starting = self._next()
         finally:
             self._bell.set()
 
-    async def _attempt(self, batch: list[Delivery], group: asyncio.TaskGroup) -> None:
-        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
-        ends = await self._try(batch)
-        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
-        self._learn([error for _, error in ends], started_s=started_s, now_s=now_s)
-        for delivery, (answer, error) in zip(batch, ends, strict=True):
-            decision = decide(
-                delivery,
-                error,
-                self._settings.retry,
-                started_ms=started_ms,
-                now_ms=now_ms,
-                dice=self._dice,
-            )
-            made = Attempt(
-                started_ms=started_ms,
-                duration_ms=round((now_s - started_s) * 1000),
-                result=decision.result,
-                status=answer.status,
-                reason=decision.reason,
-                answer=answer.excerpt,
-            )
-            settlement = Settlement(delivery=delivery, attempt=made, due_ms=decision.due_ms)
-            self._settler.add(group, Ended(settlement, now_s - started_s))
+    async def _attempt(self, starting: _Starting, group: asyncio.TaskGroup) -> None:
+        batch, ticket = starting
+        started = Moment.of(self._clock)
+        tried = await self._try(batch)
+        ended = Moment.of(self._clock)
+        self._account.sent([error for _, error in tried], now_s=ended.s)
+        found = judged(
+            batch,
+            tried,
+            self._settings.retry,
+            taken_ms=self._account.last_delivered_ms,
+            probing=ticket.probing,
+            started=started,
+            ended=ended,
+            dice=self._dice,
+        )
+        self._learn(found, ticket, now_s=ended.s)
+        for each in found:
+            self._settler.add(group, Ended(each.settlement, ended.s - started.s))
 
     async def _try(self, batch: list[Delivery]) -> list[Tried]:
         """Make one try; its slots are free again before the outcomes are written."""
@@ -241,14 +252,22 @@ class Dispatcher:
         finally:
             self._slots.end(len(batch))
 
-    def _learn(self, errors: Sequence[SinkError | None], *, started_s: float, now_s: float) -> None:
-        self._account.sent(errors, now_s=now_s)
-        # One that was taken teaches as much as many in a row.
-        for error in errors if any(errors) else errors[:1]:
+    def _learn(self, found: Sequence[Judged], ticket: Ticket, *, now_s: float) -> None:
+        taken = next((each for each in found if each.error is None), None)
+        if taken is not None:
+            # It says more of the sink than all that failed beside it, but for a wish to pause.
+            found = [taken, *(each for each in found if each.asks_for_pause)]
+        for each in found:
             before = self._gate.state
-            self._gate.ended(error, started_s=started_s, now_s=now_s)
+            self._gate.ended(
+                each.error,
+                ticket,
+                event=each.settlement.delivery.seq,
+                standing=each.standing,
+                now_s=now_s,
+            )
             if self._gate.state != before:
-                self._changed(before, "" if error is None else error.reason)
+                self._changed(before, "" if each.error is None else each.error.reason)
 
     def _changed(self, before: State, reason: str) -> None:
         self._account.changed(self._gate.state, before, reason=reason)

@@ -112,14 +112,23 @@ class StoreTooNew(StoreError):
 class SinkError(RelayError):
     """What a sink may raise; `reason` is fit for a log, `answer` is kept with the attempt only.
 
-    `status` is the far end's own code, where it has one.
+    `status` is the far end's own code, where it has one. `about_event` says that the far end
+    answered to this very event, so that the event may be at fault rather than the sink.
     """
 
-    def __init__(self, reason: str, *, status: int | None = None, answer: str = "") -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        status: int | None = None,
+        answer: str = "",
+        about_event: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.answer = answer
+        self.about_event = about_event
 
 
 class Temporary(SinkError):
@@ -131,9 +140,10 @@ class Temporary(SinkError):
         *,
         status: int | None = None,
         answer: str = "",
+        about_event: bool = False,
         retry_after_ms: int | None = None,
     ) -> None:
-        super().__init__(reason, status=status, answer=answer)
+        super().__init__(reason, status=status, answer=answer, about_event=about_event)
         self.retry_after_ms = retry_after_ms
 
 
@@ -142,7 +152,10 @@ class Refused(SinkError):
 
 
 class Misconfigured(SinkError):
-    """Nothing will be taken until someone acts: the sink is parked, its backlog kept."""
+    """Nothing will be taken until someone acts: the sink is parked, its backlog kept.
+
+    With `about_event` it may also be this event alone that is not taken.
+    """
 
 
 class ApiError(RelayError):

@@ -209,6 +209,34 @@ class Fleet:
             member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
 
+    async def retry(self, name: str, seq: int | None) -> int:
+        """Have what is pending come due now, or one event, and probe; raises KeyError.
+
+        Returns how many deliveries were due later.
+        """
+        _ = self._members[name]
+        now_ms = self._clock.now_ms()
+        count = await self._store.bring_forward(
+            name, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
+        )
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.probe_now()
+        self._log.info("sink.retried", sink=name, count=count)
+        return count
+
+    async def discard(self, name: str, seq: int) -> bool:
+        """Give a pending delivery up; True where it is on its way, and may arrive all the same.
+
+        Also of a sink that is not configured. Raises LookupError where nothing is pending.
+        """
+        if not await self._store.desk.give_up(seq, name, now_ms=self._clock.now_ms()):
+            raise LookupError(seq)
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.put_back()
+            # The next of its turn may be due now.
+            member.dispatcher.wake()
+        return self._store.is_leased(name, seq)
+
     async def check(self, name: str) -> str | None:
         """Reach the far end without an event, as `Sink.check` does; raises KeyError too."""
         member = self._members[name]

@@ -1,10 +1,11 @@
-"""What a dispatcher has leased and not yet begun: live deliveries before replayed ones (pure)."""
+"""Leased deliveries that have not begun: live before replayed, never tried before tried (pure)."""
 
 import math
 from collections import deque
 from collections.abc import Iterable
 
 from relay.delivery import Delivery
+from relay.gate import Room
 from relay.store import Tier
 
 HANDFUL = 32
@@ -25,6 +26,9 @@ One look takes as long as a batch or two are on their way.
 BYTES_MAX = 8 << 20
 """No more is looked for while there is so much of bodies at hand."""
 
+SHARE = 4
+"""One send in this many is a retry, also while deliveries that were never tried wait."""
+
 
 class Hand:
     """A few deliveries of each tier; one with fewer than there are slots asks for more."""
@@ -32,16 +36,29 @@ class Hand:
     def __init__(self, slots: int) -> None:
         self._low = 2 * min(slots, SLOTS_MAX)
         self._most = self._low + max(self._low, HANDFUL)
-        self._tiers: dict[Tier, deque[Delivery]] = {"live": deque(), "replay": deque()}
+        self._tiers: dict[Tier, deque[Delivery]] = {
+            "live": deque(),
+            "replay": deque(),
+            "tried": deque(),
+        }
         self._bytes = 0
         self._passed_over: set[Tier] = set()
-        self._popped_s: dict[Tier, float] = {"live": -math.inf, "replay": -math.inf}
+        self._popped_s: dict[Tier, float] = dict.fromkeys(self._tiers, -math.inf)
+        self._since_retry = 0
 
     def __bool__(self) -> bool:
+        return any(self._tiers.values())
+
+    @property
+    def has_untried(self) -> bool:
         return bool(self._tiers["live"] or self._tiers["replay"])
 
+    @property
+    def has_tried(self) -> bool:
+        return bool(self._tiers["tried"])
+
     def wants(self) -> dict[Tier, int]:
-        """How many more of each tier that runs low; of replays only where live ones do as well."""
+        """How many more of each tier that runs low; of others only where live ones do as well."""
         if len(self._tiers["live"]) >= self._low or self._bytes >= BYTES_MAX:
             return {}
         return {
@@ -61,16 +78,36 @@ class Hand:
     def take(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
             self._bytes += len(delivery.event.body)
-            self._tiers["live" if delivery.replay is None else "replay"].append(delivery)
+            self._tiers[_tier(delivery)].append(delivery)
 
     def wait_s(self, now_s: float) -> float:
-        """How long the next has to wait for the others' sake, in seconds; a live one never does."""
+        """How long the next that was never tried waits for the others' sake, in seconds.
+
+        A live one never does.
+        """
         if self._tiers["live"] or now_s - self._popped_s["live"] >= QUIET_S:
             return 0.0
         return max(0.0, self._popped_s["replay"] + APART_S - now_s)
 
-    def pop(self, count: int, now_s: float) -> list[Delivery]:
-        """The next to send, so many at most; none that has to wait."""
+    def pop(self, room: Room, now_s: float) -> list[Delivery]:
+        """The next to send; a retry goes alone, because it may spoil what it goes out with."""
+        if self._since_retry + 1 >= SHARE and room.tried and self.has_tried:
+            return self._retry(now_s)
+        return self.probe(room, now_s)
+
+    def probe(self, room: Room, now_s: float) -> list[Delivery]:
+        """The next to send, a retry only where nothing else may go."""
+        popped = self._untried(room.untried, now_s)
+        if popped or not room.tried:
+            self._since_retry += bool(popped)
+            return popped
+        return self._retry(now_s)
+
+    def _retry(self, now_s: float) -> list[Delivery]:
+        self._since_retry = 0
+        return self._pop("tried", 1, now_s)
+
+    def _untried(self, count: int, now_s: float) -> list[Delivery]:
         popped = self._pop("live", count, now_s)
         if len(popped) < count and self.wait_s(now_s) <= 0:
             quiet = now_s - self._popped_s["live"] >= QUIET_S
@@ -92,3 +129,9 @@ class Hand:
             tier.clear()
         self._bytes = 0
         return held
+
+
+def _tier(delivery: Delivery) -> Tier:
+    if delivery.tries:
+        return "tried"
+    return "live" if delivery.replay is None else "replay"

@@ -55,6 +55,9 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
 )
 """The first row that fits an error or one of its causes decides."""
 
+_AFTER_SENDING = (httpcore.NetworkError, httpcore.RemoteProtocolError)
+"""Rows of failures that the event itself may have provoked: firewalls hang up on some."""
+
 _ERRORS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -172,9 +175,10 @@ def judge(response: Response, *, now_ms: int, asked: str | None = None) -> None:
             reason,
             status=status,
             answer=response.excerpt,
+            about_event=True,
             retry_after_ms=retry_after_ms(response.headers, now_ms=now_ms),
         )
-    raise meaning.error(reason, status=status, answer=response.excerpt)
+    raise meaning.error(reason, status=status, answer=response.excerpt, about_event=True)
 
 
 def retry_after_ms(headers: httpx.Headers, *, now_ms: int) -> int | None:
@@ -230,7 +234,7 @@ def _failure(error: Exception) -> SinkError:
         return next((each for each in of_tls if isinstance(each, Misconfigured)), of_tls[0])
     for kind, outcome, text in _FAILURES:
         if any(isinstance(cause, kind) for cause in causes):
-            return outcome(text)
+            return outcome(text, about_event=kind in _AFTER_SENDING)
     return Temporary("could not connect")
 
 

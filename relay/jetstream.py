@@ -56,7 +56,8 @@ def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkEr
     Every subscriber of the subject can answer, and sooner than the stream.
     """
     if is_unheard(answer):
-        return Misconfigured(f"no stream takes the subject {subject}", status=503)
+        reason = f"no stream takes the subject {subject}"
+        return Misconfigured(reason, status=503, about_event=True)
     try:
         ack = read(answer)
     except SinkError as error:
@@ -65,7 +66,7 @@ def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkEr
         return _not_jetstream(answer)
     if stream is not None and ack.stream != stream:
         reason = "another stream than `stream` names has answered"
-        return Misconfigured(reason, answer=excerpt(answer))
+        return Misconfigured(reason, answer=excerpt(answer), about_event=True)
     return Answer(excerpt=excerpt(answer))
 
 
@@ -84,7 +85,7 @@ def read(answer: Msg) -> Document:
         return document
     code, status = document.error.err_code, document.error.code
     kind, text = MEANINGS.get(code, (Temporary, "JetStream failed"))
-    raise kind(f"{code}: {text}", status=status, answer=excerpt(answer))
+    raise kind(f"{code}: {text}", status=status, answer=excerpt(answer), about_event=True)
 
 
 def excerpt(answer: Msg) -> str:
@@ -94,4 +95,4 @@ def excerpt(answer: Msg) -> str:
 
 def _not_jetstream(answer: Msg) -> Misconfigured:
     reason = "the answer is not JetStream's: stop the other subscriber that answers on the subject"
-    return Misconfigured(reason, answer=excerpt(answer))
+    return Misconfigured(reason, answer=excerpt(answer), about_event=True)

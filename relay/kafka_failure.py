@@ -34,6 +34,21 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
 }
 """By the client's names of Kafka's errors; what is not here is taken for temporary."""
 
+OF_TOPIC = frozenset(
+    {
+        "UnknownTopicOrPartitionError",
+        "InvalidTopicError",
+        "TopicAuthorizationFailedError",
+        "PolicyViolationError",
+        "KafkaStorageError",
+        "NotEnoughReplicasError",
+        "NotEnoughReplicasAfterAppendError",
+        "NotLeaderForPartitionError",
+        "LeaderNotAvailableError",
+    }
+)
+"""Errors of one topic or partition, which the event chooses."""
+
 UNNAMED: Mapping[int, str] = {87: "InvalidRecordError"}
 """Kafka's codes that the client does not know."""
 
@@ -46,4 +61,4 @@ def meaning(error: Exception | str) -> SinkError:
             return unreached
     name = error if isinstance(error, str) else type(error).__name__
     kind, text = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
-    return kind(text)
+    return kind(text, about_event=name in OF_TOPIC)

@@ -140,14 +140,15 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no ty
         for _ in range(_TRIES):
             known = await self.client.add_topic(topic) and await self.client.force_metadata_update()
             if topic in cluster.unauthorized_topics:
-                raise Misconfigured(f"the user may not write to the topic {topic}")
+                reason = f"the user may not write to the topic {topic}"
+                raise Misconfigured(reason, about_event=True)
             if not known or not self.usable:
                 self.usable = False
                 raise Temporary("no broker can be reached")
             if cluster.partitions_for_topic(topic) is not None:
                 return
             await asyncio.sleep(_PAUSE_S)
-        raise Misconfigured(f"the topic {topic} does not exist")
+        raise Misconfigured(f"the topic {topic} does not exist", about_event=True)
 
     async def _put(self, place: TopicPartition, records: Sequence[Record]) -> Sequence[int]:
         batch = self.create_batch()

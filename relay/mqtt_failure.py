@@ -46,12 +46,15 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
 }
 """Reason codes of MQTT 5.0, section 2.4; what is not here is taken for temporary."""
 
+OF_MESSAGE = frozenset({NOT_AUTHORIZED, 0x90, TOO_LARGE, 0x99})
+"""Reason codes that blame one message, also where they end the connection."""
+
 _LOGIN = "wrong username or password, or no right to connect"
 
 
-def meaning(code: int) -> SinkError:
+def meaning(code: int, *, about_event: bool = False) -> SinkError:
     kind, text = MEANINGS.get(code, (Temporary, f"the broker failed with reason code {code:#04x}"))
-    return kind(text, status=code)
+    return kind(text, status=code, about_event=about_event)
 
 
 def connect_failure(error: Exception) -> SinkError:

@@ -16,7 +16,7 @@ from zmqtt._internal.state import QoS1Flight
 
 from relay.errors import Refused, SinkError, Temporary
 from relay.mqtt_connection import LOST, Connection
-from relay.mqtt_failure import TAKEN, TOO_LARGE, meaning
+from relay.mqtt_failure import OF_MESSAGE, TAKEN, TOO_LARGE, meaning
 
 
 class Publication(msgspec.Struct, eq=False):
@@ -26,7 +26,10 @@ class Publication(msgspec.Struct, eq=False):
     body: bytes
     properties: PublishProperties
     found: int | Exception | None = None
-    """The reason code with which the broker took it; None where that is not known."""
+    """The reason code with which the broker took it.
+
+    None where that is not known, because another message made the broker end the connection.
+    """
 
 
 class Batch:
@@ -76,6 +79,8 @@ class Publisher:
         self._heard = 0
         """The highest number of those that the broker has acknowledged."""
         self._acks = 0
+        self._has_refused = False
+        """Whether the broker has refused a message on this connection; some end it over that."""
         connection.when_ended(self._ended)
 
     async def publish_all(self, publications: Sequence[Publication]) -> None:
@@ -132,7 +137,8 @@ class Publisher:
         self._heard = max(self._heard, flight.number)
         del self._flying[flight.number]
         code = done.result().reason_code
-        self._land(flight, code if code in TAKEN else meaning(code))
+        self._has_refused |= code not in TAKEN
+        self._land(flight, code if code in TAKEN else meaning(code, about_event=True))
 
     def _ended(self, code: int | None) -> None:
         """Give up what is on its way; the code is that of the broker's DISCONNECT."""
@@ -141,9 +147,12 @@ class Publisher:
         for flight in flights:
             # A DISCONNECT names no packet, but the largest is too large if any is.
             is_blamed = len(flights) == 1 or (code == TOO_LARGE and flight.size == largest)
-            self._land(flight, _fate(code, is_blamed=is_blamed))
+            if code is None and self._has_refused:
+                self._land(flight, None)
+            else:
+                self._land(flight, _fate(code, is_blamed=is_blamed))
 
-    def _land(self, flight: Flight, found: int | SinkError) -> None:
+    def _land(self, flight: Flight, found: int | SinkError | None) -> None:
         flight.publication.found = found
         flight.batch.land()
         self._room.release()
@@ -165,11 +174,10 @@ def _packet(publication: Publication, packet_id: int) -> Publish:
     )
 
 
-def _fate(code: int | None, *, is_blamed: bool) -> SinkError:
+def _fate(code: int | None, *, is_blamed: bool) -> SinkError | None:
     """What the end of the connection means to a packet that was on its way."""
     if code is None:
         return Temporary(LOST)
-    error = meaning(code)
-    if isinstance(error, Refused) and not is_blamed:
-        return Temporary("the broker ended the connection because of another event")
-    return error
+    if code in OF_MESSAGE and not is_blamed:
+        return None
+    return meaning(code, about_event=code in OF_MESSAGE)

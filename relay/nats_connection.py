@@ -174,7 +174,8 @@ class Connection(Client):
             await self.close()
         elif "permissions violation for publish" in text:
             subject = text.partition('"')[2].rpartition('"')[0]
-            self._end(Misconfigured("the user may not publish to this subject"), to=subject)
+            reason = "the user may not publish to this subject"
+            self._end(Misconfigured(reason, about_event=True), to=subject)
 
     def _fate(self) -> SinkError:
         failure = self._verdict or _failure(self.last_error or OSError())

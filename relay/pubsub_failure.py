@@ -50,8 +50,8 @@ def judge(response: Response, *, now_ms: int) -> None:
     reason = ", ".join([f"{response.status} {code}", *_reasons(error)]) + f": {meaning.text}"
     if meaning.error is Temporary:
         wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
-        raise Temporary(reason, status=response.status, retry_after_ms=wait_ms)
-    raise meaning.error(reason, status=response.status)
+        raise Temporary(reason, status=response.status, about_event=True, retry_after_ms=wait_ms)
+    raise meaning.error(reason, status=response.status, about_event=code != "UNAUTHENTICATED")
 
 
 def document(response: Response) -> Mapping[str, Any]:

@@ -24,6 +24,9 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
 }
 """The first word of the server's error; what is not here is taken for temporary."""
 
+OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED"})
+"""Errors that depend on the key, which may be made of the event."""
+
 UNNAMED: Mapping[str, str] = {
     "DB index is out of range": "the server has no database of this number",
     "unknown command": "the server does not know XADD",
@@ -42,7 +45,7 @@ def meaning(error: Exception) -> Exception:
         return error  # a bug, and not for us to hide
     if code(error) in MEANINGS:
         kind, text = MEANINGS[code(error)]
-        return kind(f"{code(error)}: {text}")
+        return kind(f"{code(error)}: {text}", about_event=code(error) in OF_KEY)
     for cause in _causes(error):
         of_tls = tls.failure(cause, peer="server")
         if of_tls is not None:
@@ -63,7 +66,7 @@ def _unnamed(said: str) -> SinkError:
     for beginning, text in UNNAMED.items():
         if said.startswith(beginning):
             return Misconfigured(text)
-    return Temporary("the server answers with an error that is not known here")
+    return Temporary("the server answers with an error that is not known here", about_event=True)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

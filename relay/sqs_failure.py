@@ -57,7 +57,7 @@ def of_entry(failed: Mapping[str, Any]) -> SinkError:
         return Misconfigured(f"{code}: {MISCONFIGURED[code]}")
     if failed.get("SenderFault") and not _is_throttling(code):
         return Refused("SQS does not take the message", answer=code)
-    return Temporary("SQS could not take the message now", answer=code)
+    return Temporary("SQS could not take the message now", answer=code, about_event=True)
 
 
 def _is_throttling(code: str) -> bool:
@@ -104,5 +104,6 @@ def _client_failure(response: Mapping[str, Any]) -> SinkError:
     if code in REFUSED:
         return Refused("SQS does not take the message", status=status, answer=code)
     if status in LOOK_AT and not _is_throttling(code):
-        return Misconfigured(f"SQS answers {status}: look at {LOOK_AT[status]}", status=status)
-    return Temporary(f"SQS answers {status}", status=status)
+        reason = f"SQS answers {status}: look at {LOOK_AT[status]}"
+        return Misconfigured(reason, status=status, about_event=True)
+    return Temporary(f"SQS answers {status}", status=status, about_event=True)

@@ -5,10 +5,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from relay import log
-from relay.clock import Clock
+from relay.clock import Clock, SetBack
 from relay.delivery import Delivery
 from relay.errors import StoreBroken, StoreError
 from relay.hand import Hand
+from relay.retry import RETRY_AFTER_CAP_MS
 from relay.settler import STORE_AGAIN_S
 from relay.sink import SinkSettings
 from relay.store import Store, Tier
@@ -35,6 +36,11 @@ class Supply:
         self._clock = clock
         self._ring = ring
         self._bury = bury
+        self._longest_ms = settings.retry.longest_ms
+        self._set_back = SetBack(clock)
+        # A pause that the far end asked for is known by nothing else after a restart.
+        self._latest_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
+        """Longest wait that a delivery can have, unless a clock that was ahead made it longer."""
         self._sampled = log.Sampled(clock)
         self._look_at_ms = 0.0
         self._outdated = False
@@ -45,6 +51,12 @@ class Supply:
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
         if self._look_at_ms > 0:
+            self.look_now()
+
+    def watch_clock(self) -> None:
+        """Look at what is due anew, and at when the rest is, where the clock was set back."""
+        if self._set_back.happened():
+            self._latest_ms = self._longest_ms
             self.look_now()
 
     def look_now(self) -> None:
@@ -87,6 +99,7 @@ class Supply:
         self, group: asyncio.TaskGroup, limits: Mapping[Tier, int], *, now_ms: int
     ) -> None:
         try:
+            await self._heal(now_ms)
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
         except StoreBroken:
             raise
@@ -104,3 +117,14 @@ class Supply:
             self.look_by(math.inf if lease.next_due_ms is None else lease.next_due_ms)
         self.looking = self._outdated = False
         self._ring()
+
+    async def _heal(self, now_ms: int) -> None:
+        """Have nothing wait longer than its sink's retries can, whatever the clock was before."""
+        if self._latest_ms is not None:
+            await self._store.bring_forward(
+                self._name,
+                beyond_ms=now_ms + self._latest_ms,
+                to_ms=now_ms + self._longest_ms,
+                now_ms=now_ms,
+            )
+            self._latest_ms = None

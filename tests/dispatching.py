@@ -19,7 +19,7 @@ from relay.metrics import Metrics
 from relay.retry import RetryPolicy
 from relay.routing import Verdict
 from relay.settings import Duration, Rate, Size
-from relay.sink import BatchSettings, Outcomes, SinkSettings
+from relay.sink import BatchSettings, BatchSink, Outcomes, SinkSettings
 from relay.store import Lease, StoreSettings, Tier
 from relay.store.driver import VERSION
 from relay.store.sqlite import SqliteStore, open_store
@@ -232,11 +232,11 @@ def rate(text: str) -> Rate:
 
 @asynccontextmanager
 async def working(
-    folder: Path, *, started: bool = True, sink: ScriptedSink | None = None, **settings: Any
+    folder: Path, *, started: bool = True, sink: Any = None, **settings: Any
 ) -> AsyncIterator[Bench]:
-    """Run a dispatcher until the end of the block, then drain it."""
+    """Run a dispatcher until the end of the block, then drain it; its sink is scripted or real."""
     sink = sink or ScriptedSink()
-    kind = BatchSettings if isinstance(sink, ScriptedBatches) else SinkSettings
+    kind = BatchSettings if isinstance(sink, BatchSink) else SinkSettings
     clock = LoopClock()
     store = await open_store(
         StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock

@@ -78,7 +78,9 @@ class Bench:
     async def take(self, sink: str = "sales", *, result: Result = "delivered") -> list[str]:
         """Take a handful of what is due, as a dispatcher would; the ids, in order."""
         lease = await self.store.lease(
-            sink, now_ms=self.clock.now_ms(), limits={"live": HANDFUL, "replay": HANDFUL}
+            sink,
+            now_ms=self.clock.now_ms(),
+            limits={"live": HANDFUL, "tried": HANDFUL, "replay": HANDFUL},
         )
         await asyncio.gather(
             *(self.store.settle(settlement(each, result)) for each in lease.deliveries)

@@ -266,16 +266,32 @@ async def test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe(
     ]
 
 
-async def test_a_parked_attempt_does_not_count(tmp_path: Path) -> None:
+async def test_attempts_that_are_blamed_on_the_sink_do_not_count(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="10s", factor=10.0)) as bench:
-        bench.sink.reply(Misconfigured("404"), Misconfigured("404"), DOWN, to="a")
+        bench.sink.reply(DOWN, Misconfigured("404"), Misconfigured("404"), DOWN, to="a")
         await bench.accept("a")
         await asyncio.sleep(HOUR_S)
         results = [row[3] for row in attempts(bench)]
-        assert results == ["parked", "parked", "retry", "delivered"]
+        assert results == ["retry", "parked", "parked", "retry", "delivered"]
         with closing(sqlite3.connect(bench.file)) as db, db:
-            assert db.execute("SELECT attempts FROM deliveries").fetchone() == (2,)
+            # The first one and the last: the other failures were a parked sink's.
+            found = db.execute("SELECT attempts, tries, first_attempt_at FROM deliveries")
+            assert found.fetchone() == (2, 5, NOW_MS)
         db.close()
+
+
+async def test_what_is_blamed_on_the_sink_waits_by_itself_and_a_minute_at_most(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as bench:
+        bench.sink.always = Misconfigured("401")
+        await bench.accept("a", "b")
+        await asyncio.sleep(HOUR_S)
+        for event_id in ("a", "b"):
+            times = [at_s for at_s, name in bench.sink.sent if name == event_id]
+            waits = [after - before for before, after in pairwise(times)]
+            assert min(waits) >= 1
+            assert max(waits) <= 2 * PROBE_MAX_S + 0.1
 
 
 async def test_a_bug_in_a_sink_is_temporary_and_told_loudly(

@@ -5,11 +5,24 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relay.delivery import STATUS_AFTER, Delivery, Status
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
-from relay.retry import JITTER, RETRY_AFTER_CAP_MS, Decision, RetryPolicy, backoff_ms, decide
+from relay.retry import (
+    CONVICTED_AFTER_MS,
+    CONVICTED_TRIES,
+    JITTER,
+    PROBE_MAX_MS,
+    RETRY_AFTER_CAP_MS,
+    Decision,
+    RetryPolicy,
+    Standing,
+    backoff_ms,
+    decide,
+    standing,
+)
 from relay.settings import Duration
 from tests.conftest import NOW_MS
 
@@ -54,15 +67,30 @@ def attempted(
     error: SinkError | None,
     *,
     attempts: int = 0,
+    tries: int | None = None,
     first_ms: int | None = None,
     now_ms: int = NOW_MS,
     dice: Random | None = None,
+    standing: Standing = "untried",
+    probing: bool = False,
 ) -> Decision:
     delivery = Delivery(
-        seq=1, sink="crm", event=event, attempts=attempts, first_attempt_ms=first_ms
+        seq=1,
+        sink="crm",
+        event=event,
+        attempts=attempts,
+        first_attempt_ms=first_ms,
+        tries=attempts if tries is None else tries,
     )
     return decide(
-        delivery, error, DEFAULT, started_ms=now_ms - 50, now_ms=now_ms, dice=dice or NoDice()
+        delivery,
+        error,
+        DEFAULT,
+        standing=standing,
+        probing=probing,
+        started_ms=now_ms - 50,
+        now_ms=now_ms,
+        dice=dice or NoDice(),
     )
 
 
@@ -78,6 +106,12 @@ def test_a_wait_is_never_shorter_than_the_one_before_nor_longer_than_the_longest
 ) -> None:
     wait = backoff_ms(policy, tries, dice=NoDice())
     assert wait <= backoff_ms(policy, tries + 1, dice=NoDice()) <= policy.max
+
+
+@given(policies)
+def test_the_longest_wait_is_known(policy: RetryPolicy) -> None:
+    assert backoff_ms(policy, 10**4, dice=FullDice()) <= policy.longest_ms
+    assert policy.longest_ms <= policy.max * (1 + JITTER)
 
 
 @given(policies, st.integers(1, 10_000), st.randoms(use_true_random=False))
@@ -169,6 +203,8 @@ def test_without_patience_the_first_failure_is_the_last(lead: Event) -> None:
         delivery,
         Temporary("status 500"),
         policy(1_000, 2.0, HOUR_MS, 0),
+        standing="untried",
+        probing=False,
         started_ms=NOW_MS,
         now_ms=NOW_MS,
         dice=NoDice(),
@@ -190,3 +226,61 @@ def test_a_retry_is_never_due_before_now_nor_beyond_all_bounds(
     decision = attempted(event, error, attempts=attempts, first_ms=NOW_MS - age_ms, dice=dice)
     assert decision.result == ("dead" if age_ms >= 3 * DAY_MS else "retry")
     assert NOW_MS <= decision.due_ms <= NOW_MS + HOUR_MS * (1 + JITTER)
+
+
+def test_suspected_is_what_failed_before_its_sink_took_another(lead: Event) -> None:
+    untried = Delivery(seq=1, sink="crm", event=lead, attempts=0, first_attempt_ms=None)
+    tried = replace(untried, tries=1, tried_ms=NOW_MS)
+    assert standing(untried, NOW_MS) == "untried"
+    assert [standing(tried, taken_ms) for taken_ms in (None, NOW_MS - 1, NOW_MS)] == [
+        "tried",
+        "tried",
+        "suspect",
+    ]
+    # Of what a relay of before has tried, the time is not known.
+    assert standing(replace(tried, tried_ms=None), NOW_MS) == "tried"
+
+
+def test_what_is_blamed_on_the_sink_does_not_count_and_is_due_within_a_minute(lead: Event) -> None:
+    waits = []
+    for tries in range(8):
+        decision = attempted(lead, Misconfigured("status 401"), tries=tries)
+        assert (decision.result, decision.counts) == ("parked", False)
+        waits.append(decision.due_ms - NOW_MS)
+        probe = attempted(lead, Temporary("status 500"), tries=tries, probing=True)
+        assert probe == Decision("retry", decision.due_ms, "status 500", counts=False)
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, PROBE_MAX_MS, PROBE_MAX_MS]
+
+
+def test_a_suspect_that_fails_counts_also_as_a_probe(lead: Event) -> None:
+    for error in (Temporary("status 500"), Misconfigured("status 403")):
+        decision = attempted(lead, error, standing="suspect", probing=True, attempts=1)
+        assert decision == Decision("retry", NOW_MS + 2_000, error.reason)
+
+
+def test_a_probe_gives_up_nothing_but_what_was_tried_before(lead: Event) -> None:
+    error = Temporary("status 500")
+    never = attempted(lead, error, now_ms=NOW_MS + 9 * DAY_MS, probing=True)
+    assert (never.result, never.counts) == ("retry", False)
+    old_ms = NOW_MS - 3 * DAY_MS
+    assert attempted(lead, error, attempts=5, first_ms=old_ms, probing=True).result == "dead"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "age_ms", "result"),
+    [
+        (CONVICTED_TRIES - 1, CONVICTED_AFTER_MS, "dead"),
+        (CONVICTED_TRIES - 2, DAY_MS, "retry"),
+        (CONVICTED_TRIES * 9, CONVICTED_AFTER_MS - 1, "retry"),
+    ],
+)
+def test_what_is_not_permitted_while_others_are_taken_is_given_up_after_many_tries_and_minutes(
+    lead: Event, attempts: int, age_ms: int, result: str
+) -> None:
+    error = Misconfigured("status 403")
+    decision = attempted(
+        lead, error, attempts=attempts, first_ms=NOW_MS - age_ms, standing="suspect"
+    )
+    assert decision.result == result
+    if result == "dead":
+        assert decision.reason == "gave up, others are taken: status 403"

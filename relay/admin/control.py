@@ -42,6 +42,14 @@ class Sinks(Protocol):
 
     async def resume(self, name: str) -> None: ...
 
+    async def retry(self, name: str, seq: int | None) -> int:
+        """Have pending deliveries come due now, or one, and probe; returns how many were later."""
+        ...
+
+    async def discard(self, name: str, seq: int) -> bool:
+        """Give a pending delivery up; returns whether it is on its way all the same."""
+        ...
+
     async def check(self, name: str) -> str | None:
         """Reach the far end without an event, as `Sink.check` does; raises SinkError."""
         ...

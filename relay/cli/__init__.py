@@ -57,7 +57,7 @@ _COMMANDS = {
         "relay.cli.absences:absences", "Look at when the relay was away, and acknowledge it."
     ),
     "events": _Command("relay.cli.events:events", "Look at stored events and at what happens."),
-    "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks, pause, resume and test them."),
+    "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks; pause, retry, test them."),
     "dead-letters": _Command(
         "relay.cli.dead_letters:dead_letters", "Look at what was given up; replay or discard it."
     ),

@@ -8,7 +8,7 @@ import click
 
 from relay.cli import contact
 from relay.cli.client import connected
-from relay.cli.columns import ago, show
+from relay.cli.columns import ago, safe, show
 from relay.cli.completion import names_of
 from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
@@ -19,14 +19,18 @@ name_argument = click.argument("name", metavar="NAME", shell_complete=names_of("
 
 @click.group()
 def sinks() -> None:
-    """Look at the sinks, pause, resume and test them."""
+    """Look at the sinks, pause, resume and test them; retry or discard what waits for one."""
 
 
 @sinks.command("list")
 @relay_options
 @json_option
 def list_(*, target: Target, as_json: bool) -> None:
-    """List every sink with its state and its backlog."""
+    """List every sink with its state and its backlog.
+
+    Sinks that are "not configured" are gone from the config, or renamed, and the store still has
+    deliveries for them.
+    """
     with connected(target) as client:
         found = client.get("/sinks")
     if as_json:
@@ -55,7 +59,7 @@ def _row(view: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
     error, error_ms = condition["last_error"], condition["last_error_ms"]
     return (
         condition["name"],
-        condition["type"],
+        condition["type"] or "-",
         condition["state"],
         str(view["pending"]),
         ago(view["oldest_pending_ms"], now_ms=now_ms),
@@ -84,6 +88,49 @@ def resume(*, name: str, target: Target, as_json: bool) -> None:
     _change(target, _url(name, "resume"), as_json=as_json)
 
 
+@sinks.command()
+@name_argument
+@click.option("--id", "id", metavar="ID", help="Of this event only.")
+@click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
+@relay_options
+@json_option
+def retry(*, name: str, target: Target, as_json: bool, **meant: str | None) -> None:
+    """Try what is pending now, however long it was to wait, and probe the sink at once.
+
+    Events of an ordered sink that wait for an earlier one go on waiting for it.
+    """
+    with connected(target) as client:
+        answer = client.post(_url(name, "retry"), meant)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"{_count(answer['brought_forward'])} brought forward. {_said(answer['sink'])}")
+
+
+@sinks.command()
+@name_argument
+@click.option("--id", "id", metavar="ID", required=True, help="The event's id.")
+@click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
+@relay_options
+@json_option
+def discard(*, name: str, target: Target, as_json: bool, **meant: str | None) -> None:
+    """Give one pending delivery up for good; `relay replay` can still deliver it.
+
+    NAME may be a sink that the config no longer has.
+    """
+    with connected(target) as client:
+        answer = client.post(_url(name, "discard"), meant)
+    if as_json:
+        print_json(answer)
+        return
+    late = " It was being sent at this moment, and may arrive." if answer["in_flight"] else ""
+    click.echo(safe(f"{answer['id']} of {answer['source']} discarded.") + late)
+
+
+def _count(deliveries: int) -> str:
+    return "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
+
+
 def _url(name: str, verb: str) -> str:
     return f"/sinks/{quote(name, safe='')}/{verb}"
 
@@ -94,8 +141,12 @@ def _change(target: Target, url: str, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
+    click.echo(_said(view))
+
+
+def _said(view: dict[str, Any]) -> str:
     condition = view["condition"]
-    click.echo(f"{condition['name']} is {condition['state']}, {view['pending']} pending.")
+    return f"{condition['name']} is {condition['state']}, {view['pending']} pending."
 
 
 @sinks.command()

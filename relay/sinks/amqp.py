@@ -134,10 +134,10 @@ class AmqpSink(Batching):
         try:
             async with asyncio.timeout(self._settings.timeout.seconds):
                 for _ in range(_TRIES):
-                    rest = [each for each in publications if each.found is None]
-                    if rest:
-                        publisher = await self._connected()
-                        await publisher.publish_all(rest)
+                    await self._publish_rest(publications)
+                for each in publications:
+                    # Alone, it is known to be at fault, and no other goes down with it.
+                    await self._publish_rest([each])
         except SinkError as error:
             return error
         except TimeoutError:
@@ -146,7 +146,14 @@ class AmqpSink(Batching):
             if is_cancelled():
                 raise
             return Temporary("the client library broke it off")
-        return Temporary("the broker closed the channel because of another message")
+        reason = "the broker closed the channel because of another message"
+        return Temporary(reason, about_event=True)
+
+    async def _publish_rest(self, publications: Sequence[Publication]) -> None:
+        rest = [each for each in publications if each.found is None]
+        if rest:
+            publisher = await self._connected()
+            await publisher.publish_all(rest)
 
     async def _lateness(self) -> SinkError:
         if self._connection is not None and await self._connection.is_blocked():

@@ -18,7 +18,7 @@ from relay.delivery import Answer
 from relay.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.event import Event
 from relay.faults import Faults
-from relay.mqtt_connection import LOST, Broker, Connection, connect
+from relay.mqtt_connection import Broker, Connection, connect
 from relay.mqtt_failure import UNHEARD
 from relay.mqtt_publisher import Publication, Publisher
 from relay.settings import Secret
@@ -28,6 +28,8 @@ STRING_MAX_BYTES = 65_535
 """MQTT 5.0, section 1.5.4: of topics, names and values."""
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
+_TRIES = 5
+
 _SHARE = 0.9
 """Of the time for a check, so that the reason is ours rather than that time was up."""
 
@@ -131,9 +133,13 @@ class MqttSink(Batching):
         """Return what is to be said of those that found nothing."""
         try:
             async with asyncio.timeout(self._settings.timeout.seconds):
-                if publications:
-                    _, publisher = await self._connected()
-                    await publisher.publish_all(publications)
+                await self._publish_once(publications)
+                for each in publications:
+                    # One of them made the broker hang up. Alone, it can harm no other; where more
+                    # is on its way beside it, it may need some tries.
+                    for _ in range(_TRIES):
+                        if each.found is None:
+                            await self._publish_once([each])
         except SinkError as error:
             return error
         except TimeoutError:
@@ -142,7 +148,13 @@ class MqttSink(Batching):
             if is_cancelled():
                 raise
             return Temporary("the client library broke it off")
-        return Temporary(LOST)
+        reason = "the broker ended the connection because of another event"
+        return Temporary(reason, about_event=True)
+
+    async def _publish_once(self, publications: Sequence[Publication]) -> None:
+        if publications:
+            _, publisher = await self._connected()
+            await publisher.publish_all(publications)
 
     async def _connected(self) -> tuple[Connection, Publisher]:
         async with self._connecting:
@@ -165,7 +177,8 @@ class MqttSink(Batching):
         if code is None or isinstance(code, Exception):
             return code or failure
         if code == UNHEARD and self._settings.unheard == "park":
-            return Misconfigured(f"nobody subscribes to the topic of {event.kind}", status=code)
+            reason = f"nobody subscribes to the topic of {event.kind}"
+            return Misconfigured(reason, status=code, about_event=True)
         return Answer(status=code or None)
 
     def _properties(self, event: Event) -> PublishProperties:

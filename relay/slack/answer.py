@@ -81,10 +81,16 @@ def _error(meaning: Meaning, response: http_client.Response, *, now_ms: int) -> 
     said = f"{response.status} {word}" if word in MEANINGS else str(response.status)
     reason = f"Slack says {said}: {meaning.text}"
     if meaning.error is not Temporary:
-        return meaning.error(reason, status=response.status, answer=response.excerpt)
+        return meaning.error(
+            reason, status=response.status, answer=response.excerpt, about_event=True
+        )
     wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
     return Temporary(
-        reason, status=response.status, answer=response.excerpt, retry_after_ms=wait_ms
+        reason,
+        status=response.status,
+        answer=response.excerpt,
+        about_event=True,
+        retry_after_ms=wait_ms,
     )
 
 

@@ -27,8 +27,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Below this much free space nothing is accepted, while there is still room to settle."""
 
 
-Tier = Literal["live", "replay"]
-"""What a replay has opened is leased apart, so that live deliveries need not wait for it."""
+Tier = Literal["live", "replay", "tried"]
+"""Leased apart, so that live deliveries that were never tried need not wait for others.
+
+`replay` are those that a replay has opened, `tried` those of either kind that have failed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,17 @@ class Store(Protocol):
         """
         ...
 
+    async def bring_forward(
+        self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
+    ) -> int:
+        """Have tried deliveries that are due after `beyond_ms` come due at `to_ms` instead.
+
+        Those never tried come due now where they were due later. Deliveries that wait for another
+        of their turn go on waiting. `only` is the number of the one event that is meant.
+        Returns how many came due earlier.
+        """
+        ...
+
     async def reclaim(self, sink: str) -> None:
         """Give back all that is leased of a sink, once nobody sends to it any more.
 
@@ -106,7 +120,7 @@ class Store(Protocol):
         ...
 
     async def backlogs(self) -> Mapping[str, Backlog]:
-        """The backlog of every sink that ever had a delivery."""
+        """The backlog of every sink that ever had a delivery; no receipt lies in the future."""
         ...
 
     async def probe(self, *, now_ms: int) -> None:

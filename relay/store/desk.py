@@ -186,6 +186,10 @@ class Desk(Protocol):
         """Whether the glob fits a kind of the sender's list, or a stored one."""
         ...
 
+    async def give_up(self, seq: int, sink: str, *, now_ms: int) -> bool:
+        """Discard a pending delivery; False where there is none."""
+        ...
+
     async def choose(
         self,
         selection: Selection,

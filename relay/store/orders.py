@@ -35,7 +35,7 @@ SELECT value, ?, 'pending', ?, ? FROM json_each(?)
 """
 _REOPEN = """
 UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, due_at = ?,
-    first_attempt_at = NULL, replay = ?
+    first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = ?
 WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
 # A reload may add a sink or widen a route, so that more is opened than was counted.

@@ -14,14 +14,18 @@ from relay.store.turns import HELD_MS
 BYTES_MAX = 4 << 20
 """A lease ends with the delivery whose body makes it so large."""
 
-_OF_TIER: dict[Tier, str] = {"live": "replay IS NULL", "replay": "replay IS NOT NULL"}
+OF_TIER: dict[Tier, str] = {
+    "live": "replay IS NULL AND tries = 0",
+    "replay": "replay IS NOT NULL AND tries = 0",
+    "tried": "tries > 0",
+}
 DUE = {
     tier: f"""
 SELECT event FROM deliveries
 WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at <= ?
 ORDER BY due_at, event LIMIT ?
 """
-    for tier, belongs in _OF_TIER.items()
+    for tier, belongs in OF_TIER.items()
 }
 # In one row, because Python's lock changes hands at each row too.
 _DUE = {tier: f"SELECT json_group_array(event) FROM ({question})" for tier, question in DUE.items()}
@@ -30,10 +34,10 @@ _NEXT_DUE = {
 SELECT min(due_at) FROM deliveries
 WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < {HELD_MS}
 """
-    for tier, belongs in _OF_TIER.items()
+    for tier, belongs in OF_TIER.items()
 }
 _DELIVERIES = """
-SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn,
+SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
        e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.digest
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
@@ -48,7 +52,7 @@ TALLIES = (
     *(
         f"SELECT sink, 'pending', count(*) FROM deliveries WHERE status = 'pending' AND {belongs} "
         "GROUP BY sink"
-        for belongs in _OF_TIER.values()
+        for belongs in ("replay IS NULL", "replay IS NOT NULL")
     ),
     "SELECT sink, 'dead', count(*) FROM deliveries WHERE status = 'dead' GROUP BY sink",
 )
@@ -74,7 +78,7 @@ def due(
         chosen = orjson.dumps(free[:limit]).decode()
         taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink))))
         for row in taken:
-            (damaged if is_damaged(row[11], row[13]) else sound).append(_delivery(row))
+            (damaged if is_damaged(row[13], row[15]) else sound).append(_delivery(row))
         if len(free) > len(taken) or len(taken) == limit:
             looks.append(now_ms)
         else:
@@ -86,7 +90,7 @@ def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
     held = 0
     for row in rows:
         yield row
-        held += len(row[11])
+        held += len(row[13])
         if held >= BYTES_MAX:
             return
 
@@ -99,14 +103,16 @@ def _delivery(row: Row) -> Delivery:
         first_attempt_ms=row[3],
         replay=row[4],
         turn=row[5],
+        tries=row[6],
+        tried_ms=row[7],
         event=Event(
-            source=row[6],
-            id=row[7],
-            kind=row[8],
-            created_at=row[9],
-            received_ms=row[10],
-            body=row[11],
-            headers=row[12],
+            source=row[8],
+            id=row[9],
+            kind=row[10],
+            created_at=row[11],
+            received_ms=row[12],
+            body=row[13],
+            headers=row[14],
         ),
     )
 

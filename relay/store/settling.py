@@ -17,6 +17,7 @@ FROM main.deliveries AS d JOIN main.attempts AS a USING (event, sink);
 CREATE TEMP TRIGGER settle INSTEAD OF INSERT ON outcomes BEGIN
     UPDATE deliveries
     SET status = NEW.status, due_at = NEW.due_at, settled_at = NEW.settled_at,
+        tries = tries + 1, tried_at = NEW.started_at,
         reason = nullif(NEW.reason, ''), attempts = attempts + NEW.counts,
         first_attempt_at = coalesce(first_attempt_at, iif(NEW.counts, NEW.started_at, NULL))
     WHERE event = NEW.event AND sink = NEW.sink AND status = 'pending'
@@ -93,7 +94,7 @@ def _row(settlement: Settlement) -> Row:
         status.value,
         settlement.due_ms,
         None if status is Status.PENDING else attempt.started_ms + attempt.duration_ms,
-        0 if attempt.result == "parked" else 1,
+        int(settlement.counts),
         *tried,
     )
 

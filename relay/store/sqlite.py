@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -23,6 +24,7 @@ from relay.store import (
     Tier,
     acceptance,
     disk,
+    due,
     orders,
     queries,
     retention,
@@ -76,6 +78,7 @@ class SqliteStore:
         self.unclean = unclean
         """Whether the relay that had the store before ended without closing it."""
         self._settings = settings
+        self._clock = clock
         self._held = held
         self._files = files
         self._writer = writer
@@ -175,6 +178,28 @@ class SqliteStore:
 
         await self._writer.submit(_SETTLE, settlements, done)
 
+    async def bring_forward(
+        self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
+    ) -> int:
+        count = 0
+        for span in due.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
+            while True:
+                if only is None:
+                    events = await self._read(partial(due.later, sink=sink, span=span))
+                else:
+                    events = due.only(only)
+                if events == "[]":
+                    break
+                step = due.Forward(sink, span, events, now_ms)
+                count += await self._writer.submit(due.bring_forward, step)
+                if only is not None:
+                    break
+        return count
+
+    def is_leased(self, sink: str, seq: int) -> bool:
+        """Whether somebody may be sending this delivery."""
+        return seq in self._leased[sink]
+
     async def reclaim(self, sink: str) -> None:
         # Writes are made in the order of their coming, also where nobody waits for them any more.
         await self._writer.catch_up()
@@ -183,8 +208,11 @@ class SqliteStore:
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
         oldest = await self._read(lambda db: queries.oldest(db, waiting))
+        # A receipt in the future, by a clock that was ahead, would be the age of nothing.
+        now_ms = self._clock.now_ms()
+        received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
         return {
-            sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], oldest.get(sink))
+            sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], received.get(sink))
             for sink, tally in self._tallies.items()
         }
 

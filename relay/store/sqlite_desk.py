@@ -6,7 +6,7 @@ from typing import TypeVar
 from relay.delivery import Status
 from relay.errors import StoreError
 from relay.routing import Route
-from relay.store import disk, orders, recent, search, sqlite_overview, walk
+from relay.store import disk, due, orders, recent, search, sqlite_overview, walk
 from relay.store.desk import (
     Accepted,
     Attempted,
@@ -109,6 +109,10 @@ class SqliteDesk:
 
     async def has_kind(self, glob: str) -> bool:
         return await self._search(lambda db: search.has_kind(db, glob))
+
+    async def give_up(self, seq: int, sink: str, *, now_ms: int) -> bool:
+        moved = await self._writer.submit(due.give_up, (seq, sink, now_ms), self.count)
+        return moved[sink, Status.DISCARDED] > 0
 
     async def choose(
         self,

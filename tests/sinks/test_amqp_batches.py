@@ -21,7 +21,7 @@ from tests.sinks.harness_amqp import AmqpHarness
 
 Make = Callable[..., AmqpSink]
 
-TAKEN_ALONG = (Temporary, "the broker closed the channel because of another message")
+FORBIDDEN = (Misconfigured, "the user may not write to the exchange, or to this topic")
 TOO_LARGE = (Refused, "larger than the broker's max_message_size")
 TOO_LONG = unfit("routing_key", "is longer than 255 bytes")
 BROKEN_OFF = (Temporary, "the client library broke it off")
@@ -98,15 +98,33 @@ async def test_none_is_lost_beside_one_that_is_too_large(
     assert set(read(far_end)) == {event.id for event in events} - {"evt_20"}
 
 
-async def test_where_the_broker_does_not_say_which_is_too_large_only_one_alone_is_refused(
+async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_alone(
     far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.to_thread(far_end.server.limit, 5000)
     monkeypatch.setattr(amqp_publisher, "_SIZE", re.compile("never said"))
     sink = make()
     events = series(lead, 3, body=lead.body.ljust(5001))
-    assert told(await sink.send_batch(events)) == [TAKEN_ALONG] * 3
-    assert told(await sink.send_batch(events[:1])) == [TOO_LARGE]
+    events[1] = replace(events[1], body=lead.body)
+    assert told(await sink.send_batch(events)) == [TOO_LARGE, DELIVERED, TOO_LARGE]
+
+
+async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffers(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    async with far_end.server.channel() as channel:
+        queue = await channel.get_queue(far_end.queue)
+        await queue.bind("amq.topic", "#")
+    control = far_end.server.control
+    rights = ("set_topic_permissions", "relay", "amq.topic", "^good", ".*")
+    await asyncio.to_thread(control, *rights)
+    try:
+        sink = make(exchange="amq.topic", **BY_SOURCE)
+        outcomes = await sink.send_batch(bound_for(lead, "good", "bad", "good", "bad", "good"))
+    finally:
+        await asyncio.to_thread(control, "clear_topic_permissions", "relay", "amq.topic")
+    assert told(outcomes) == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
+    assert set(read(far_end)) == {"evt_0", "evt_2", "evt_4"}
 
 
 async def test_a_bug_that_one_event_shows_is_not_its_neighbours(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from zmqtt._internal.packets.disconnect import Disconnect
-from zmqtt._internal.packets.publish import PubAck
+from zmqtt._internal.packets.publish import PubAck, Publish
 
 from relay.errors import Refused, Temporary
 from relay.event import Event
@@ -33,7 +33,6 @@ __all__ = ["broker", "make", "server", "sink"]  # fixtures
 
 LATE = (Temporary, "the broker did not answer in time")
 LOST = (Temporary, "the connection was lost")
-OF_ANOTHER = (Temporary, "the broker ended the connection because of another event")
 
 
 @pytest.fixture
@@ -170,12 +169,12 @@ async def test_a_batch_that_is_cancelled_sends_nothing_more(
     ("code", "wanted"),
     [
         (0x8B, [(Temporary, "the broker is shutting down")] * 3),
-        (0x87, [FORBIDDEN] * 3),
-        (0x95, [OF_ANOTHER, TOO_LARGE, OF_ANOTHER]),
-        (0x99, [OF_ANOTHER] * 3),
+        (0x87, [DELIVERED] * 3),
+        (0x95, [DELIVERED, TOO_LARGE, DELIVERED]),
+        (0x99, [DELIVERED] * 3),
     ],
 )
-async def test_a_farewell_is_for_what_has_no_answer(
+async def test_a_farewell_is_for_what_has_no_answer_and_what_it_does_not_name_goes_again(
     broker: MqttDouble, sink: MqttSink, lead: Event, code: int, wanted: list[Any]
 ) -> None:
     broker.reply = take_only("evt_0")
@@ -184,11 +183,23 @@ async def test_a_farewell_is_for_what_has_no_answer(
     events[2] = replace(lead, id="evt_2", body=lead.body.ljust(5000))
     sending = asyncio.create_task(sink.send_batch(events))
     await until_published(broker, 4)
+    broker.reply = take
     broker.say(Disconnect(reason_code=code))
     assert told(await sending) == [DELIVERED, *wanted]
-    broker.reply = take
     assert told(await sink.send_batch(events)) == [DELIVERED] * 4
     assert broker.contacts == 2
+
+
+async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_suffers(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    def reply(_: Publish) -> Any:
+        is_bad = published(broker)[-1] in ("evt_1", "evt_3")
+        return Disconnect(reason_code=0x87) if is_bad else take(broker.published[-1])
+
+    broker.reply = reply
+    outcomes = told(await sink.send_batch(series(lead, 5)))
+    assert outcomes == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
 
 
 async def test_what_had_no_room_when_the_connection_ended_is_not_blamed(

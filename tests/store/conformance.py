@@ -13,7 +13,7 @@ from relay import samples
 from relay.delivery import Attempt, Delivery, Result, Settlement
 from relay.event import LEAD_CAPTURED, Event, Outcome, Unreadable
 from relay.routing import Verdict
-from relay.store import Lease, Store
+from relay.store import Lease, Store, Tier
 from tests.conftest import NOW_MS, ManualClock
 
 TAKES = Verdict("sales", "takes", "events and sources match")
@@ -67,7 +67,7 @@ def settlement(
         reason=reason,
         answer="an answer",
     )
-    return Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
+    return Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms, counts=result != "parked")
 
 
 async def accept(
@@ -79,7 +79,8 @@ async def accept(
 async def lease(
     store: Store, sink: str = "sales", *, now_ms: int = NOW_MS, limit: int = 100
 ) -> Lease:
-    return await store.lease(sink, now_ms=now_ms, limits={"live": limit, "replay": limit})
+    limits: dict[Tier, int] = {"live": limit, "tried": limit, "replay": limit}
+    return await store.lease(sink, now_ms=now_ms, limits=limits)
 
 
 def ids(found: Lease) -> list[str]:
@@ -317,6 +318,7 @@ class Settling:
             assert (await lease(store, now_ms=NOW_MS + 999)).deliveries == ()
             (again,) = (await lease(store, now_ms=NOW_MS + 1000)).deliveries
             assert (again.attempts, again.first_attempt_ms) == (1, NOW_MS + 7)
+            assert (again.tries, again.tried_ms) == (1, NOW_MS + 7)
 
     async def test_a_parked_attempt_is_recorded_but_does_not_count(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
@@ -325,6 +327,7 @@ class Settling:
             await store.settle(settlement(delivery, "parked"))
             (again,) = (await lease(store)).deliveries
             assert (again.attempts, again.first_attempt_ms) == (0, None)
+            assert (again.tries, again.tried_ms) == (1, NOW_MS)
             assert await shelf.attempts() == [("a", "sales", "parked")]
 
     async def test_delivered_and_dead_are_never_leased_again(self, shelf: Shelf) -> None:

@@ -98,7 +98,12 @@ def test_another_programs_database_is_refused(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "index"), [("live", "deliveries_due"), ("replay", "deliveries_replayed")]
+    ("tier", "index"),
+    [
+        ("live", "deliveries_due"),
+        ("replay", "deliveries_replayed"),
+        ("tried", "deliveries_tried"),
+    ],
 )
 def test_the_hot_question_is_answered_by_an_index(
     db: sqlite3.Connection, tier: Tier, index: str
@@ -133,7 +138,7 @@ def test_a_store_of_the_first_schema_keeps_its_deliveries(
     monkeypatch.undo()
     schema.migrate(db, now_ms=NOW_MS)
     kept = db.execute("SELECT * FROM deliveries").fetchall()
-    assert kept == [(7, "crm", "dead", 3, 40, 20, 50, "refused", None, None, None)]
+    assert kept == [(7, "crm", "dead", 3, 40, 20, 50, "refused", None, None, None, 0, None)]
 
 
 def test_the_package_holds_its_migrations() -> None:

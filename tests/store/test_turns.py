@@ -108,7 +108,7 @@ def cycle(db: sqlite3.Connection, made: Turns, *, key: str) -> int:
     with Steps(db) as steps:
         new = event("new")
         assert accepting(db, [(new, [of_key(key)], Totals().of(new))]) == ["accepted"]
-        limits: dict[Tier, int] = {"live": 8}
+        limits: dict[Tier, int] = {"live": 8, "tried": 8}
         found = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
         done = [settlement(each) for each in found.deliveries]
         assert done
