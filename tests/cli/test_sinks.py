@@ -1,4 +1,4 @@
-"""`relay sinks test` and `check-config --connect`: what a far end's answer means for an event."""
+"""`relay sinks`: what a far end's answer means for an event, and what an operator does with one."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.cli import main
-from tests.guarantees.process import Relay
+from tests.cli.scene import signed
+from tests.guarantees.process import Relay, http_client, until
 from tests.operator import ADMIN
 from tests.sinks.far_end import FarEnd, Reply
 
-_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
+_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nretry = {{ first = "1h" }}\n'
 
 
 @contextlib.asynccontextmanager
@@ -61,3 +62,43 @@ async def test_an_answer_that_says_nothing_against_events_is_shown(
     assert tested.stdout == f"crm: reached ({found})\n"
     assert f"sink crm (http): reached ({found})\n" in checked.stdout
     assert found.startswith(f"{status} to OPTIONS")
+
+
+async def send(relay: Relay, *ids: str) -> None:
+    async with http_client() as client:
+        for event_id in ids:
+            body = json.dumps({"id": event_id, "event": "lead.captured", "data": {}}).encode()
+            head = {"service-signature": signed(body)}
+            assert (await client.post(relay.url, content=body, headers=head)).is_success
+
+
+async def test_what_is_pending_is_listed_retried_and_discarded(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
+        far_end.reply = lambda _: Reply(500)
+        await send(relay, "evt_1", "evt_2", "evt_3")
+        await until(lambda: len(far_end.requests) == 3, what="three tries")
+        far_end.reply = lambda _: Reply()
+        discarded = await run("sinks discard crm --id evt_1", relay)
+        assert (discarded.exit_code, discarded.stdout) == (0, "evt_1 of main discarded.\n")
+        retried = await run("sinks retry crm --id evt_2", relay)
+        assert retried.stdout.startswith("1 delivery brought forward. crm is active, ")
+        retried = await run("sinks retry crm --json", relay)
+        assert json.loads(retried.stdout)["brought_forward"] == 1
+        await until(lambda: len(far_end.requests) == 5, what="the other two")
+        again = await run("sinks discard crm --id evt_1", relay)
+        assert again.exit_code != 0
+        assert "No delivery of evt_1 to crm is pending." in again.stderr
+
+
+async def test_a_sink_that_was_renamed_is_listed_as_not_configured(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
+        far_end.reply = lambda _: Reply(500)
+        await send(relay, "evt_1")
+        await until(lambda: len(far_end.requests) == 1, what="a try")
+        relay.config.write_text(relay.config.read_text().replace('"crm"', '"customers"'))
+        assert (await run("reload", relay)).exit_code == 0
+        lines = (await run("sinks list", relay)).stdout.splitlines()
+        assert lines[1].split()[:4] == ["customers", "http", "active", "0"]
+        assert lines[2].split()[:5] == ["crm", "-", "not", "configured", "1"]
+        discarded = await run("sinks discard crm --id evt_1 --json", relay)
+        assert json.loads(discarded.stdout) == {"source": "main", "id": "evt_1", "in_flight": False}
