@@ -81,12 +81,12 @@ class _Round:
 
 
 class Gate:
-    """One sink's door. It is open, or it lets probes through and waits between them.
+    """One sink's circuit breaker: open, or it lets probes through and waits between them.
 
-    Deliveries never tried are probes of their own. A far end that answers them may dislike just
-    these, so each round that fails is followed by one of twice the size: events that are refused
-    delay the others by about the logarithm of their number. A far end that does not answer gets
-    one probe at a time. Deliveries that have failed before are tried one at a time in any case.
+    Deliveries never tried are probes of their own. A destination that answers may dislike these
+    events only, so each failed round is followed by one of twice the size: events that it dislikes
+    delay the others by about the logarithm of their number. A destination that does not answer
+    gets one probe at a time, and deliveries that have failed are always tried one at a time.
     """
 
     def __init__(self, policy: RetryPolicy, rate: Rate | None, *, dice: Random) -> None:
@@ -129,7 +129,7 @@ class Gate:
         self._paused = False
 
     def probe_now(self) -> None:
-        """Wait no longer for the next probe, not even where the far end asked for it."""
+        """Make the next probes due now, whatever pause was asked for."""
         self._untried.at_s = self._tried.at_s = -math.inf
 
     def wait(self, *, in_flight: int, now_s: float) -> Wait:
@@ -213,7 +213,7 @@ class Gate:
         self._untried.begin(now_s + min(wait_s, ROUND_WAIT_S), size)
 
     def _hold(self, until_s: float) -> None:
-        """Keep what the far end has asked for."""
+        """Delay probes of either kind until then."""
         self._untried.at_s = max(self._tried.at_s, until_s)
         self._tried.at_s = self._untried.at_s
 

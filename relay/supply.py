@@ -38,7 +38,7 @@ class Supply:
         self._bury = bury
         self._longest_ms = settings.retry.longest_ms
         self._set_back = SetBack(clock)
-        # A pause that the far end asked for is known by nothing else after a restart.
+        # After a restart, due times are all that is left of pauses that were asked for.
         self._latest_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
         """Longest wait that a delivery can have, unless a clock that was ahead made it longer."""
         self._sampled = log.Sampled(clock)
@@ -54,7 +54,7 @@ class Supply:
             self.look_now()
 
     def watch_clock(self) -> None:
-        """Look at what is due anew, and at when the rest is, where the clock was set back."""
+        """Look again, and correct due times, once the clock has been set back."""
         if self._set_back.happened():
             self._latest_ms = self._longest_ms
             self.look_now()

@@ -1,4 +1,4 @@
-"""Events that a far end dislikes: no number of them delays others for long, or stays for ever."""
+"""Events that a destination dislikes neither delay others for long nor stay for ever."""
 
 import asyncio
 import sqlite3
