@@ -43,6 +43,8 @@ FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
 CROSS JOIN events AS e ON e.seq = d.event
 """
+_BODY, _DIGEST = 13, 15
+"""Columns of `_DELIVERIES`."""
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
@@ -78,7 +80,7 @@ def due(
         chosen = orjson.dumps(free[:limit]).decode()
         taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink))))
         for row in taken:
-            (damaged if is_damaged(row[13], row[15]) else sound).append(_delivery(row))
+            (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
         if len(free) > len(taken) or len(taken) == limit:
             looks.append(now_ms)
         else:
@@ -90,7 +92,7 @@ def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
     held = 0
     for row in rows:
         yield row
-        held += len(row[13])
+        held += len(row[_BODY])
         if held >= BYTES_MAX:
             return
 
@@ -111,7 +113,7 @@ def _delivery(row: Row) -> Delivery:
             kind=row[10],
             created_at=row[11],
             received_ms=row[12],
-            body=row[13],
+            body=row[_BODY],
             headers=row[14],
         ),
     )
