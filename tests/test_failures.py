@@ -70,11 +70,19 @@ PROOFS = {
     "test_a_stall_of_the_living_process_is_an_absence_too",
     "The relay is away for": "tests/test_downtime.py::"
     "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
-    "The process hangs for 60": "tests/test_supervision.py::"
+    "The process hangs, or its": "tests/test_supervision.py::"
     "test_a_process_that_hangs_ends_itself_and_no_other",
     "The config on disk is": "tests/cli/test_target.py::test_broken_toml_on_disk_locks_nobody_out",
     "A command is of another": "tests/cli/test_target.py::"
     "test_a_relay_of_another_version_is_told_with_both_versions",
+    "`relay.db` or its `-wal` is": "tests/guarantees/test_log_faults.py::"
+    "test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load",
+    "A stored body is damaged": "tests/test_damaged_bodies.py::"
+    "test_a_damaged_body_becomes_a_dead_letter_and_its_neighbours_are_delivered",
+    "The store has a hard": "tests/guarantees/test_second_names.py::"
+    "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
+    "Any restart": "tests/test_totals.py::"
+    "test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged",
 }
 """By the beginning of a row's first cell."""
 
