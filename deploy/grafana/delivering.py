@@ -89,8 +89,10 @@ def deliveries() -> Iterator[timeseries.Panel | heatmap.Panel]:
     yield (
         panels.bars(
             "Deliveries that ended",
-            "By how they ended: delivered, or dead, which is given up; also dead, because the stored"
-            " body is damaged.",
+            (
+                "By how they ended: delivered, or dead, which is given up; also dead, because the"
+                " stored body is damaged."
+            ),
             "locale",
             asking.series(
                 came(of_sink("relay_deliveries_total"), "sink", "outcome"),
