@@ -83,6 +83,10 @@ PROOFS = {
     "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
     "Any restart": "tests/test_totals.py::"
     "test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged",
+    "It dislikes some events (403": "tests/test_poison.py::"
+    "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
+    "This host's clock is set": "tests/test_due.py::"
+    "test_a_clock_set_back_by_a_day_does_not_strand_what_was_tried",
 }
 """By the beginning of a row's first cell."""
 
