@@ -15,6 +15,7 @@ day, and what the recording rules make of it:
 
 import heapq
 import itertools
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -127,7 +128,8 @@ class Day:
 
     def _begin(self, now_s: int) -> Metrics:
         sinks = [name for name in SINKS if not self._story.tells(f"{name} removed", now_s)]
-        metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision="4f1d0c2")
+        revision = os.environ.get("RELAY_REVISION", "")
+        metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision=revision)
         metrics.show_secrets("main", ["2026", "2025"])
         metrics.show_secrets("academy", ["1"])
         metrics.started(self._started_s * 1000)
