@@ -126,6 +126,8 @@ async def test_export_takes_json_for_one_line(tmp_path: Path) -> None:
         await post(relay.url, lead("a"))
         config = ("--config", str(relay.config))
         email = json.loads(lead("a"))["data"]["email"]
+        # The views in an export are those that have been counted.
+        assert (await run("audience", *config)).returncode == 0
         line = await run("export", email, "--json", *config)
         lines = await run("export", email, *config)
     assert len(line.stdout.splitlines()) == 1
