@@ -127,7 +127,7 @@ async def test_export_takes_json_for_one_line(tmp_path: Path) -> None:
         config = ("--config", str(relay.config))
         email = json.loads(lead("a"))["data"]["email"]
         # The views in an export are those that have been counted.
-        assert (await run("audience", *config)).returncode == 0
+        assert (await run("audience", *config)).exit_code == 0
         line = await run("export", email, "--json", *config)
         lines = await run("export", email, *config)
     assert len(line.stdout.splitlines()) == 1
