@@ -52,7 +52,7 @@ KINDS = {
     "delivered": "a delivery that has ended well: sink, source, id, kind, the far end's own "
     "status, duration_ms, lag_ms, and the replay's number where it was one",
     "retry": "a try that failed and will be repeated: as delivered, with a reason",
-    "parked": "a try that is blamed on the sink, as it is misconfigured: as delivered, with a reason",
+    "parked": "a try that is blamed on the sink's settings: as delivered, with a reason",
     "dead": "a delivery that was given up: as delivered, with a reason",
     "state": "a sink's state has changed: sink, state",
     "reload": "the config was read again, because of a reason; outcome taken, with what was added, "
