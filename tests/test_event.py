@@ -1,9 +1,21 @@
 """An event is its raw bytes and what stands on its envelope."""
 
+import hashlib
+
 import pytest
 
 from relay import samples
-from relay.event import KINDS, MILESTONES, VIDEO_WATCHED, Event, milestone
+from relay.event import (
+    KINDS,
+    LEAD_CAPTURED,
+    MILESTONES,
+    VIDEO_WATCHED,
+    Engagement,
+    Event,
+    Unreadable,
+    engagement,
+    milestone,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,3 +86,32 @@ def test_what_is_no_milestone_is_none(document: dict[str, object]) -> None:
 def test_the_video_is_named_by_its_id(kind: str, body: bytes, expected: str | None) -> None:
     event = Event(source="a", id="1", kind=kind, created_at=None, received_ms=0, body=body)
     assert event.video_id() == expected
+
+
+def test_an_unreadable_request_is_known_by_the_digest_of_its_body() -> None:
+    kept = Unreadable(source="main", received_ms=0, body=b"[]", headers=b"", reason="no object")
+    assert kept.digest == hashlib.sha256(b"[]").digest()
+    assert kept.digest.hex().startswith(kept.short_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        (
+            VIDEO_WATCHED,
+            {"video": {"id": "v", "title": "t"}, "viewer": {"email": " A@x "}, "milestone": "25%"},
+            Engagement("25%", "v", "t", "a@x"),
+        ),
+        (
+            LEAD_CAPTURED,
+            {"video": {"id": "v"}, "email": "a@x"},
+            Engagement("lead", "v", None, "a@x"),
+        ),
+        ("video.ready", {"id": "v", "title": "t"}, Engagement(None, "v", "t", None)),
+        ("video.ready", None, Engagement(None, None, None, None)),
+    ],
+)
+def test_an_event_says_who_reached_what_of_which_video(
+    kind: str, data: object, expected: Engagement
+) -> None:
+    assert engagement(kind, {"data": data}) == expected

@@ -21,6 +21,7 @@ from relay.retry import (
     Standing,
     backoff_ms,
     decide,
+    result_of,
     standing,
 )
 from relay.settings import Duration
@@ -284,3 +285,11 @@ def test_what_is_not_permitted_while_others_are_taken_is_given_up_after_many_tri
     assert decision.result == result
     if result == "dead":
         assert decision.reason == "gave up, others are taken: status 403"
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [(Refused("no"), "dead"), (Misconfigured("no"), "parked"), (Temporary("no"), "retry")],
+)
+def test_a_first_failed_attempt_has_the_result_of_its_error(error: SinkError, result: str) -> None:
+    assert result_of(error) == result
