@@ -78,7 +78,8 @@ def due(
         found = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
         free = [seq for seq in orjson.loads(found) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
-        taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink))))
+        # Of two tiers there is mostly nothing.
+        taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
         for row in taken:
             (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
         if len(free) > len(taken) or len(taken) == limit:
