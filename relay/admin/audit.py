@@ -55,6 +55,13 @@ class Auditor:
 
     async def _end(self, change: Change, number: int | None, entry: Entry, status: int) -> None:
         now_ms = self._clock.now_ms()
+        try:
+            if number is None:
+                # An erasure may have made the room that there was none of before.
+                number = await self._audit.begin(change, now_ms=now_ms)
+            await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
+        except StoreError as error:
+            self._log.error("audit.failed", operation=change.operation, reason=str(error))
         self._log.info(
             "change.done" if status == 200 else "change.refused",
             operation=change.operation,
@@ -65,13 +72,6 @@ class Auditor:
             actor=change.actor,
             client=change.address,
         )
-        try:
-            if number is None:
-                # An erasure may have made the room that there was none of before.
-                number = await self._audit.begin(change, now_ms=now_ms)
-            await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
-        except StoreError as error:
-            self._log.error("audit.failed", operation=change.operation, reason=str(error))
 
 
 def asked_for(operation: str, request: Request, *given: object) -> Change:
