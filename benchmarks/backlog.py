@@ -7,11 +7,11 @@ from pathlib import Path
 
 import orjson
 
-from relay.clock import SystemClock
-from relay.event import VIDEO_WATCHED, Event
-from relay.routing import Verdict
+from relay.core.clock import SystemClock
+from relay.core.event import VIDEO_WATCHED, Event
+from relay.core.routing import Verdict
 from relay.store import StoreSettings
-from relay.store.sqlite import open_store
+from relay.store.sqlite.store import open_store
 
 WAITERS = 512
 

@@ -20,9 +20,10 @@ import uvloop
 from benchmarks import backlog, requests, rig
 from benchmarks.queue import Broker, Message
 from benchmarks.queues import BROKERS
-from relay import settings, sinks
-from relay.clock import SystemClock
-from relay.sink import Sink, SinkSettings
+from relay import sinks
+from relay.core import config_values
+from relay.core.clock import SystemClock
+from relay.core.sink import Sink, SinkSettings
 
 DRAINED_S = 600.0
 TURNS = 3
@@ -121,7 +122,7 @@ def _complete(broker: Broker, events: int) -> None:
 def _settings(broker: Broker) -> SinkSettings:
     table: dict[str, Any] = {"name": _SINK, "type": broker.name, **broker.table()}
     module = sinks.load(broker.name)
-    return msgspec.convert(table, module.Settings, dec_hook=settings.decode)
+    return msgspec.convert(table, module.Settings, dec_hook=config_values.decode)
 
 
 def _sink(broker: Broker) -> Sink:

@@ -17,9 +17,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from relay.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.listener import Listener
-from relay.settings import Duration
+from relay.core.config_values import Duration
+from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
+from relay.server.listener import Listener
 
 
 class Sink:

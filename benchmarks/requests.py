@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from benchmarks.rig import SECRET
-from relay import signature
+from relay.core import signature
 
 BODY_BYTES = 400
 

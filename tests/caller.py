@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import orjson
 
-from relay import signature
+from relay.core import signature
 
 SECRET = "the-secret-of-the-tests"
 PATH = "/webhooks"

@@ -12,8 +12,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from relay import samples
-from relay.event import LEAD_CAPTURED, Event
+from relay.core import sample_events
+from relay.core.event import LEAD_CAPTURED, Event
 from tests import service
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd
@@ -56,7 +56,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def lead() -> Event:
-    return samples.event(LEAD_CAPTURED, source="main", event_id="evt_lead")
+    return sample_events.event(LEAD_CAPTURED, source="main", event_id="evt_lead")
 
 
 @pytest.fixture

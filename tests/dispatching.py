@@ -10,19 +10,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Answer, Delivery, Settlement
-from relay.dispatcher import Dispatcher
-from relay.event import LEAD_CAPTURED, Event
-from relay.feed import Feed
-from relay.metrics import Metrics
-from relay.retry import RetryPolicy
-from relay.routing import Verdict
-from relay.settings import Duration, Rate, Size
-from relay.sink import BatchSettings, BatchSink, Outcomes, SinkSettings
+from relay.core import sample_events
+from relay.core.config_values import Duration, Rate, Size
+from relay.core.delivery import Answer, Delivery, Settlement
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.retry import RetryPolicy
+from relay.core.routing import Verdict
+from relay.core.sink import BatchSettings, BatchSink, Outcomes, SinkSettings
+from relay.delivery.dispatcher import Dispatcher
 from relay.store import Lease, StoreSettings, Tier
-from relay.store.driver import VERSION
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite.driver import VERSION
+from relay.store.sqlite.store import SqliteStore, open_store
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock
 
 SINK = "sales"
@@ -34,7 +34,7 @@ def taken(sink: str = SINK) -> tuple[Verdict, ...]:
 
 
 def lead(event_id: str, *, received_ms: int, source: str = "main") -> Event:
-    event = samples.event(LEAD_CAPTURED, source=source, event_id=event_id)
+    event = sample_events.event(LEAD_CAPTURED, source=source, event_id=event_id)
     return replace(event, received_ms=received_ms)
 
 

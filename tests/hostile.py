@@ -5,8 +5,8 @@ import gzip
 from collections.abc import Callable
 from typing import NamedTuple
 
-from relay import signature
-from relay.errors import RejectReason
+from relay.core import signature
+from relay.core.errors import RejectReason
 
 UNAUTHORIZED = b'{"status":"unauthorized"}'
 """The body of every 401."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import orjson
 
-from relay.delivery import Result
-from relay.event import Event
-from relay.replayer import Replayer
-from relay.routing import Route, Verdict
-from relay.settings import Size
+from relay.core.config_values import Size
+from relay.core.delivery import Result
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict
+from relay.delivery.replayer import Replayer
 from relay.store import StoreSettings
 from relay.store.replays import Replay
 from relay.store.selection import Selection
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS
 from tests.store.conformance import settlement
 from tests.virtual_time import LoopClock

@@ -16,10 +16,11 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay import config, log
-from relay.clock import Clock
-from relay.service import Service
-from relay.store.driver import sqlite3
+from relay import config
+from relay.app.service import Service
+from relay.core.clock import Clock
+from relay.store.sqlite.driver import sqlite3
+from relay.telemetry import log
 from tests.caller import PATIENCE_S, SECRET, Answer, Caller
 from tests.sinks.far_end import FarEnd, until
 

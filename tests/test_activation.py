@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relay import activation
-from relay.activation import Side
-from relay.errors import SocketRefused
-from relay.listener import BACKLOG, Listener, bind
+from relay.core.errors import SocketRefused
+from relay.server import socket_activation
+from relay.server.listener import BACKLOG, Listener, bind
+from relay.server.socket_activation import Side
 from tests.test_listener import GRACE, LIMIT, client_address, get
 
 PID = 4711
@@ -30,7 +30,7 @@ def handed_over(given: socket.socket, name: str | None = None) -> dict[str, str]
 
 
 def take(environ: dict[str, str], given: socket.socket) -> dict[Side, socket.socket]:
-    return activation.take(environ, pid=PID, first=os.dup(given.fileno()))
+    return socket_activation.take(environ, pid=PID, first=os.dup(given.fileno()))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def take(environ: dict[str, str], given: socket.socket) -> dict[Side, socket.soc
 def test_a_name_says_which_side_a_socket_is_for(
     names: list[str], count: int, sides: list[Side]
 ) -> None:
-    assert activation.assign(names, count) == sides
+    assert socket_activation.assign(names, count) == sides
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_sockets_that_cannot_be_told_apart_are_refused(
     names: list[str], count: int, found: str
 ) -> None:
     with pytest.raises(SocketRefused, match=f"FileDescriptorName= .* found .*{found}"):
-        activation.assign(names, count)
+        socket_activation.assign(names, count)
 
 
 def test_the_variables_are_gone_once_they_were_read(opened: ExitStack) -> None:
@@ -94,7 +94,7 @@ def test_the_variables_are_gone_once_they_were_read(opened: ExitStack) -> None:
     ],
 )
 def test_what_is_meant_for_another_process_is_left_alone(environ: dict[str, str]) -> None:
-    assert activation.take(environ, pid=PID, first=1 << 20) == {}
+    assert socket_activation.take(environ, pid=PID, first=1 << 20) == {}
     assert environ == {}
 
 
@@ -102,14 +102,14 @@ def test_a_child_gets_none_of_it(opened: ExitStack) -> None:
     given = opened.enter_context(bind("127.0.0.1:0"))
     descriptor = os.dup(given.fileno())
     os.set_inheritable(descriptor, True)  # noqa: FBT003  it takes no name
-    taken = activation.take(handed_over(given), pid=PID, first=descriptor)
+    taken = socket_activation.take(handed_over(given), pid=PID, first=descriptor)
     assert not opened.enter_context(taken["public"]).get_inheritable()
 
 
 @pytest.mark.parametrize("count", ["one", "-1", "٣", "1.0"])
 def test_a_number_that_is_none_is_refused(count: str) -> None:
     with pytest.raises(SocketRefused, match="LISTEN_FDS is expected to be a number"):
-        activation.take({"LISTEN_PID": str(PID), "LISTEN_FDS": count}, pid=PID)
+        socket_activation.take({"LISTEN_PID": str(PID), "LISTEN_FDS": count}, pid=PID)
 
 
 def test_a_connection_in_place_of_a_listening_socket_is_refused(opened: ExitStack) -> None:
@@ -134,13 +134,13 @@ def test_what_is_no_socket_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         environ = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1"}
         with pytest.raises(SocketRefused, match="for the public side: Socket operation on non"):
-            activation.take(environ, pid=PID, first=file.fileno())
+            socket_activation.take(environ, pid=PID, first=file.fileno())
 
 
 def test_what_is_not_there_is_refused() -> None:
     environ = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "admin"}
     with pytest.raises(SocketRefused, match=r"1048576, for the admin side: Bad file descriptor"):
-        activation.take(environ, pid=PID, first=1 << 20)
+        socket_activation.take(environ, pid=PID, first=1 << 20)
 
 
 async def test_it_is_served_in_place_of_the_address_and_lives_on(opened: ExitStack) -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from relay.admin import Admin, admin_app, guard
+from relay.admin import Admin, admin_app, auth
 from relay.admin.readiness import Readiness
-from relay.clock import Clock
-from relay.connection_limit import ADMIN_MAX, ConnectionLimit
-from relay.errors import StoreBroken, StoreError, StoreFull
-from relay.feed import Feed
-from relay.listener import Listener
-from relay.metrics import Metrics
-from relay.settings import Duration, Secret, Size
+from relay.core.clock import Clock
+from relay.core.config_values import Duration, Secret, Size
+from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
+from relay.server.listener import Listener
 from relay.store import Store, StoreSettings
-from relay.store.sqlite import SqliteStore, open_store
-from relay.traffic import Traffic
+from relay.store.sqlite.store import SqliteStore, open_store
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
+from relay.telemetry.traffic import Traffic
 
 TOKEN = "token-of-the-test"
 
@@ -225,14 +225,14 @@ async def test_without_the_token_nothing_else_is_answered(
 async def test_who_guesses_waits_and_the_right_token_does_not(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "PENALTY_S", 3600.0)
+    monkeypatch.setattr(auth, "PENALTY_S", 3600.0)
     wrong = {"authorization": "Bearer guess"}
     async with serving(Probed(), clock) as client, asyncio.timeout(20):
-        for _ in range(guard.PATIENCE):
+        for _ in range(auth.PATIENCE):
             assert (await client.get("/api/v1", headers=wrong)).status_code == 401
         guesses = [
             asyncio.create_task(client.get("/api/v1", headers=wrong))
-            for _ in range(guard.WAITING_MAX)
+            for _ in range(auth.WAITING_MAX)
         ]
         # All of them together are one more than may wait.
         guesses.append(asyncio.create_task(client.get("/api/v1", headers=wrong)))
@@ -250,10 +250,10 @@ async def test_who_guesses_waits_and_the_right_token_does_not(
 async def test_a_wrong_token_that_waited_is_told_so(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "PENALTY_S", 0.001)
+    monkeypatch.setattr(auth, "PENALTY_S", 0.001)
     wrong = {"authorization": "Bearer guess"}
     async with serving(Probed(), clock) as client:
-        answers = [await client.get("/api/v1", headers=wrong) for _ in range(2 * guard.PATIENCE)]
+        answers = [await client.get("/api/v1", headers=wrong) for _ in range(2 * auth.PATIENCE)]
     assert {answer.status_code for answer in answers} == {401}
 
 

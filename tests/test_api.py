@@ -12,10 +12,10 @@ import httpx
 import orjson
 import pytest
 
-from relay import feed
 from relay.admin.api import stream
-from relay.delivery import Result
-from relay.event import Outcome
+from relay.core.delivery import Result
+from relay.core.event import Outcome
+from relay.telemetry import activity_stream
 from tests import service
 from tests.caller import post
 from tests.operator import ADMIN, Operator, operating
@@ -214,7 +214,7 @@ async def test_what_happens_is_streamed_as_it_happens(tmp_path: Path) -> None:
 
 async def test_the_document_of_the_stream_names_all_that_can_happen() -> None:
     named = {*get_args(Outcome), *get_args(Result)}
-    for file in Path(feed.__file__).parent.rglob("*.py"):
+    for file in Path(activity_stream.__file__).parent.rglob("*.py"):
         named |= set(re.findall(r'publish\(\s*"(\w+)"', file.read_text(encoding="utf-8")))
         named |= set(re.findall(r'"what": "(\w+)"', file.read_text(encoding="utf-8")))
     assert set(stream.KINDS) == named

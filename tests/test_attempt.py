@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import structlog
 
-from relay.attempt import Tried, attempt, sending
-from relay.deadline import Deadlines
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.settings import Duration
-from relay.sink import Outcomes, Sink
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import Outcomes, Sink
+from relay.core.timeouts import Deadlines
+from relay.delivery.attempt import Tried, attempt, sending
 from tests.virtual_time import LoopClock, VirtualLoop
 
 LIMIT = Duration.parse("10s")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from relay import upkeep
+from relay.app import maintenance
 from tests import service
 from tests.guarantees.process import until
 from tests.operator import ADMIN, operating
@@ -44,7 +44,7 @@ async def test_the_api_answers_with_every_step_and_people_once_each(tmp_path: Pa
 async def test_the_audience_is_counted_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "AUDIENCE_EVERY_S", 0.05)
+    monkeypatch.setattr(maintenance, "AUDIENCE_EVERY_S", 0.05)
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay:
         await send(relay, *(watched(f"e{n}", "ann@example.com") for n in range(3)))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from relay import reload
 from relay.admin.api import operations
 from relay.admin.audit import Auditor
-from relay.clock import Clock
-from relay.errors import StoreFull
+from relay.app import reload
+from relay.core.clock import Clock
+from relay.core.errors import StoreFull
 from relay.store.audit import Change
 from tests.cli.scene import Scene
 from tests.guarantees import process

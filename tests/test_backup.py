@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreError
-from relay.store.backup import Backups
-from relay.store.driver import sqlite3
-from relay.store.sqlite import check
+from relay.core.errors import StoreError
+from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.store import check
 from tests import service
 from tests.operator import ADMIN, operating
 from tests.sinks.far_end import FarEnd

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import samples
-from relay.batching import Batching, Chain, Parting, cut
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import LEAD_CAPTURED, Event
-from relay.sink import Outcomes
+from relay.core import sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.sink import Outcomes
+from relay.outbound.batching import Batching, Chain, Parting, cut
 
 Say = Callable[[str], Outcomes]
 
@@ -68,7 +68,7 @@ class FarEnd:
 
 
 def event(letter: str) -> Event:
-    return samples.event(LEAD_CAPTURED, event_id=letter)
+    return sample_events.event(LEAD_CAPTURED, event_id=letter)
 
 
 def names(outcomes: Outcomes) -> list[str]:

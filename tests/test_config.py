@@ -20,11 +20,11 @@ from relay.config import (
     load_store,
 )
 from relay.config.checks import expired
-from relay.errors import ConfigError
-from relay.inbound import SigningSecret, SourceSettings
-from relay.log import LogSettings
-from relay.settings import Secret
+from relay.core.authentication import SigningSecret, SourceSettings
+from relay.core.config_values import Secret
+from relay.core.errors import ConfigError
 from relay.store import StoreSettings
+from relay.telemetry.log import LogSettings
 
 BAD = sorted((Path(__file__).parent / "configs").glob("*.toml"))
 SECRET = "a-good-secret-of-32-characters-x"
@@ -233,7 +233,8 @@ def test_a_sink_that_cannot_be_built_is_a_fault(
 ) -> None:
     head, body = (source, "pass") if source.startswith("import") else ("", source)
     (tmp_path / "frail.py").write_text(
-        f"from relay.errors import InvalidTemplate\nfrom relay.sink import SinkSettings\n{head}\n"
+        "from relay.core.errors import InvalidTemplate\n"
+        f"from relay.core.sink import SinkSettings\n{head}\n"
         "class Settings(SinkSettings, frozen=True, kw_only=True):\n    topic: str = 'x'\n"
         f"def build(settings, clock):\n    {body}\n"
     )

@@ -8,9 +8,9 @@ import pytest
 
 from relay.config import Config, again, load
 from relay.config.changes import changes, fixed
-from relay.config.references import References, mark
-from relay.errors import ConfigError
-from relay.settings import FILE_MAX_BYTES
+from relay.config.file_references import References, mark
+from relay.core.config_values import FILE_MAX_BYTES
+from relay.core.errors import ConfigError
 
 SECRET = "a-good-secret-of-32-characters-x"
 SOURCE = '[[source]]\nname = "{}"\npath = "/{}"\nsecrets = ["env:SECRET"]\n'

@@ -13,12 +13,12 @@ from relay import sinks
 from relay.config import AdminSettings, ServerSettings, load
 from relay.config.rules import RULES
 from relay.config.table import Findings, Place, Reader
-from relay.inbound import SigningSecret, SourceSettings
-from relay.log import LogSettings
-from relay.retry import RetryPolicy
-from relay.sink import SinkSettings
-from relay.slack.burst import DigestSettings
+from relay.core.authentication import SigningSecret, SourceSettings
+from relay.core.retry import RetryPolicy
+from relay.core.sink import SinkSettings
+from relay.sinks.slack.burst import DigestSettings
 from relay.store import StoreSettings
+from relay.telemetry.log import LogSettings
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "config.example.toml"

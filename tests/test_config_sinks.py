@@ -10,9 +10,9 @@ import pytest
 from relay import sinks
 from relay.config import load
 from relay.config.table import bare
-from relay.errors import ConfigError
-from relay.settings import Secret
-from relay.sink import SinkSettings
+from relay.core.config_values import Secret
+from relay.core.errors import ConfigError
+from relay.core.sink import SinkSettings
 
 HEAD = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
 WHSEC = "whsec_" + "A" * 32

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.connection_limit import (
+from relay.server.connection_limit import (
     ADMIN_MAX,
     PUBLIC_MAX,
     ConnectionLimit,
@@ -22,7 +22,7 @@ from relay.connection_limit import (
     file_limit,
     public_total,
 )
-from relay.listener import Listener
+from relay.server.listener import Listener
 from tests.caller import PATH, Caller, post, signed
 from tests.guarantees.process import SECRET, Relay
 from tests.hostile import EVENT

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from relay.delivery import DAMAGED
-from relay.store.driver import sqlite3
+from relay.core.delivery import DAMAGED
+from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.caller import PATIENCE_S, post
 from tests.operator import ADMIN, Operator, operating

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from relay import deadline
-from relay.clock import SystemClock
-from relay.deadline import Deadlines
+from relay.core import timeouts
+from relay.core.clock import SystemClock
+from relay.core.timeouts import Deadlines
 from tests.conftest import ManualClock
 
 
 @pytest.fixture(autouse=True)
 def _quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "TICK_S", 0.002)
+    monkeypatch.setattr(timeouts, "TICK_S", 0.002)
 
 
 @pytest.fixture

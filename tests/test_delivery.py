@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from relay.delivery import MOVES, STATUS_AFTER, Result, Status
+from relay.core.delivery import MOVES, STATUS_AFTER, Result, Status
 
 
 def test_every_status_has_its_moves_and_every_result_its_status() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import structlog
 
-from relay import gate
-from relay.deadline import TICK_S
-from relay.delivery import Answer
-from relay.dispatcher import LOOK_AGAIN_S
-from relay.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
-from relay.gate import PATIENCE, PROBE_MAX_S
-from relay.hand import APART_S, HANDFUL, QUIET_S
-from relay.settings import Duration
-from relay.settler import STORE_AGAIN_S
-from relay.slots import UNSETTLED
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
+from relay.core.timeouts import TICK_S
+from relay.delivery import circuit_breaker
+from relay.delivery.circuit_breaker import PATIENCE, PROBE_MAX_S
+from relay.delivery.concurrency import UNSETTLED
+from relay.delivery.dispatcher import LOOK_AGAIN_S
+from relay.delivery.prefetch import APART_S, HANDFUL, QUIET_S
+from relay.delivery.settlement_writer import STORE_AGAIN_S
 from relay.store.replays import Wanted
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
@@ -571,7 +571,7 @@ async def test_nothing_is_sent_twice_while_arrivals_failures_and_looks_cross(
 async def test_the_gate_names_the_states_that_the_metrics_know(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(1)
-        for state in gate.State.__args__:  # type: ignore[attr-defined]
+        for state in circuit_breaker.State.__args__:  # type: ignore[attr-defined]
             assert bench.sample(f'relay_sink_state{{sink="sales",state="{state}"}}') >= 0
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from relay.account import REASONS_MAX
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.settings import Duration
-from relay.sink import Outcomes
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.sink import Outcomes
+from relay.delivery.reporter import REASONS_MAX
 from tests.dispatching import Bench, ScriptedBatches, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.delivery_rules import WAITS_S
-from relay.downtime import WINDOW_MS, Interval, between
-from relay.upkeep import STALL_MS
+from relay.app.maintenance import STALL_MS
+from relay.core.delivery_rules import WAITS_S
+from relay.core.downtime import WINDOW_MS, Interval, between
 from tests import service
 from tests.conftest import NOW_MS
 from tests.guarantees import process
@@ -126,7 +126,7 @@ async def test_an_acknowledged_loss_is_spoken_of_no_more_also_after_a_restart(
 async def test_a_stall_of_the_living_process_is_an_absence_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.upkeep.HEARTBEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.02)
     clock = ShiftedClock()
     async with started(tmp_path, clock) as (relay, operator):
         clock.shift_s += STALL_MS // 1000 - 5  # as far as a hiccup goes
@@ -155,12 +155,12 @@ async def _beaten(relay: Relay, clock: ShiftedClock) -> None:
 async def test_a_relay_without_room_is_away_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.upkeep.HEARTBEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.02)
     clock = ShiftedClock()
     await _stopped(tmp_path, clock)
     clock.shift_s += 4220
     free: list[int] = [0]
-    monkeypatch.setattr("relay.store.disk.free_bytes", lambda _: free[0])
+    monkeypatch.setattr("relay.store.sqlite.disk.free_bytes", lambda _: free[0])
     async with started(tmp_path, clock) as (relay, operator):
         assert (await relay.counts("relay_downtime_lost_seconds"))[()] > 0
         assert (await operator.get("/absences"))["absences"] == []

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from relay.clock import SET_BACK_MS, SetBack
-from relay.delivery import Answer
-from relay.dispatcher import LOOK_AGAIN_S
-from relay.errors import Misconfigured, Temporary
-from relay.gate import PROBE_MAX_S
-from relay.routing import Verdict
-from relay.settings import Duration
-from relay.store.turns import HELD_MS
+from relay.core.clock import SET_BACK_MS, SetBack
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Temporary
+from relay.core.routing import Verdict
+from relay.delivery.circuit_breaker import PROBE_MAX_S
+from relay.delivery.dispatcher import LOOK_AGAIN_S
+from relay.store.sqlite.ordering import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.dispatching import SINK, Bench, ScriptedSink, lead, policy, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works

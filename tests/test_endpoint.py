@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay import endpoint
+from relay.server import address as endpoint
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from relay import samples
-from relay.event import (
+from relay.core import sample_events
+from relay.core.event import (
     KINDS,
     LEAD_CAPTURED,
     MILESTONES,
@@ -20,7 +20,7 @@ from relay.event import (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_the_senders_document_is_known(kind: str) -> None:
-    assert samples.event(kind).known_kind == kind
+    assert sample_events.event(kind).known_kind == kind
 
 
 @pytest.mark.parametrize("kind", ["video.transcribed", "Video.Ready", "video.ready ", ""])
@@ -45,7 +45,7 @@ def test_a_milestone_is_read_from_the_data(expected: str) -> None:
 
 
 def test_every_sample_of_a_watched_video_reports_a_milestone() -> None:
-    reached = {milestone(event.document()) for event in samples.series(VIDEO_WATCHED)}
+    reached = {milestone(event.document()) for event in sample_events.series(VIDEO_WATCHED)}
     assert reached == set(MILESTONES)
 
 

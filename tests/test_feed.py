@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from relay.feed import QUEUE_MAX, Feed, Happening, Watcher
+from relay.telemetry.activity_stream import QUEUE_MAX, Feed, Happening, Watcher
 
 NOW_MS = 1_750_000_000_000
 

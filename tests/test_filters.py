@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from relay.delivery import Result
-from relay.event import Event
-from relay.routing import Route, Verdict
+from relay.core.delivery import Result
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict
 from relay.store.selection import Outcome, Selection
 from tests.conftest import NOW_MS
 from tests.replaying import Bench, event, replaying

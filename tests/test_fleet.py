@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import Temporary
-from relay.service import Service
+from relay.app.service import Service
+from relay.core.errors import Temporary
 from tests import service
 from tests.caller import post
 from tests.service import Relay, ShiftedClock
@@ -111,7 +111,7 @@ async def test_sinks_that_part_are_not_held_up_by_one_that_hangs_or_fails(
         if name == "leads":
             raise OSError(name)
 
-    monkeypatch.setattr("relay.fleet.CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("relay.delivery.supervisor.CLOSE_TIMEOUT_S", 0.1)
     async with FarEnd() as far_end:
         settings = service.read(tmp_path, far_end=far_end)
         opened = await Service.open(settings, clock=ShiftedClock())

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.gate import CALM_S, PATIENCE, PROBE_MAX_S, ROUND_MAX, ROUND_WAIT_S, Gate, Ticket
-from relay.retry import JITTER, RETRY_AFTER_CAP_MS, RetryPolicy, Standing
-from relay.settings import Rate
+from relay.core.config_values import Rate
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.retry import JITTER, RETRY_AFTER_CAP_MS, RetryPolicy, Standing
+from relay.delivery.circuit_breaker import (
+    CALM_S,
+    PATIENCE,
+    PROBE_MAX_S,
+    ROUND_MAX,
+    ROUND_WAIT_S,
+    Gate,
+    Ticket,
+)
 
 FAILED = Temporary("connection refused")
 PARKED = Misconfigured("the certificate does not verify")

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Delivery
-from relay.event import LEAD_CAPTURED
-from relay.gate import Room
-from relay.hand import APART_S, BYTES_MAX, HANDFUL, QUIET_S, SHARE, SLOTS_MAX, Hand
+from relay.core import sample_events
+from relay.core.delivery import Delivery
+from relay.core.event import LEAD_CAPTURED
+from relay.delivery.circuit_breaker import Room
+from relay.delivery.prefetch import APART_S, BYTES_MAX, HANDFUL, QUIET_S, SHARE, SLOTS_MAX, Hand
 
 TIERS = {"live", "tried", "replay"}
-EVENT = samples.event(LEAD_CAPTURED, source="main", event_id="evt")
+EVENT = sample_events.event(LEAD_CAPTURED, source="main", event_id="evt")
 
 
 def live(count: int, *, start: int = 1) -> list[Delivery]:

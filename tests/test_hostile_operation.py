@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import ConfigError, StoreBroken, StoreError, StoreFull
-from relay.store.driver import sqlite3
-from relay.store.sqlite import SqliteStore
+from relay.core.errors import ConfigError, StoreBroken, StoreError, StoreFull
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.caller import PATH, PATIENCE_S, SECRET, Answer, post, signed
 from tests.hostile import EVENT, UNAUTHORIZED

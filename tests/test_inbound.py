@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import inbound, signature
-from relay.errors import Rejected
-from relay.event import Event, Unreadable
-from relay.inbound import Headers, SigningSecret, SourceSettings, authenticate
-from relay.settings import Moment, Secret
+from relay.core import authentication, signature
+from relay.core.authentication import Headers, SigningSecret, SourceSettings, authenticate
+from relay.core.config_values import Moment, Secret
+from relay.core.errors import Rejected
+from relay.core.event import Event, Unreadable
 from tests.conftest import NOW_MS
 from tests.hostile import READABLE, UNREADABLE, Body
 
@@ -157,7 +157,7 @@ def test_nothing_is_parsed_before_the_signature_is_known_to_be_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[bytes] = []
-    monkeypatch.setattr(inbound, "_parse", parsed.append)
+    monkeypatch.setattr(authentication, "_parse", parsed.append)
     assert reason([(NAME, b"t=%d,v1=%b" % (NOW_MS // 1000, b"0" * 64))]) == "mismatch"
     assert reason([(NAME, signed(BODY))], now_ms=NOW_MS + 400_000) == "stale"
     assert parsed == []
@@ -228,15 +228,15 @@ def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt(
     header = signature.header(b"the-secret-that-comes", now_s=NOW_MS // 1000, body=body).encode()
     headers = [(NAME, header), (b"cookie", b"session"), (b"host", b"relay")]
     assert reason(headers) == "mismatch"
-    kept = inbound.doubtful(SOURCE, headers, body, now_ms=NOW_MS)
+    kept = authentication.doubtful(SOURCE, headers, body, now_ms=NOW_MS)
     assert kept is not None
     assert kept.size == len(header) + len(kept.headers) + len(body)
     assert b"cookie" not in kept.headers
     with pytest.raises(Rejected):
-        inbound.reconsider(SOURCE, kept)
+        authentication.reconsider(SOURCE, kept)
     secret = SigningSecret(secret=Secret("the-secret-that-comes"))
     later = SourceSettings(name="main", path="/webhooks", secrets=(secret,))
-    found = inbound.reconsider(later, kept)
+    found = authentication.reconsider(later, kept)
     assert isinstance(found.content, Event)
     assert (found.content.received_ms, found.skew_s) == (NOW_MS, 0)
 
@@ -244,10 +244,10 @@ def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt(
 def test_a_mismatch_of_another_time_is_not_worth_keeping() -> None:
     header = signature.header(b"another-secret-of-ours", now_s=NOW_MS // 1000, body=BODY).encode()
     an_hour = 3_600_000
-    assert inbound.doubtful(SOURCE, [(NAME, header)], BODY, now_ms=NOW_MS + an_hour) is None
+    assert authentication.doubtful(SOURCE, [(NAME, header)], BODY, now_ms=NOW_MS + an_hour) is None
 
 
 def test_an_envelope_can_be_read_where_no_signature_is_asked_for() -> None:
-    event = inbound.read("main", [], BODY, now_ms=NOW_MS)
+    event = authentication.read("main", [], BODY, now_ms=NOW_MS)
     assert isinstance(event, Event)
     assert event.id == "evt_1"

@@ -11,11 +11,11 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from relay.connection import Connection
-from relay.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.errors import ListenFailed
-from relay.listener import Listener
-from relay.settings import Duration
+from relay.core.config_values import Duration
+from relay.core.errors import ListenFailed
+from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
+from relay.server.http_protocol import Connection
+from relay.server.listener import Listener
 
 GRACE = Duration.parse("5s")
 LIMIT = ConnectionLimit(PUBLIC_MAX)
@@ -206,7 +206,7 @@ async def test_while_it_retires_every_connection_gets_a_last_answer() -> None:
 
 
 async def test_a_listener_in_use_does_not_retire_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.listener.RETIRE_LOOKS", 30)
+    monkeypatch.setattr("relay.server.listener.RETIRE_LOOKS", 30)
     gate = Gate()
     async with listening(gate) as listener, connected(listener) as (reader, writer):
         writer.write(request())
@@ -294,14 +294,14 @@ async def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
 async def test_a_connection_that_dawdles_over_its_head_is_closed(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
 async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(request())
         await reader.readuntil(b"127.0.0.1")
@@ -312,7 +312,7 @@ async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.M
 async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(request("Content-Length: 1000"))
         await reader.readuntil(b"127.0.0.1")
@@ -323,7 +323,7 @@ async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
 async def test_a_quick_connection_is_kept_alive_beyond_the_limit_for_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         for _ in range(2):
             writer.write(request())
@@ -335,7 +335,7 @@ async def test_a_quick_connection_is_kept_alive_beyond_the_limit_for_heads(
 async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.connection.HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     gate = Gate()
     async with listening(gate) as listener, connected(listener) as (reader, writer):
         writer.write(request())

@@ -15,8 +15,9 @@ import orjson
 import pytest
 import structlog
 
-from relay import log
-from relay.log import LogSettings, Sampled
+import relay
+from relay.telemetry import log
+from relay.telemetry.log import LogSettings, Sampled
 from tests.conftest import ManualClock
 
 LOG_CALL = re.compile(
@@ -246,7 +247,7 @@ def test_a_repeating_library_message_is_limited(lines: Lines) -> None:
 
 
 def test_every_field_that_the_code_logs_is_allowed() -> None:
-    package = Path(log.__file__).parent
+    package = Path(relay.__file__).parent
     logged = {
         keyword.arg
         for file in package.rglob("*.py")

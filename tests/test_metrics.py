@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.metrics import CODES, REASONS, SKEW, UNKNOWN, Metrics
-from relay.store.totals import Total
+from relay.core.totals import Total
+from relay.telemetry.metrics import CODES, REASONS, SKEW, UNKNOWN, Metrics
 
 CONTRACT = {
     "relay_build_info": {"version", "revision", "python", "sqlite"},

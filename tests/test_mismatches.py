@@ -4,8 +4,8 @@ from itertools import accumulate
 
 import pytest
 
-from relay.delivery_rules import WAITS_S
-from relay.mismatches import BODIES_MAX, Mismatches
+from relay.core.delivery_rules import WAITS_S
+from relay.receiver.mismatches import BODIES_MAX, Mismatches
 
 TRIES_S = (0.0, *accumulate(float(wait_s) for wait_s in WAITS_S))
 

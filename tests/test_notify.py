@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import structlog
 
-from relay.clock import SystemClock
-from relay.condition import Condition
+from relay.app.service import Service
+from relay.app.watchdog import describe
 from relay.config import Config
-from relay.errors import StoreFull
-from relay.notify import Manager
-from relay.service import Service
+from relay.core.clock import SystemClock
+from relay.core.errors import StoreFull
+from relay.core.sink_status import Condition
+from relay.server.sd_notify import Manager
 from relay.store import Backlog
-from relay.store.sqlite_absences import SqliteAbsences
-from relay.store.writer import WAITING_MAX
-from relay.supervision import describe
+from relay.store.sqlite.absences import SqliteAbsences
+from relay.store.sqlite.group_commit import WAITING_MAX
 from tests.conftest import NOW_MS, ManualClock
 from tests.test_service import document
 
@@ -329,7 +329,7 @@ async def test_a_full_disk_is_told_and_no_reason_to_be_ended(
         raise StoreFull("the disk is full (SQLITE_FULL)")
 
     monkeypatch.setattr(SqliteAbsences, "beat", full)
-    monkeypatch.setattr("relay.supervision.STATUS_EVERY_S", 0.01)
+    monkeypatch.setattr("relay.app.watchdog.STATUS_EVERY_S", 0.01)
     address = str(tmp_path / "notify")
     with ear(address) as heard:
         async with managed(document(tmp_path), address, watchdog="40000"):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.routing import Verdict
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.routing import Verdict
 from relay.store.replays import Wanted
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from relay import signature
-from relay.errors import StoreFull
+from relay.core import signature
+from relay.core.errors import StoreFull
 from tests import service
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client, until

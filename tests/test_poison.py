@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.gate import PATIENCE, PROBE_MAX_S
-from relay.retry import CONVICTED_AFTER_MS, CONVICTED_TRIES
-from relay.routing import Verdict
-from relay.settings import Duration
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.retry import CONVICTED_AFTER_MS, CONVICTED_TRIES
+from relay.core.routing import Verdict
+from relay.delivery.circuit_breaker import PATIENCE, PROBE_MAX_S
 from tests.dispatching import (
     SINK,
     Bench,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from relay import samples
-from relay.clock import SystemClock
-from relay.delivery_rules import WAITS_S
-from relay.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event, Outcome
-from relay.routing import Verdict
-from relay.store.sqlite import SqliteStore
+from relay.core import sample_events
+from relay.core.clock import SystemClock
+from relay.core.delivery_rules import WAITS_S
+from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event, Outcome
+from relay.core.routing import Verdict
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.caller import post, signed
 from tests.hostile import EVENT
@@ -57,7 +57,7 @@ class SlowStore:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_kind_is_accepted_once_and_then_known(relay: Relay, kind: str) -> None:
-    body = samples.event(kind, event_id="evt \u201c1\u201d").body
+    body = sample_events.event(kind, event_id="evt \u201c1\u201d").body
     answers = [await relay.ask(post(body)) for _ in range(2)]
     assert [(answer.status, answer.content) for answer in answers] == [
         (202, {"status": "accepted", "id": "evt \u201c1\u201d"}),
@@ -74,7 +74,7 @@ async def test_every_kind_is_accepted_once_and_then_known(relay: Relay, kind: st
 
 async def test_a_lead_is_counted_once_and_only_when_it_is_new(relay: Relay) -> None:
     for event_id in ("evt_1", "evt_2"):
-        body = samples.event(LEAD_CAPTURED, event_id=event_id).body
+        body = sample_events.event(LEAD_CAPTURED, event_id=event_id).body
         for sent in (body, body, body.replace(b"}}", b"} }")):
             assert (await relay.ask(post(sent))).status in {200, 202}
     assert await relay.counts("relay_leads_captured_total") == {("main",): 2}
@@ -110,7 +110,7 @@ async def test_nothing_is_counted_as_an_event_before_it_is_durable(
     settings = service.read(tmp_path, server='ack_timeout = "400ms"', far_end=far_end)
     async with service.serving(settings) as relay:
         slow = SlowStore(monkeypatch)
-        body = samples.event(LEAD_CAPTURED).body
+        body = sample_events.event(LEAD_CAPTURED).body
         answer = await relay.ask(post(body))
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert await relay.counts("relay_leads_captured_total") == {}
@@ -131,7 +131,7 @@ async def test_a_sink_that_hangs_delays_neither_answers_nor_other_sinks(
     settings = service.read(tmp_path, server='drain_timeout = "50ms"', far_end=far_end)
     async with service.serving(settings) as relay:
         for number in range(30):
-            body = samples.event(LEAD_CAPTURED, event_id=f"evt_{number}").body
+            body = sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}").body
             assert (await relay.ask(post(body))).status == 202
         await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=30)
         assert ("delivered", "all") not in await relay.counts("relay_deliveries_total")
@@ -143,7 +143,7 @@ async def test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery
     rule = service.SINK.format(name="odd", url=far_end.url("/odd"), more='when = "sum(data.title)"')
     settings = service.read(tmp_path, tables=rule, far_end=far_end)
     async with service.serving(settings) as relay:
-        assert (await relay.ask(post(samples.event("video.created").body))).status == 202
+        assert (await relay.ask(post(sample_events.event("video.created").body))).status == 202
         await relay.until_counted("relay_dead_letters", "odd")
         await relay.until_counted("relay_deliveries_total", "delivered", "all")
         assert [request.target for request in far_end.requests] == ["/all"]

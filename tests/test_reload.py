@@ -9,10 +9,10 @@ import httpx
 import orjson
 import pytest
 
-from relay import fleet
-from relay.errors import StoreError
-from relay.sinks import http
-from relay.store.sqlite_desk import SqliteDesk
+from relay.core.errors import StoreError
+from relay.delivery import supervisor
+from relay.sinks.http import sink as http
+from relay.store.sqlite.operations import SqliteDesk
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
 from tests.reloading import body, document, ids, party, sink
@@ -370,7 +370,7 @@ async def test_a_sink_that_cannot_take_its_leave_does_not_keep_its_successor_wai
             raise ZeroDivisionError
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(fleet, "CLOSE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
     async with FarEnd() as old, FarEnd() as new, party(tmp_path, sink("crm", old.url())) as there:
         with monkeypatch.context() as patch:
             patch.setattr(http.HttpSink, "close", close)

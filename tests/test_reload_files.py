@@ -8,7 +8,7 @@ from typing import Any
 import certifi
 import pytest
 
-from relay import reload
+from relay.app import reload
 from tests.caller import SECRET, post, signed
 from tests.reloading import Party, body, ids, party, sink
 from tests.service import OTHER_SECRET
@@ -33,7 +33,7 @@ async def test_a_bug_changes_nothing_and_ends_nothing(
     other = f'[[source]]\nname = "other"\npath = "/other"\nsecrets = ["file:{secret}"]\n'
     async with party(tmp_path, other) as there:
         with monkeypatch.context() as patch:
-            patch.setattr("relay.reload.changes", broken)
+            patch.setattr("relay.app.reload.changes", broken)
             secret.write_text(OTHER_SECRET)
             await until(lambda: bool(there.relay.lines("relay.bug")), what="the line of the bug")
         assert await there.successful() == 0

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from relay.errors import StoreFull
-from relay.event import Event
-from relay.replayer import AHEAD, STEP, STORE_AGAIN_S
-from relay.routing import Route, Verdict
+from relay.core.errors import StoreFull
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict
+from relay.delivery.replayer import AHEAD, STEP, STORE_AGAIN_S
 from relay.store import Tier
-from relay.store.disk import Room
 from relay.store.replays import Mark, Wanted
 from relay.store.selection import Selection
+from relay.store.sqlite.disk import Room
 from tests.conftest import NOW_MS
 from tests.replaying import HANDFUL, Bench, event, replaying
 from tests.store.conformance import settlement

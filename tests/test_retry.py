@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relay.delivery import STATUS_AFTER, Delivery, Status
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.retry import (
+from relay.core.config_values import Duration
+from relay.core.delivery import STATUS_AFTER, Delivery, Status
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.retry import (
     CONVICTED_AFTER_MS,
     CONVICTED_TRIES,
     JITTER,
@@ -24,7 +25,6 @@ from relay.retry import (
     result_of,
     standing,
 )
-from relay.settings import Duration
 from tests.conftest import NOW_MS
 
 HOUR_MS = 3_600_000

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from relay import allowance, config, rotation
-from relay.errors import StoreFull
-from relay.store.sqlite_quarantine import SqliteQuarantine
+from relay import config
+from relay.core.errors import StoreFull
+from relay.receiver import quarantine_budget, secret_rotation
+from relay.store.sqlite.quarantine import SqliteQuarantine
 from tests import service
 from tests.caller import SECRET, Answer, post, signed
 from tests.operator import ADMIN, Operator, operating
@@ -126,7 +127,7 @@ async def changing(folder: Path, far_end: FarEnd, *, server: str = "") -> AsyncI
 async def change(
     tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Change]:
-    monkeypatch.setattr(rotation, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(secret_rotation, "LOOK_EVERY_S", 0.05)
     async with changing(tmp_path, far_end) as change:
         yield change
 
@@ -311,7 +312,7 @@ UNBEGUN = {
 async def test_over_a_limit_requests_are_dropped_and_counted(
     change: Change, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, reason: str
 ) -> None:
-    monkeypatch.setattr(allowance, limit, value)
+    monkeypatch.setattr(quarantine_budget, limit, value)
     await change.begin()
     now_s = change.clock.monotonic()
     monkeypatch.setattr(change.clock, "monotonic", lambda: now_s)

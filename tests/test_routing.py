@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from relay import samples
-from relay.errors import InvalidRule
-from relay.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.routing import Ordered, Route, match
+from relay.core import sample_events
+from relay.core.errors import InvalidRule
+from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST, Event
+from relay.core.routing import Ordered, Route, match
 
 
 def outcome(
@@ -30,7 +30,7 @@ def of_kind(kind: str) -> Event:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != WEBHOOK_TEST])
 def test_a_route_without_conditions_takes_every_kind(kind: str) -> None:
-    assert outcome(samples.event(kind)) == "takes"
+    assert outcome(sample_events.event(kind)) == "takes"
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,14 @@ def test_events_are_globs_over_the_whole_kind(globs: list[str], kind: str, expec
 
 @pytest.mark.parametrize("globs", [["*"], ["webhook.*"], ["webhook.tes?"], ["*", "lead.captured"]])
 def test_a_test_event_does_not_go_where_only_a_glob_matches_it(globs: list[str]) -> None:
-    assert outcome(samples.event(WEBHOOK_TEST), events=globs) == "declines"
+    assert outcome(sample_events.event(WEBHOOK_TEST), events=globs) == "declines"
 
 
 def test_a_test_event_goes_where_it_is_named() -> None:
-    assert outcome(samples.event(WEBHOOK_TEST), events=["lead.captured", WEBHOOK_TEST]) == "takes"
+    assert (
+        outcome(sample_events.event(WEBHOOK_TEST), events=["lead.captured", WEBHOOK_TEST])
+        == "takes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_every_verdict_says_why(lead: Event) -> None:
         "when is false: data.nothing": Route("crm", when="data.nothing"),
     }
     assert [route.judge(lead).why for route in routes.values()] == list(routes)
-    asked = Route("crm").judge(samples.event(WEBHOOK_TEST))
+    asked = Route("crm").judge(sample_events.event(WEBHOOK_TEST))
     assert asked.why == "webhook.test goes only to sinks that name it in events"
 
 

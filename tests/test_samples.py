@@ -7,18 +7,20 @@ from typing import Any
 import orjson
 import pytest
 
-from relay import event, samples
+from relay.core import event, sample_events
 
 
 def data(kind: str, seed: int = 0) -> dict[str, Any]:
-    document = samples.event(kind, seed=seed).document()
+    document = sample_events.event(kind, seed=seed).document()
     assert isinstance(document["data"], dict)
     return document["data"]
 
 
 @pytest.mark.parametrize("kind", event.KINDS)
 def test_a_body_is_the_documented_envelope(kind: str) -> None:
-    raw = samples.body(kind, event_id="evt_1", created_at="2026-01-02T03:04:05Z", dice=Random(1))
+    raw = sample_events.body(
+        kind, event_id="evt_1", created_at="2026-01-02T03:04:05Z", dice=Random(1)
+    )
     document = orjson.loads(raw)
     assert list(document) == ["id", "event", "createdAt", "data"]
     assert document["id"] == "evt_1"
@@ -43,17 +45,17 @@ def test_data_has_the_documented_fields(kind: str, fields: str) -> None:
 
 def test_progress_milestone_and_completed_agree_and_all_five_occur() -> None:
     seen = set()
-    for sample in samples.series("video.watched"):
+    for sample in sample_events.series("video.watched"):
         watched = sample.document()["data"]
         step = event.MILESTONES.index(watched["milestone"])
-        assert watched["progress"] == samples.PROGRESS[step]
+        assert watched["progress"] == sample_events.PROGRESS[step]
         assert watched["completed"] is (watched["milestone"] == "completed")
         seen.add(watched["milestone"])
     assert seen == set(event.MILESTONES)
 
 
 def test_addresses_are_under_reserved_names_only() -> None:
-    every = b"".join(sample.body for kind in event.KINDS for sample in samples.series(kind))
+    every = b"".join(sample.body for kind in event.KINDS for sample in sample_events.series(kind))
     found = re.findall(rb'"[^"@]*@[^"]*"', every)
     assert len(found) > 20
     for address in found:
@@ -62,14 +64,14 @@ def test_addresses_are_under_reserved_names_only() -> None:
 
 def test_the_same_dice_make_the_same_bytes_and_others_do_not() -> None:
     def lead(seed: int) -> bytes:
-        return samples.body("lead.captured", event_id="e", created_at="t", dice=Random(seed))
+        return sample_events.body("lead.captured", event_id="e", created_at="t", dice=Random(seed))
 
     assert lead(7) == lead(7)
     assert len({lead(seed) for seed in range(20)}) == 20
 
 
 def test_an_event_says_what_its_body_says() -> None:
-    sample = samples.event("video.ready", source="main", event_id="evt_9")
+    sample = sample_events.event("video.ready", source="main", event_id="evt_9")
     document = sample.document()
     assert (sample.source, sample.id, sample.kind) == ("main", "evt_9", "video.ready")
     assert (document["id"], document["event"]) == ("evt_9", "video.ready")
@@ -78,4 +80,4 @@ def test_an_event_says_what_its_body_says() -> None:
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no sample of .video\.liked..*lead\.captured"):
-        samples.body("video.liked", event_id="e", created_at="t", dice=Random(1))
+        sample_events.body("video.liked", event_id="e", created_at="t", dice=Random(1))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from relay import signature
-from relay.clock import SystemClock
-from relay.delivery_rules import WAITS_S
-from relay.sender import Attempted, Sender
-from relay.settings import Secret
+from relay.core import signature
+from relay.core.clock import SystemClock
+from relay.core.config_values import Secret
+from relay.core.delivery_rules import WAITS_S
+from relay.video_service.sender import Attempted, Sender
 from tests.conftest import ManualClock
 from tests.sinks.far_end import FarEnd, Reply, Request, Script
 

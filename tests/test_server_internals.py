@@ -18,10 +18,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 import relay
-from relay import connection, listener, receiver, template
-from relay.connection import Connection
-from relay.connection_limit import ConnectionLimit
-from relay.store import driver
+from relay.outbound import template
+from relay.receiver import app
+from relay.server import http_protocol, listener
+from relay.server.connection_limit import ConnectionLimit
+from relay.server.http_protocol import Connection
+from relay.store.sqlite import driver
 from tests.sinks.test_client_internals import AMQP, KAFKA, NATS, inner_names, is_inner, parse
 from tests.test_listener import client_address
 from tests.test_project import CAPPED
@@ -49,12 +51,12 @@ DRIVER = {"_conn", "_execute", "_thread"}
 TEMPLATES = {"_undefined_message", "_undefined_name"}
 
 FOREIGN = {
-    "amqp_publisher.py": {name for name in AMQP if is_inner(name)},
-    "connection.py": {name for name in PROTOCOL if is_inner(name)},
-    "kafka_producer.py": set(KAFKA),
-    "nats_connection.py": NATS,
-    "store/driver.py": DRIVER,
-    "template.py": TEMPLATES,
+    "sinks/amqp/publisher.py": {name for name in AMQP if is_inner(name)},
+    "server/http_protocol.py": {name for name in PROTOCOL if is_inner(name)},
+    "sinks/kafka/producer.py": set(KAFKA),
+    "sinks/nats/connection.py": NATS,
+    "store/sqlite/driver.py": DRIVER,
+    "outbound/template.py": TEMPLATES,
 }
 """Every private name of a dependency, by the module that uses it."""
 
@@ -100,7 +102,7 @@ async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: Connecti
     base.on_message_begin()
     of_base = {*vars(base), *vars(HttpToolsProtocol)} - {"__init__", "__module__", "__doc__"}
     of_asyncio = {"connection_made", "connection_lost", "data_received", "eof_received"}
-    tree = parse(connection)
+    tree = parse(http_protocol)
     assert {*asked(tree, "self"), *defined(tree)} & of_base - of_asyncio == PROTOCOL
     assert {*asked(tree, "cycle"), *asked(tree, "self.cycle")} == CYCLE
     of_state = asked(tree, "self.server_state")
@@ -119,8 +121,8 @@ async def test_no_name_of_ours_is_one_of_uvicorns(made: Connection) -> None:
 
 
 def test_the_proxies_that_are_trusted_can_be_asked_for() -> None:
-    middleware = ProxyHeadersMiddleware(receiver._nothing, ["10.0.0.0/8", "::1"])
-    assert asked(parse(receiver), "self._terms.proxies") == {"trusted_hosts"}
+    middleware = ProxyHeadersMiddleware(app._nothing, ["10.0.0.0/8", "::1"])
+    assert asked(parse(app), "self._terms.proxies") == {"trusted_hosts"}
     assert "10.1.2.3" in middleware.trusted_hosts
     assert "192.0.2.1" not in middleware.trusted_hosts
 
@@ -158,7 +160,10 @@ def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed
         for module in imported(tree)
         if any(is_inner(part) for part in module.split("."))
     }
-    assert found == {("mqtt_connection.py", "zmqtt"), ("mqtt_publisher.py", "zmqtt")}
+    assert found == {
+        ("sinks/mqtt/connection.py", "zmqtt"),
+        ("sinks/mqtt/publisher.py", "zmqtt"),
+    }
 
 
 def test_what_has_inner_parts_in_use_has_an_upper_bound() -> None:

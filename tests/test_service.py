@@ -13,14 +13,15 @@ import httpx
 import pytest
 import structlog
 
-from relay import config, samples, signature
-from relay.clock import SystemClock
-from relay.dispatcher import Dispatcher
-from relay.errors import ListenFailed, StoreBroken, StoreLocked
-from relay.event import LEAD_CAPTURED
-from relay.listener import bind
-from relay.service import Service
-from relay.store.sqlite import SqliteStore
+from relay import config
+from relay.app.service import Service
+from relay.core import sample_events, signature
+from relay.core.clock import SystemClock
+from relay.core.errors import ListenFailed, StoreBroken, StoreLocked
+from relay.core.event import LEAD_CAPTURED
+from relay.delivery.dispatcher import Dispatcher
+from relay.server.listener import bind
+from relay.store.sqlite.store import SqliteStore
 
 SECRET = "a-secret-of-the-test-0123456789abcdef"
 
@@ -84,7 +85,7 @@ async def running(loaded: config.Config) -> AsyncIterator[Service]:
 
 
 async def post(service: Service, event_id: str) -> httpx.Response:
-    body = samples.event(LEAD_CAPTURED, event_id=event_id).body
+    body = sample_events.event(LEAD_CAPTURED, event_id=event_id).body
     now_s = SystemClock().now_ms() // 1000
     header = signature.header(SECRET.encode(), now_s=now_s, body=body)
     async with httpx.AsyncClient(trust_env=False) as client:

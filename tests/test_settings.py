@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.settings import Address, Duration, Network, Rate, Secret, Size, decode
+from relay.core.config_values import Address, Duration, Network, Rate, Secret, Size, decode
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from relay.account import Account
-from relay.delivery import Attempt, Delivery, Result, Settlement
-from relay.errors import StoreBroken, StoreFull
-from relay.event import Event
-from relay.feed import Feed
-from relay.metrics import Metrics
-from relay.settler import STORE_AGAIN_S, Ended, Settler
-from relay.sink import SinkSettings
+from relay.core.delivery import Attempt, Delivery, Result, Settlement
+from relay.core.errors import StoreBroken, StoreFull
+from relay.core.event import Event
+from relay.core.sink import SinkSettings
+from relay.delivery.reporter import Account
+from relay.delivery.settlement_writer import STORE_AGAIN_S, Ended, Settler
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock, VirtualLoop
 
 SINK = "crm"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from relay import signature
-from relay.errors import Rejected
-from relay.signature import Verified
+from relay.core import signature
+from relay.core.errors import Rejected
+from relay.core.signature import Verified
 from tests.hostile import HEADERS, NUL, Odd, Sender
 
 NOW_S = 1_772_443_800

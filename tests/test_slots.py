@@ -1,6 +1,6 @@
 """How many events and batches one sink may have on its way."""
 
-from relay.slots import UNSETTLED, UNSETTLED_MAX, Slots
+from relay.delivery.concurrency import UNSETTLED, UNSETTLED_MAX, Slots
 
 
 def start(slots: Slots, events: int) -> None:

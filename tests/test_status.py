@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.traffic import SKEWS_MIN
+from relay.telemetry.traffic import SKEWS_MIN
 from tests import service
 from tests.caller import now_s, post, signed
 from tests.operator import ADMIN, Operator, operating

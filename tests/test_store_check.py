@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.store import inspection
-from relay.store.driver import Connection
-from relay.store.inspection import Inspection, Inspections
+from relay.store.sqlite import integrity
+from relay.store.sqlite.driver import Connection
+from relay.store.sqlite.integrity import Inspection, Inspections
 from tests import service
 from tests.caller import post
 from tests.operator import ADMIN, operating
@@ -47,7 +47,7 @@ Slow = Callable[[Path], Awaitable[Inspection]]
 @pytest.fixture
 def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Readings wait for it, and are counted in `begun`."""
-    released, real = asyncio.Event(), inspection.inspect
+    released, real = asyncio.Event(), integrity.inspect
 
     async def slowly(path: Path) -> Inspection:
         begun.append(path)
@@ -55,7 +55,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         return await real(path)
 
     begun.clear()
-    monkeypatch.setattr(inspection, "inspect", slowly)
+    monkeypatch.setattr(integrity, "inspect", slowly)
     return released
 
 
@@ -85,7 +85,7 @@ async def test_a_relay_that_stops_ends_a_reading_at_once(
     run = Connection.run
 
     async def running(self: Connection, work: object) -> object:
-        if work is inspection._content:
+        if work is integrity._content:
             reading.set()
             return await run(self, lambda db: db.execute(endless).fetchone())
         return await run(self, work)  # type: ignore[arg-type]

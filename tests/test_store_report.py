@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.store import driver
+from relay.store.sqlite import driver
 from tests.service import read, serving
 
 

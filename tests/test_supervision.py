@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from relay.errors import StoreBroken, StoreError
-from relay.supervision import Supervision
+from relay.app.watchdog import Supervision
+from relay.core.errors import StoreBroken, StoreError
 from tests.virtual_time import LoopClock, VirtualLoop
 
 
@@ -80,8 +80,8 @@ async def test_a_broken_store_ends_the_run() -> None:
 
 _HANGS = """
 import asyncio, sys, time
-from relay.notify import Manager
-from relay.supervision import HangTimer, Supervision
+from relay.server.sd_notify import Manager
+from relay.app.watchdog import HangTimer, Supervision
 from tests.test_supervision import Store
 
 async def main():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from relay import samples
-from relay.errors import InvalidTemplate
-from relay.event import Event
-from relay.template import OUTPUT_MAX, Template, escaping, opens_with
+from relay.core import sample_events
+from relay.core.errors import InvalidTemplate
+from relay.core.event import Event
+from relay.outbound.template import OUTPUT_MAX, Template, escaping, opens_with
 
 
 def braces(text: str) -> str:
@@ -174,13 +174,13 @@ def test_ordinary_arithmetic_and_repetition_work() -> None:
 @pytest.mark.parametrize("source", ["", "plain", "{{ data.name }}\n", "{# note #}"])
 def test_a_template_without_trouble_renders_for_every_sample(source: str) -> None:
     template = Template(source)
-    assert template.render(samples.event("lead.captured")) is not None
+    assert template.render(sample_events.event("lead.captured")) is not None
 
 
 def test_what_is_remembered_of_a_kind_is_right_for_every_kind_and_source() -> None:
     template = Template("{{ source }}/{{ event }}")
     events = [
-        samples.event(kind, source=source, event_id=number)
+        sample_events.event(kind, source=source, event_id=number)
         for number in ("1", "2")
         for kind in ("video.ready", "lead.captured")
         for source in ("main", "other")
@@ -191,14 +191,16 @@ def test_what_is_remembered_of_a_kind_is_right_for_every_kind_and_source() -> No
 
 
 def test_what_differs_within_a_kind_is_written_anew() -> None:
-    first, second = (samples.event("video.ready", source="main", event_id=id_) for id_ in "ab")
+    first, second = (
+        sample_events.event("video.ready", source="main", event_id=id_) for id_ in "ab"
+    )
     for source in ("{{ event }} {{ id }}", "{{ event }} {{ data.id }} {{ id }}"):
         assert Template(source).render(first) != Template(source).render(second)
 
 
 def test_dice_fall_for_every_event() -> None:
     template = Template("{{ range(1000) | random }} {{ event }}")
-    sample = samples.event("video.ready", source="main", event_id="a")
+    sample = sample_events.event("video.ready", source="main", event_id="a")
     assert len({template.render(sample) for _ in range(9)}) > 1
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from freezegun import freeze_time
 
-from relay import signature
-from relay.clock import SystemClock
-from relay.errors import Rejected
-from relay.inbound import SigningSecret, SourceSettings, authenticate
-from relay.settings import Duration, Secret
+from relay.core import signature
+from relay.core.authentication import SigningSecret, SourceSettings, authenticate
+from relay.core.clock import SystemClock
+from relay.core.config_values import Duration, Secret
+from relay.core.errors import Rejected
 from tests import service
 from tests.caller import PATH, SECRET, post
 

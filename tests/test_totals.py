@@ -8,8 +8,9 @@ import httpx
 import orjson
 import pytest
 
-from relay import rotation, signature
-from relay.store.driver import sqlite3
+from relay.core import signature
+from relay.receiver import secret_rotation
+from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.caller import post, signed
 from tests.guarantees.process import SECRET, Relay, http_client, until
@@ -81,7 +82,7 @@ async def test_a_source_that_comes_back_goes_on_where_it_was(tmp_path: Path) -> 
 async def test_a_request_that_waited_for_its_secret_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rotation, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(secret_rotation, "LOOK_EVERY_S", 0.05)
     new = "the-secret-that-comes-later"
     (tmp_path / "secret").write_text("the-secret-that-was-before")
     source = OTHER.replace("env:OTHER_SECRET", f"file:{tmp_path}/secret")

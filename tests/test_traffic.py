@@ -1,6 +1,6 @@
 """The latest requests of a source: bounded, and forgotten where a good one makes them history."""
 
-from relay.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, Refusals, Traffic
+from relay.telemetry.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, Refusals, Traffic
 from tests.conftest import NOW_MS
 
 

@@ -7,16 +7,15 @@ from typing import Any
 import click
 import pytest
 
-from relay.admin.control import Reading
 from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
+from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
-from relay.condition import Condition
-from relay.downtime import Interval
-from relay.gate import State
-from relay.metrics import Disk
+from relay.core.downtime import Interval
+from relay.core.sink_status import Condition, State
 from relay.store.absences import Absence
 from relay.store.quarantine import Rotation
-from relay.traffic import Refusals, SourceTraffic
+from relay.telemetry.metrics import Disk
+from relay.telemetry.traffic import Refusals, SourceTraffic
 from tests.conftest import NOW_MS
 from tests.deploy.test_runbook import parse
 

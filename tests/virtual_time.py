@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relay.store import driver
+from relay.store.sqlite import driver
 from tests.conftest import NOW_MS
 
 STUCK_S = 20.0
@@ -50,7 +50,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class LoopClock:
-    """The loop's time as a `relay.clock.Clock`; its wall clock can be set."""
+    """The loop's time as a `relay.core.clock.Clock`; its wall clock can be set."""
 
     def __init__(self) -> None:
         self.set_by_ms = 0

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from relay.admin import openapi
 from relay.admin.api import backup, operations, stream
 from relay.admin.audit import asked_for
-from relay.admin.control import Admin
-from relay.admin.guard import Guard
+from relay.admin.auth import Guard
 from relay.admin.operation import FRESH, routes
 from relay.admin.problem import (
     on_bug,
@@ -25,7 +24,8 @@ from relay.admin.problem import (
     on_store_error,
 )
 from relay.admin.readiness import Readiness
-from relay.errors import ConfigError, Stopping, StoreError
+from relay.admin.services import Admin
+from relay.core.errors import ConfigError, Stopping, StoreError
 
 DOCUMENT = "/api/v1/openapi.json"
 

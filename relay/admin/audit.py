@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.requests import Request
 
-from relay import log
 from relay.admin.problem import status_of
-from relay.clock import Clock
-from relay.errors import StoreError
+from relay.core.clock import Clock
+from relay.core.errors import StoreError
 from relay.store.audit import Audit, Change
+from relay.telemetry import log
 
 ACTOR = "admin"
 """The label of the one token there is."""

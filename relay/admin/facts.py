@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from relay.admin.control import Admin, Reading
 from relay.admin.readiness import Readiness
-from relay.condition import Condition
-from relay.downtime import Downtime
-from relay.errors import StoreError
-from relay.metrics import Disk
+from relay.admin.services import Admin, Reading
+from relay.core.downtime import Downtime
+from relay.core.errors import StoreError
+from relay.core.sink_status import Condition
 from relay.store import Backlog
 from relay.store.absences import Absence
 from relay.store.overview import Overview
 from relay.store.quarantine import Rotation
-from relay.traffic import SourceTraffic
+from relay.telemetry.metrics import Disk
+from relay.telemetry.traffic import SourceTraffic
 
 READ_S = 2.0
 """For all reads of the store; the verdict itself has to come when the disk hangs."""

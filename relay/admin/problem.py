@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relay.errors import ConfigError, Fault, Stopping, StoreError
+from relay.core.errors import ConfigError, Fault, Stopping, StoreError
 
 
 class Problem(msgspec.Struct, omit_defaults=True):

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from relay.clock import Clock
-from relay.errors import StoreBroken, StoreError, StoreFull
+from relay.core.clock import Clock
+from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store import Store
 
 PROBE_TIMEOUT_S = 2.0

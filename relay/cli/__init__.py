@@ -10,9 +10,9 @@ import click
 from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
-from relay.cli import streams
-from relay.cli.columns import safe
-from relay.errors import (
+from relay.cli import stdio
+from relay.cli.output import safe
+from relay.core.errors import (
     ConfigError,
     ListenFailed,
     NoVerdict,
@@ -37,16 +37,18 @@ _COMMANDS = {
     "serve": _Command(
         "relay.cli.serve:serve", "Run the relay until it is told to stop, then drain."
     ),
-    "demo": _Command("relay.cli.demo:demo", "Watch signed events arrive and be delivered."),
+    "demo": _Command("relay.cli.demo.command:demo", "Watch signed events arrive and be delivered."),
     "check-config": _Command(
         "relay.cli.check:check_config", "Check a config and print every fault at once."
     ),
-    "send": _Command("relay.cli.send:send", "Send signed events as the video service does."),
+    "send": _Command(
+        "relay.cli.send.command:send", "Send signed events as the video service does."
+    ),
     "verify": _Command(
         "relay.cli.check:verify", "Check one captured request and say exactly why it fails."
     ),
-    "route": _Command("relay.cli.event:route", "Say which sinks would take an event, and why."),
-    "render": _Command("relay.cli.event:render", "Show what one sink would be sent."),
+    "route": _Command("relay.cli.explain:route", "Say which sinks would take an event, and why."),
+    "render": _Command("relay.cli.explain:render", "Show what one sink would be sent."),
     "status": _Command(
         "relay.cli.status:status", "Say whether anything needs a person, and what to do."
     ),
@@ -106,7 +108,7 @@ class Commands(click.Group):
     """A group that imports a command when it is called and ends every failure in a line."""
 
     def main(self, *arguments: Any, **named: Any) -> Any:
-        streams.complete()
+        stdio.complete()
         return super().main(*arguments, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -181,7 +183,7 @@ def _told(error: BaseException) -> str:
 
 def _bug(error: BaseException) -> str:
     # The text of an exception that nobody foresaw can hold anything, so only its place is shown.
-    from relay.log import describe  # noqa: PLC0415
+    from relay.telemetry.log import describe  # noqa: PLC0415
 
     fields = describe(error)
     return f"a fault of relay's own, please report it: {fields['error']} at {fields['trace']}"

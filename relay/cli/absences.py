@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import moment, show
 from relay.cli.documents import print_json
+from relay.cli.output import moment, show
 from relay.cli.parameters import json_option
 from relay.cli.selection import before_option, limit_option, show_next
 from relay.cli.target import Target, relay_options
-from relay.units import span
+from relay.core.units import span
 
 
 @click.group()

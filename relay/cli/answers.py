@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from relay.errors import ApiError, Fault
+from relay.core.errors import ApiError, Fault
 
 VERSION = version("relay")
 

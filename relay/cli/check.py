@@ -16,14 +16,14 @@ from relay import sinks
 from relay.cli import contact, moments
 from relay.cli.diagnosis import Diagnosis, diagnose
 from relay.cli.parameters import config_option, json_option, parsed
-from relay.clock import SystemClock
 from relay.config import Config, default_path, load, load_store
 from relay.config.checks import expired
-from relay.errors import ConfigError, Fault, SinkError
-from relay.retry import result_of
-from relay.settings import Secret
-from relay.sink import Sink, SinkSettings
-from relay.store.place import obstacle
+from relay.core.clock import SystemClock
+from relay.core.config_values import Secret
+from relay.core.errors import ConfigError, Fault, SinkError
+from relay.core.retry import result_of
+from relay.core.sink import Sink, SinkSettings
+from relay.store.sqlite.place import obstacle
 
 
 @dataclass(frozen=True)

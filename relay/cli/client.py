@@ -10,7 +10,7 @@ import httpx
 
 from relay.cli.answers import VERSION, origin, refusal
 from relay.cli.target import Target
-from relay.errors import ApiError
+from relay.core.errors import ApiError
 
 WAIT_S = 60.0
 """A replay of many events is counted before it is answered."""

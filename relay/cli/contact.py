@@ -1,7 +1,7 @@
 """The result of a sink's `check`, in words."""
 
-from relay.cli.columns import safe
-from relay.delivery import Result
+from relay.cli.output import safe
+from relay.core.delivery import Result
 
 _CONSEQUENCES: dict[Result, str] = {
     "parked": "an event would park the sink until someone acts",

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import ago, moment, show
 from relay.cli.documents import print_json
+from relay.cli.output import ago, moment, show
 from relay.cli.parameters import json_option
 from relay.cli.replay import follow, show_estimate
 from relay.cli.selection import (

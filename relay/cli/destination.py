@@ -7,11 +7,11 @@ from typing import NamedTuple
 import click
 import httpx
 
-from relay import endpoint
-from relay.errors import ConfigError
-from relay.inbound import SourceSettings
-from relay.sender import parse_url
-from relay.settings import Secret
+from relay.core.authentication import SourceSettings
+from relay.core.config_values import Secret
+from relay.core.errors import ConfigError
+from relay.server import address as endpoint
+from relay.video_service.sender import parse_url
 
 DEFAULT_URL = "http://127.0.0.1:8080/webhooks"
 DEFAULT_SECRET = "env:RELAY_SECRET"  # noqa: S105 - a reference, not a secret

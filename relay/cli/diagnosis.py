@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from relay import signature
-from relay.errors import Rejected
-from relay.settings import Duration
+from relay.core import signature
+from relay.core.config_values import Duration
+from relay.core.errors import Rejected
 
 _MARK = b"\xef\xbb\xbf"
 _MILLISECONDS = re.compile(rb"[0-9]{13}")

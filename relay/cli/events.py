@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from relay.cli.client import Client, connected
-from relay.cli.columns import ago, moment, pairs, safe, show
 from relay.cli.documents import print_json
+from relay.cli.output import ago, moment, pairs, safe, show
 from relay.cli.parameters import json_option
 from relay.cli.selection import limit_option, selection_options, show_next
 from relay.cli.tail import tail
 from relay.cli.target import Target, relay_options
-from relay.errors import ApiError
+from relay.core.errors import ApiError
 
 _DAMAGED = " (damaged: it is not what was received, and goes to no sink)"
 

@@ -3,7 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
-from relay.settings import Duration
+from relay.core.config_values import Duration
 
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
 _PART = re.compile(r"[0-9]+[a-z]+")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from relay.settings import Rate
+from relay.core.config_values import Rate
 
 Callback = Callable[[click.Context, click.Parameter, str | None], Any]
 

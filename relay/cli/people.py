@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from relay.cli.client import Client, connected
-from relay.cli.columns import ago, moment, pairs, show
 from relay.cli.documents import print_indented, print_json, timed
+from relay.cli.output import ago, moment, pairs, show
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 

@@ -10,7 +10,7 @@ from relay.cli.client import connected
 from relay.cli.documents import print_json
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
-from relay.errors import ApiError, ConfigError, Fault
+from relay.core.errors import ApiError, ConfigError, Fault
 
 
 @click.command()

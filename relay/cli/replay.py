@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from relay.cli.client import Client, connected
-from relay.cli.columns import ago, moment, show
 from relay.cli.documents import print_json
+from relay.cli.output import ago, moment, show
 from relay.cli.parameters import json_option
 from relay.cli.selection import (
     all_option,
@@ -21,7 +21,7 @@ from relay.cli.selection import (
     show_next,
 )
 from relay.cli.target import Target, relay_options
-from relay.errors import ApiError
+from relay.core.errors import ApiError
 
 LOOK_EVERY_S = 0.5
 

@@ -7,13 +7,13 @@ from urllib.parse import quote
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import ago, moment, pairs
 from relay.cli.completion import names_of
 from relay.cli.documents import print_json
 from relay.cli.moments import duration
+from relay.cli.output import ago, moment, pairs
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
-from relay.settings import Duration
+from relay.core.config_values import Duration
 
 source_option = click.option(
     "--source",

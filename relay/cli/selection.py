@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from relay.cli import moments
 from relay.cli.completion import names_of
 from relay.cli.parameters import parsed
-from relay.settings import Secret
+from relay.core.config_values import Secret
 from relay.store.selection import Outcome
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -12,14 +12,16 @@ from pathlib import Path
 import click
 import uvloop
 
-from relay import activation, config, log
-from relay.activation import Side
+from relay import config
+from relay.app.service import Service
+from relay.app.watchdog import HangTimer
 from relay.cli.parameters import config_option
-from relay.clock import Clock, SystemClock
 from relay.config import Config
-from relay.notify import Manager
-from relay.service import Service
-from relay.supervision import HangTimer
+from relay.core.clock import Clock, SystemClock
+from relay.server import socket_activation
+from relay.server.sd_notify import Manager
+from relay.server.socket_activation import Side
+from relay.telemetry import log
 
 GC_THRESHOLD = 10_000
 """Requests and deliveries leave few cycles; fewer, later collections halve the slowest answers."""
@@ -41,7 +43,7 @@ def serve(path: Path | None) -> None:
     clock = SystemClock()
     manager = Manager.found(os.environ, pid=os.getpid(), clock=clock)
     with ExitStack() as closing:
-        sockets = activation.take(os.environ, pid=os.getpid())
+        sockets = socket_activation.take(os.environ, pid=os.getpid())
         for each in sockets.values():
             closing.enter_context(each)
         loaded = config.load(path or config.default_path())

@@ -8,9 +8,9 @@ import click
 
 from relay.cli import contact
 from relay.cli.client import connected
-from relay.cli.columns import ago, safe, show
 from relay.cli.completion import names_of
 from relay.cli.documents import print_json
+from relay.cli.output import ago, safe, show
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 

@@ -7,12 +7,12 @@ import click
 import httpx
 
 from relay.cli.client import connected
-from relay.cli.columns import ago, flow, moment, pairs, show
 from relay.cli.documents import print_json
+from relay.cli.output import ago, flow, moment, pairs, show
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
-from relay.errors import ApiError, NoVerdict
-from relay.units import size, span
+from relay.core.errors import ApiError, NoVerdict
+from relay.core.units import size, span
 
 LIMIT = httpx.Timeout(3.5, connect=1.5)
 """5 s in all, in seconds: a relay that hangs must not hang this too.

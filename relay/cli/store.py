@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import safe
+from relay.cli.output import safe
 from relay.cli.parameters import json_option
 from relay.cli.target import Target, relay_options
 from relay.config import load_store
-from relay.delivery import Status
-from relay.errors import ApiError
-from relay.store import disk
-from relay.store.inspection import Content, Inspection, inspect
-from relay.units import size
+from relay.core.delivery import Status
+from relay.core.errors import ApiError
+from relay.core.units import size
+from relay.store.sqlite import disk
+from relay.store.sqlite.integrity import Content, Inspection, inspect
 
 
 @click.group()

@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import flow, moment
 from relay.cli.completion import names_of
 from relay.cli.documents import print_json
 from relay.cli.moments import parse
+from relay.cli.output import flow, moment
 from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 import httpx
 
-from relay import endpoint
 from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token
-from relay.errors import ApiError, ConfigError
-from relay.settings import Secret
+from relay.core.config_values import Secret
+from relay.core.errors import ApiError, ConfigError
+from relay.server import address
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Target:
 
     def resolve_url(self) -> httpx.URL:
         """Return the address alone; raises ConfigError."""
-        return self.url or httpx.URL(endpoint.url(self._read(load_admin_address)))
+        return self.url or httpx.URL(address.url(self._read(load_admin_address)))
 
     def _read(self, load: Callable[[Path], T]) -> T:
         try:

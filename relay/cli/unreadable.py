@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import click
 
 from relay.cli.client import connected
-from relay.cli.columns import ago, moment, pairs, safe, show
 from relay.cli.documents import print_json
+from relay.cli.output import ago, moment, pairs, safe, show
 from relay.cli.parameters import json_option, parsed
 from relay.cli.selection import before_option, limit_option, show_next
 from relay.cli.target import Target, relay_options

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 
 from relay.config.checks import Document, check
-from relay.config.references import Marks, References
+from relay.config.file_references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
 from relay.config.table import Findings, Place, Reader, Table, found
-from relay.errors import ConfigError, Fault
-from relay.inbound import SourceSettings
-from relay.log import LogSettings
-from relay.routing import Route
-from relay.settings import Address, Secret, read_text
-from relay.sink import SinkSettings
+from relay.core.authentication import SourceSettings
+from relay.core.config_values import Address, Secret, read_text
+from relay.core.errors import ConfigError, Fault
+from relay.core.routing import Route
+from relay.core.sink import SinkSettings
 from relay.store import StoreSettings
+from relay.telemetry.log import LogSettings
 
 __all__ = [
     "AdminSettings",

@@ -8,8 +8,8 @@ from msgspec.structs import asdict, replace
 
 from relay.config import Config
 from relay.config.sinks import files
-from relay.errors import Fault
-from relay.sink import SinkSettings
+from relay.core.errors import Fault
+from relay.core.sink import SinkSettings
 
 _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
 """What is made once, at the start: these keys of a table, or all of them where none is named."""

@@ -10,14 +10,14 @@ from typing import Any
 
 from relay.config.rules import SECRET_MIN_BYTES
 from relay.config.table import FAULTY, Findings, Place, Table, quoted
-from relay.errors import Fault
-from relay.event import KINDS, WEBHOOK_TEST
-from relay.inbound import SourceSettings
-from relay.routing import Route
-from relay.samples import series
-from relay.settings import Address, Duration, Secret
-from relay.sink import SinkSettings
-from relay.template import opens_with
+from relay.core.authentication import SourceSettings
+from relay.core.config_values import Address, Duration, Secret
+from relay.core.errors import Fault
+from relay.core.event import KINDS, WEBHOOK_TEST
+from relay.core.routing import Route
+from relay.core.sample_events import series
+from relay.core.sink import SinkSettings
+from relay.outbound.template import opens_with
 
 SENDER_GIVES_UP = Duration.parse("11m")
 """An event may come again this long after its first try: 6 tries, 20 to 320 s apart, 10 s each."""

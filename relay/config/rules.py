@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.config.table import found
-from relay.settings import Duration, Rate, Secret, Size
+from relay.core.config_values import Duration, Rate, Secret, Size
 
 SECRET_MIN_BYTES = 8
 LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

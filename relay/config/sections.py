@@ -2,7 +2,7 @@
 
 import msgspec
 
-from relay.settings import Address, Duration, Network, Secret, Size
+from relay.core.config_values import Address, Duration, Network, Secret, Size
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,13 +7,14 @@ from typing import Any
 import jmespath
 from jmespath.functions import Functions
 
-from relay import faults, sinks
-from relay.clock import SystemClock
-from relay.config import stand_ins
+from relay import sinks
+from relay.config import placeholders
 from relay.config.table import FAULTY, Findings, Place, Reader, Table
-from relay.errors import InvalidRule, InvalidTemplate
-from relay.routing import Route
-from relay.sink import SinkModule, SinkSettings
+from relay.core import setting_errors
+from relay.core.clock import SystemClock
+from relay.core.errors import InvalidRule, InvalidTemplate
+from relay.core.routing import Route
+from relay.core.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
 """What a sink says of its own key: `url: expected ...`, `headers.accept: ...`."""
@@ -64,10 +65,10 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
 
 def _prove(module: SinkModule, table: Table, findings: Findings) -> None:
     """Note what is wrong whatever stands in for what could not be read."""
-    told = [_told(module, table, given) for given in stand_ins.sets(table)]
+    told = [_told(module, table, given) for given in placeholders.sets(table)]
     for place, message in told[0] if told else ():
         certain = all((place, message) in others for others in told[1:])
-        if certain and not stand_ins.touches(table, place):
+        if certain and not placeholders.touches(table, place):
             findings.fault(place, message)
 
 
@@ -76,7 +77,7 @@ def _told(module: SinkModule, table: Table, given: Mapping[str, Any]) -> list[tu
     try:
         module.build(table.build(**given), SystemClock())
     except* (ValueError, InvalidTemplate) as group:
-        told += [_placed(str(error), table) for error in faults.each(group)]
+        told += [_placed(str(error), table) for error in setting_errors.each(group)]
     return told
 
 

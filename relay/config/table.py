@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 
 import msgspec
 
-from relay import settings
-from relay.config.references import References
-from relay.errors import Fault
-from relay.settings import Secret
+from relay.config.file_references import References
+from relay.core import config_values
+from relay.core.config_values import Secret
+from relay.core.errors import Fault
 
 FAULTY: Final = object()
 """Stands where a value could not be read, so that its neighbours are still checked."""
@@ -115,7 +115,7 @@ class Reader:
         """`references` is told of every file that is read."""
         self.references = references or References()
         self._rules = rules
-        self._decode = partial(settings.decode, environ=environ, read=self.references.read)
+        self._decode = partial(config_values.decode, environ=environ, read=self.references.read)
         self._findings = findings
 
     def table(self, raw: object, kind: type[msgspec.Struct], place: Place) -> Table:

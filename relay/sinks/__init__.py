@@ -1,10 +1,10 @@
-"""Which sink types there are: one file in this folder each, and nothing else lists them."""
+"""Sink types: one folder each, found by name; no list of them exists elsewhere."""
 
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import cast
 
-from relay.sink import SinkModule
+from relay.core.sink import SinkModule
 
 
 def names() -> tuple[str, ...]:

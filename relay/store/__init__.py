@@ -6,10 +6,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from relay.delivery import Delivery, Settlement
-from relay.event import Event, Outcome, Unreadable
-from relay.routing import Verdict
-from relay.settings import Duration, Size
+from relay.core.config_values import Duration, Size
+from relay.core.delivery import Delivery, Settlement
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

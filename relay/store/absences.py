@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from relay.downtime import Interval
+from relay.core.downtime import Interval
 
 Cause = Literal["stopped", "crashed", "stalled"]
 """Stopped: the relay before had closed its store. Crashed: it had not.

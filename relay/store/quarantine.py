@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from relay.inbound import Doubtful
+from relay.core.authentication import Doubtful
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from relay.delivery import Status
-from relay.event import Event
+from relay.core.delivery import Status
+from relay.core.event import Event
 from relay.store.selection import Selection
 
 ReplayState = Literal["running", "done", "cancelled"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.delivery import Status
+from relay.core.delivery import Status
 
 Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
 """Outcome of a delivery; missed: the sink's route takes the event, but its delivery is dead or

@@ -11,18 +11,19 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from relay import samples, settings, sinks
-from relay.clock import SystemClock
-from relay.dispatcher import Dispatcher
-from relay.event import VIDEO_WATCHED
-from relay.feed import Feed
-from relay.metrics import Metrics
-from relay.routing import Verdict
-from relay.settings import Duration, Size
-from relay.sink import Sink, SinkSettings
+from relay import sinks
+from relay.core import config_values, sample_events
+from relay.core.clock import SystemClock
+from relay.core.config_values import Duration, Size
+from relay.core.event import VIDEO_WATCHED
+from relay.core.routing import Verdict
+from relay.core.sink import Sink, SinkSettings
+from relay.delivery.dispatcher import Dispatcher
 from relay.store import StoreSettings
-from relay.store.driver import VERSION
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite.driver import VERSION
+from relay.store.sqlite.store import SqliteStore, open_store
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
 
 EVENTS = 5_000
 TIMEOUT_S = 1.0
@@ -168,7 +169,7 @@ class Load:
         return 0 if backlog is None else backlog.pending
 
     async def _accept(self, event_id: str) -> None:
-        event = samples.event(VIDEO_WATCHED, source="main", event_id=event_id)
+        event = sample_events.event(VIDEO_WATCHED, source="main", event_id=event_id)
         await self._store.accept(event, _VERDICTS, lambda _: self.dispatcher.wake())
 
 
@@ -176,7 +177,7 @@ class Load:
 async def _load(case: Case, folder: Path) -> AsyncIterator[Load]:
     module = sinks.load(case.sink_type)
     table = {**_TABLE, "type": case.sink_type, **case.table()}
-    sink_settings = msgspec.convert(table, module.Settings, dec_hook=settings.decode)
+    sink_settings = msgspec.convert(table, module.Settings, dec_hook=config_values.decode)
     sink = module.build(sink_settings, SystemClock())
     where = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(where, clock=SystemClock())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from relay import signature
+from relay.core import signature
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN
 from tests.sinks.far_end import FarEnd, Reply

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from relay import signature
+from relay.core import signature
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client
 from tests.operator import ADMIN

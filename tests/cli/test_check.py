@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from relay import signature
 from relay.cli.check import check_config, verify
-from relay.store.place import obstacle
+from relay.core import signature
+from relay.store.sqlite.place import obstacle
 
 SECRET = "marked-secret-of-the-source"
 NOW = 1_772_443_800

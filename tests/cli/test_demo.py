@@ -108,7 +108,7 @@ def test_a_signal_before_it_is_ready_ends_it_well_too(tmp_path: Path) -> None:
     script = """
 import os, signal
 from relay.cli import main
-from relay.service import Service
+from relay.app.service import Service
 
 opening = Service.open
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from relay import samples
 from relay.cli import main
-from relay.event import LEAD_CAPTURED
+from relay.core import sample_events
+from relay.core.event import LEAD_CAPTURED
 
 CONFIG = """
 [[source]]
@@ -73,7 +73,9 @@ Run = Callable[..., Ran]
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run on a real stdout, because the stdout sink asks for its descriptor."""
     (tmp_path / "config.toml").write_text(CONFIG, encoding="utf-8")
-    (tmp_path / "lead.json").write_bytes(samples.event(LEAD_CAPTURED, event_id="evt_lead").body)
+    (tmp_path / "lead.json").write_bytes(
+        sample_events.event(LEAD_CAPTURED, event_id="evt_lead").body
+    )
 
     def run(*arguments: str, event: str = "lead.json") -> Ran:
         files = ["--config", str(tmp_path / "config.toml"), "--event", str(tmp_path / event)]

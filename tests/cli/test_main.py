@@ -13,8 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from relay import cli, errors
+from relay import cli
 from relay.cli import main
+from relay.core import errors
 
 DEADLINE_S = 20
 

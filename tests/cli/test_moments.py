@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relay.cli.columns import moment
 from relay.cli.moments import duration, parse, parse_at
+from relay.cli.output import moment
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 """In the zone of these tests it is half past two at night of the same day."""

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.cli import main
-from relay.cli.columns import flow, show
 from relay.cli.documents import print_indented, print_json
+from relay.cli.output import flow, show
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN

@@ -14,9 +14,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from relay import signature
 from relay.cli import main
-from relay.event import KINDS
+from relay.core import signature
+from relay.core.event import KINDS
 from tests.sinks.far_end import FarEnd, Reply, Request, until
 
 SECRET = "whsec_of_the_test_only"

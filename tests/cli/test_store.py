@@ -12,14 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import relay.cli.store
-from relay import samples
 from relay.cli import main
-from relay.event import LEAD_CAPTURED, Unreadable
-from relay.routing import Verdict
-from relay.store import StoreSettings, disk, schema
-from relay.store.driver import sqlite3
-from relay.store.inspection import Inspection
-from relay.store.sqlite import SqliteStore, open_store
+from relay.core import sample_events
+from relay.core.event import LEAD_CAPTURED, Unreadable
+from relay.core.routing import Verdict
+from relay.store import StoreSettings
+from relay.store.sqlite import disk, schema
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.integrity import Inspection
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests import service
 from tests.caller import post
 from tests.conftest import NOW_MS, ManualClock
@@ -28,7 +29,7 @@ from tests.reloading import body
 
 Check = Callable[..., Result]
 
-_MIGRATIONS = Path(schema.__file__).with_name("migrations") / "sqlite"
+_MIGRATIONS = Path(schema.__file__).with_name("migrations")
 NEWEST = max(int(file.name[:4]) for file in _MIGRATIONS.glob("*.sql"))
 
 
@@ -62,7 +63,7 @@ async def filled(path: Path, *, events: int) -> SqliteStore:
     store = await opened(path)
     verdicts = (Verdict("sales", "takes", ""), Verdict("crm", "fails", "when failed"))
     for number in range(events):
-        event = samples.event(LEAD_CAPTURED, source="main", event_id=f"evt_{number}")
+        event = sample_events.event(LEAD_CAPTURED, source="main", event_id=f"evt_{number}")
         await store.accept(event, verdicts, lambda _: None)
     request = Unreadable(source="main", received_ms=NOW_MS, body=b"?", headers=b"", reason="odd")
     await store.keep(request, lambda _: None)
@@ -203,7 +204,7 @@ def _damage(path: Path, *, table: str) -> None:
 async def test_bodies_that_are_not_what_was_received_are_faults_with_their_names(
     path: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.digests.STEP_ROWS", 3)
+    monkeypatch.setattr("relay.store.sqlite.digests.STEP_ROWS", 3)
     await (await filled(path, events=8)).close()
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE events SET body = x'20' WHERE id IN ('evt_2', 'evt_6')")

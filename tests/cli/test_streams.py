@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.event import LEAD_CAPTURED
+from relay.core.event import LEAD_CAPTURED
 from tests.guarantees.process import DEADLINE_S, Relay, until
 from tests.guarantees.traffic import lead, post
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from relay.metrics import Metrics
+from relay.telemetry.metrics import Metrics
 from tests.deploy.day import Day, Scrape
 from tests.deploy.prometheus import JOB, Prometheus, rules
 from tests.deploy.story import END_S, SCRAPE_S, START_S

@@ -1,8 +1,8 @@
 """A scripted day of a relay, from midnight to midnight, as its own metrics tell it.
 
-The real `relay.metrics.Metrics` is told what happens and is read once a minute, as a scrape would,
-so that names, types and label sets cannot differ from the relay's. Nothing here is by chance: the
-dice fall the same way each time.
+The real `Metrics` is told what happens and is read once a minute, as a scrape would, so that names,
+types and label sets cannot differ from the relay's. Nothing here is by chance: the dice fall the
+same way each time.
 
 Two sources (`main`, and `academy` with two fifths of its traffic) and three sinks: `crm` and
 `warehouse` take everything, `sales` takes leads and completed views. `story.EVENTFUL` says what
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
-from relay.gate import State
-from relay.metrics import UNKNOWN, Metrics
-from relay.store.totals import Total
+from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
+from relay.core.sink_status import State
+from relay.core.totals import Total
+from relay.telemetry.metrics import UNKNOWN, Metrics
 from tests.deploy.story import (
     END_S,
     EVENTFUL,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from relay.event import WEBHOOK_TEST, Outcome
+from relay.core.event import WEBHOOK_TEST, Outcome
 
 START_S = 1_772_409_600
 """Monday, 2026-03-02, 00:00 UTC."""

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from relay.config import ServerSettings
-from relay.listener import KEEP_ALIVE_S
+from relay.server.listener import KEEP_ALIVE_S
 from tests.deploy.proxies import SHIPPED
 
 FILE = SHIPPED / "caddy" / "Caddyfile"

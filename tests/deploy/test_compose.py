@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from relay.settings import Duration
+from relay.core.config_values import Duration
 from tests.deploy import compose
 from tests.deploy.compose import FOLDER
 from tests.deploy.image import ROOT, Image

@@ -14,8 +14,8 @@ import yaml
 from deploy.grafana import receiving
 from deploy.grafana.document import DOCUMENT, renewed
 from deploy.grafana.files import DASHBOARDS, text
-from relay.event import KINDS
-from relay.metrics import Metrics
+from relay.core.event import KINDS
+from relay.telemetry.metrics import Metrics
 from tests.deploy import dashboard_linter, fortnight, story, viewer
 from tests.deploy.prometheus import Prometheus
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from relay.event import MILESTONES
-from relay.metrics import Metrics
+from relay.core.event import MILESTONES
+from relay.telemetry.metrics import Metrics
 from tests.deploy import story
 from tests.deploy.prometheus import Prometheus, rules
 

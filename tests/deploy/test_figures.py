@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from relay.event import LEAD_CAPTURED, VIDEO_WATCHED
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from tests.deploy import fortnight, story, viewer
 from tests.deploy.day import Acknowledged, Day
 from tests.deploy.prometheus import Labels, Prometheus

@@ -10,8 +10,8 @@ import yaml
 
 from deploy.kubernetes.prometheus_rule import SOURCE, TARGET, manifest
 from relay.admin.readiness import PROBE_TIMEOUT_S
-from relay.service import ADMIN_GRACE
-from relay.settings import Duration, Size
+from relay.app.service import ADMIN_GRACE
+from relay.core.config_values import Duration, Size
 from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, ROOT, SIDECAR, Object, Objects, built
 from tests.deploy.pod_security import broken, containers
 

@@ -14,7 +14,7 @@ import yaml
 
 from relay import config
 from relay.config import Config
-from relay.errors import ConfigError
+from relay.core.errors import ConfigError
 from tests.caller import SECRET, post
 from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, SIDECAR, Objects, built
 from tests.guarantees.process import free_port, until

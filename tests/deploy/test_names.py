@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.metrics import Metrics
+from relay.telemetry.metrics import Metrics
 from tests.deploy.prometheus import rules
 
 ROOT = Path(__file__).parents[2]

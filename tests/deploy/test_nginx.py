@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from relay.config import ServerSettings
-from relay.listener import KEEP_ALIVE_S
+from relay.server.listener import KEEP_ALIVE_S
 from tests import service
 from tests.caller import PATH, head
 from tests.deploy.proxies import HOST, SHIPPED, STRANGER, Nginx, chunked, event, in_front, post

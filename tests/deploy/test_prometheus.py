@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from relay import samples, signature
-from relay.event import LEAD_CAPTURED, VIDEO_WATCHED
+from relay.core import sample_events, signature
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from tests.deploy.prometheus import CONFIG, JOB, RULES, Prometheus, require_prometheus, rules
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.sinks.far_end import FarEnd
@@ -60,7 +60,7 @@ class Sender:
     async def a_lead_and_a_view(self) -> None:
         self.leads += 1
         for kind in (LEAD_CAPTURED, VIDEO_WATCHED):
-            event = samples.event(kind, source="main", event_id=f"evt_{kind}_{self.leads}")
+            event = sample_events.event(kind, source="main", event_id=f"evt_{kind}_{self.leads}")
             await self.post(event.body, SECRET, status=202)
 
     async def post(self, body: bytes, secret: str, *, status: int) -> None:

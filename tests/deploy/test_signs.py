@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relay import upkeep
+from relay.app import maintenance
 from tests.caller import PATIENCE_S
 from tests.reloading import party, sink
 from tests.service import Relay, read, serving
@@ -16,8 +16,8 @@ BEAT_S = 0.01
 
 @pytest.fixture(autouse=True)
 def _chores_are_done_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "HEARTBEAT_EVERY_S", BEAT_S)
-    monkeypatch.setattr(upkeep, "GAUGES_EVERY_S", BEAT_S)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", BEAT_S)
+    monkeypatch.setattr(maintenance, "GAUGES_EVERY_S", BEAT_S)
 
 
 async def commits(relay: Relay) -> float:

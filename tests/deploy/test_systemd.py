@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 
 from relay import config
-from relay.settings import Duration
+from relay.core.config_values import Duration
 from tests.deploy.units import FOLDER, SECRETS
 
 CREDENTIALS = "/run/credentials/relay.service"

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from relay.config import ServerSettings
-from relay.listener import KEEP_ALIVE_S
+from relay.server.listener import KEEP_ALIVE_S
 from tests.deploy.proxies import SHIPPED
 
 SENDERS_PATIENCE_S = 10

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from relay.store.driver import sqlite3
+from relay.store.sqlite.driver import sqlite3
 from tests.guarantees.far_ends import Key
 
 Place = tuple[str, Key]

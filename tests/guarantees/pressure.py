@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from relay import signature
+from relay.core import signature
 from tests.guarantees.far_ends import Key
 from tests.guarantees.process import SECRET
 

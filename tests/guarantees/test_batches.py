@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from relay.clock import SystemClock
-from relay.routing import Verdict
-from relay.slots import UNSETTLED
+from relay.core.clock import SystemClock
+from relay.core.routing import Verdict
+from relay.delivery.concurrency import UNSETTLED
 from relay.store import StoreSettings
-from relay.store.sqlite import open_store
+from relay.store.sqlite.store import open_store
 from tests.brokers.redis import STREAM, RedisServer
 from tests.dispatching import lead
 from tests.guarantees import ledger

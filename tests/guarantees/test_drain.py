@@ -12,9 +12,9 @@ import httpx
 import orjson
 import pytest
 
-from relay import signature
-from relay.store.digests import digest
-from relay.store.driver import sqlite3
+from relay.core import signature
+from relay.store.sqlite.digests import digest
+from relay.store.sqlite.driver import sqlite3
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FAILING, HANGING, WELL, FarEnd, Mood

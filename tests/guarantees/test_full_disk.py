@@ -10,7 +10,7 @@ from random import Random
 
 import httpx
 
-from relay.event import LEAD_CAPTURED
+from relay.core.event import LEAD_CAPTURED
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FAILING, WELL, FarEnd, Key

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 
-from relay.event import VIDEO_WATCHED
+from relay.core.event import VIDEO_WATCHED
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FAILING, HANGING, FarEnd
 from tests.guarantees.process import Relay, until

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from relay.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
+from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FAILING, HANGING, WELL, FarEnd, Key, Mood

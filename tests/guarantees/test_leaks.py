@@ -13,7 +13,7 @@ import httpx
 import orjson
 import pytest
 
-from relay import signature
+from relay.core import signature
 from tests.guarantees.process import Relay, free_port, http_client, until
 from tests.sinks.far_end import FarEnd, Reply, Request
 
@@ -93,8 +93,8 @@ ODD = (
 )
 
 BUGS = """
-from relay.sinks.http import HttpSink
-from relay.store.sqlite import SqliteStore
+from relay.sinks.http.sink import HttpSink
+from relay.store.sqlite.store import SqliteStore
 
 send, accept = HttpSink.send, SqliteStore.accept
 

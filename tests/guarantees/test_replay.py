@@ -10,14 +10,14 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from relay.clock import SystemClock
-from relay.delivery import Attempt, Settlement
-from relay.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
-from relay.routing import Verdict
-from relay.settings import Size
-from relay.slots import UNSETTLED
+from relay.core.clock import SystemClock
+from relay.core.config_values import Size
+from relay.core.delivery import Attempt, Settlement
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
+from relay.core.routing import Verdict
+from relay.delivery.concurrency import UNSETTLED
 from relay.store import StoreSettings
-from relay.store.sqlite import open_store
+from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FarEnd, Key, Mood

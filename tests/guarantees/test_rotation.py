@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from relay.settings import Secret
+from relay.core.config_values import Secret
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.far_ends import FarEnd

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from relay.event import LEAD_CAPTURED
-from relay.store.driver import sqlite3
+from relay.core.event import LEAD_CAPTURED
+from relay.store.sqlite.driver import sqlite3
 from tests.guarantees import faulty_disk as faults
 from tests.guarantees import ledger
 from tests.guarantees.far_ends import FarEnd

@@ -8,11 +8,11 @@ from typing import Self
 
 import httpx
 
-from relay import samples, signature
-from relay.clock import SystemClock
-from relay.event import KINDS, LEAD_CAPTURED
-from relay.sender import Attempted, Sender
-from relay.settings import Secret
+from relay.core import sample_events, signature
+from relay.core.clock import SystemClock
+from relay.core.config_values import Secret
+from relay.core.event import KINDS, LEAD_CAPTURED
+from relay.video_service.sender import Attempted, Sender
 from tests.guarantees.far_ends import Key
 from tests.guarantees.process import SECRET, http_client
 
@@ -20,7 +20,9 @@ CREATED_AT = "2026-03-02T09:30:00.000Z"
 
 
 def lead(event_id: str) -> bytes:
-    return samples.body(LEAD_CAPTURED, event_id=event_id, created_at=CREATED_AT, dice=Random(1))
+    return sample_events.body(
+        LEAD_CAPTURED, event_id=event_id, created_at=CREATED_AT, dice=Random(1)
+    )
 
 
 async def post(
@@ -93,7 +95,7 @@ class Traffic:
     def _new(self, kind: str | None) -> Key:
         event_id = self.next_id
         kind = kind or self._dice.choice(KINDS)
-        body = samples.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
+        body = sample_events.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
         self.posted["main", event_id] = Posted(kind, body)
         return "main", event_id
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from relay.delivery import Answer
-from relay.errors import Refused, SinkError
-from relay.event import Event
-from relay.sink import Outcomes
+from relay.core.delivery import Answer
+from relay.core.errors import Refused, SinkError
+from relay.core.event import Event
+from relay.core.sink import Outcomes
 
 DELIVERED = "delivered"
 

@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from relay import settings, sinks
-from relay.clock import Clock
-from relay.errors import SinkError
-from relay.sink import Sink, SinkSettings
+from relay import sinks
+from relay.core import config_values
+from relay.core.clock import Clock
+from relay.core.errors import SinkError
+from relay.core.sink import Sink, SinkSettings
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Harness(ABC):
         """Decode the table as the config does."""
         table = {"name": "tested", "type": self.sink_type, **self.table(), **changed}
         kind = sinks.load(self.sink_type).Settings
-        return msgspec.convert(table, kind, dec_hook=settings.decode)
+        return msgspec.convert(table, kind, dec_hook=config_values.decode)
 
     def build(self, clock: Clock) -> Sink:
         return sinks.load(self.sink_type).build(self.settings(), clock)

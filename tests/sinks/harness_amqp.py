@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from relay.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.door import Door
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
 from tests.sinks.conformance import Harness, Message

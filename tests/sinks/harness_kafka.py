@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.sinks.kafka import KafkaSink, build
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.sinks.kafka.sink import KafkaSink, build
 from tests.brokers.kafka import TOPIC, KafkaCluster
 from tests.brokers.kafka_mock import PRODUCE
 from tests.conftest import ManualClock

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request

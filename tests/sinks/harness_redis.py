@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from relay.errors import Misconfigured, Temporary
+from relay.core.errors import Misconfigured, Temporary
 from tests.brokers.redis import PASSWORD, STREAM, RedisServer
 from tests.sinks.conformance import Harness, Message
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from relay.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.door import Door
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.sinks.conformance import Harness, Message

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from typing import Any, ClassVar, Self
 
-from relay.clock import Clock
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.sink import Sink
+from relay.core.clock import Clock
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.sink import Sink
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.harness_amqp import AmqpHarness

@@ -9,11 +9,11 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from relay import samples
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import LEAD_CAPTURED, Event
-from relay.sink import Sink
-from relay.sinks import amqp
+from relay.core import sample_events
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.sink import Sink
+from relay.sinks.amqp import sink as amqp
 from tests.conftest import ManualClock
 from tests.sinks.harness_amqp import AmqpHarness
 
@@ -220,5 +220,5 @@ def test_a_bad_value_is_named(changed: dict[str, str], fault: str) -> None:
 def test_samples_render(lead: Event) -> None:
     harness = AmqpHarness()
     harness.table = lambda: {"url": "amqp://127.0.0.1"}  # type: ignore[method-assign]
-    shown = built(harness).render(samples.event(LEAD_CAPTURED, event_id=lead.id))
+    shown = built(harness).render(sample_events.event(LEAD_CAPTURED, event_id=lead.id))
     assert shown["routing_key"] == LEAD_CAPTURED

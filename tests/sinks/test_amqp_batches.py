@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay import amqp_publisher
-from relay.amqp_connection import Connection
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import Event
-from relay.sinks import amqp
-from relay.sinks.amqp import AmqpSink
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.amqp import publisher as amqp_publisher
+from relay.sinks.amqp import sink as amqp
+from relay.sinks.amqp.connection import Connection
+from relay.sinks.amqp.sink import AmqpSink
 from tests.conftest import ManualClock
 from tests.sinks.batch import DELIVERED, series, told, unfit
 from tests.sinks.harness_amqp import AmqpHarness

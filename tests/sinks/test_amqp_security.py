@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.event import Event
-from relay.sinks import amqp
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.amqp import sink as amqp
 from tests.brokers.authority import Authority
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
 from tests.conftest import ManualClock

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay.amqp_connection import Connection
-from relay.errors import Temporary
-from relay.event import Event
-from relay.sink import Outcomes
-from relay.sinks.amqp import AmqpSink
+from relay.core.errors import Temporary
+from relay.core.event import Event
+from relay.core.sink import Outcomes
+from relay.sinks.amqp.connection import Connection
+from relay.sinks.amqp.sink import AmqpSink
 from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.far_end import until
 from tests.sinks.harness_amqp import AmqpHarness

@@ -29,15 +29,13 @@ from zmqtt._internal.packets.publish import PubAck, Publish
 from zmqtt._internal.protocol import MQTTProtocol
 from zmqtt._internal.state import PacketIdPool, QoS1Flight, SessionState
 
-from relay import (
-    amqp_connection,
-    amqp_publisher,
-    kafka_producer,
-    mqtt_connection,
-    mqtt_publisher,
-    nats_connection,
-)
-from relay.kafka_failure import MEANINGS, UNNAMED
+from relay.sinks.amqp import connection as amqp_connection
+from relay.sinks.amqp import publisher as amqp_publisher
+from relay.sinks.kafka import producer as kafka_producer
+from relay.sinks.kafka.errors import MEANINGS, UNNAMED
+from relay.sinks.mqtt import connection as mqtt_connection
+from relay.sinks.mqtt import publisher as mqtt_publisher
+from relay.sinks.nats import connection as nats_connection
 from tests.test_project import CAPPED
 
 AMQP = {

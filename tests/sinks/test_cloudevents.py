@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from relay import cloudevents, samples
-from relay.event import KINDS, WEBHOOK_TEST, Event
+from relay.core import sample_events
+from relay.core.event import KINDS, WEBHOOK_TEST, Event
+from relay.outbound import cloudevents
 
 RECEIVED = "2026-03-02T09:30:00.123Z"
 
@@ -36,14 +37,14 @@ def test_what_a_header_can_carry_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_the_required_attributes(kind: str) -> None:
-    found = attributes(samples.event(kind, source="main", event_id="evt_1"))
+    found = attributes(sample_events.event(kind, source="main", event_id="evt_1"))
     assert found["ce-specversion"] == "1.0"
     assert (found["ce-id"], found["ce-source"], found["ce-type"]) == ("evt_1", "main", kind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != WEBHOOK_TEST])
 def test_the_subject_is_the_video(kind: str) -> None:
-    event = samples.event(kind)
+    event = sample_events.event(kind)
     data = event.document()["data"]
     assert attributes(event)["ce-subject"] == data.get("video", data)["id"]
 

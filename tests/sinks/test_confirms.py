@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from nats.aio.msg import Msg
 from zmqtt._internal.packets.publish import PubAck
 
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.event import Event
-from relay.pubsub_failure import SILENT
-from relay.settings import Secret
-from relay.sinks import http
+from relay.core.config_values import Secret
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.http import sink as http
+from relay.sinks.pubsub.errors import SILENT
 from tests.brokers.kafka_mock import PRODUCE
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.nats import NatsServer

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay import samples, sinks
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import LEAD_CAPTURED, Event
-from relay.sink import Sink
+from relay import sinks
+from relay.core import sample_events
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.sink import Sink
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import DEADLINE_S, until
@@ -86,7 +87,7 @@ async def test_the_event_id_travels_with_the_message(
 
 
 async def test_twenty_at_once_all_arrive(far_end: Harness, sink: Sink) -> None:
-    events = [samples.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(20)]
+    events = [sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(20)]
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         for event in events:
             group.create_task(sink.send(event))
@@ -161,7 +162,7 @@ async def test_a_far_end_that_hangs_is_left_at_once(
         await asyncio.wait({sending})
     assert sending.cancelled()
     await far_end.recover()
-    await sink.send(samples.event(LEAD_CAPTURED, event_id="evt_next"))
+    await sink.send(sample_events.event(LEAD_CAPTURED, event_id="evt_next"))
     await until(lambda: far_end.messages()[-1].id == "evt_next", what="the next event")
 
 

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay import settings, sinks
+from relay import sinks
 from relay.config import load
-from relay.delivery import Answer
-from relay.errors import InvalidTemplate, Refused
-from relay.event import LEAD_CAPTURED, Event
+from relay.core import config_values
+from relay.core.delivery import Answer
+from relay.core.errors import InvalidTemplate, Refused
+from relay.core.event import LEAD_CAPTURED, Event
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
@@ -155,8 +156,8 @@ async def test_with_an_exchange_of_its_own_a_routing_key_may_be_any(lead: Event)
         async with harness.server.channel() as channel:
             queue = await channel.get_queue(harness.queue, ensure=False)
             await queue.bind("amq.fanout")
-        settings: Any = harness.settings(exchange="amq.fanout", routing_key="{{ source }}")
-        sink: Any = sinks.load("amqp").build(settings, ManualClock())
+        config_values: Any = harness.settings(exchange="amq.fanout", routing_key="{{ source }}")
+        sink: Any = sinks.load("amqp").build(config_values, ManualClock())
         events = [replace(lead, source=source) for source in ("amq.gen-x", "")]
         assert told(await sink.send_batch(events)) == [DELIVERED] * 2
         await sink.close()
@@ -224,7 +225,7 @@ def built(kind: str, value: str, **changed: object) -> Any:
     known = {key: each for key, each in table.items() if key != "exchange" or kind == "amqp"}
     module = sinks.load(kind)
     return module.build(
-        msgspec.convert(known, module.Settings, dec_hook=settings.decode), ManualClock()
+        msgspec.convert(known, module.Settings, dec_hook=config_values.decode), ManualClock()
     )
 
 

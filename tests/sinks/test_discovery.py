@@ -1,4 +1,4 @@
-"""Sink types are the files of their folder."""
+"""Sink types are the folders of `relay/sinks`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_file_is_a_type(folder: Path) -> None:
+def test_every_module_is_a_type(folder: Path) -> None:
     before = sinks.names()
     (folder / "pigeon.py").write_text("")
     assert sinks.names() == tuple(sorted((*before, "pigeon")))

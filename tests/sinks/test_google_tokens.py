@@ -12,14 +12,14 @@ from google.auth import jwt
 from google.auth.compute_engine import _metadata
 from google.oauth2 import credentials as authorized_user
 
-from relay import google_credentials
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.event import Event
-from relay.google_credentials import Load
-from relay.google_tokens import AGAIN_S, EARLY_S, Tokens
-from relay.pubsub_topics import SCOPE
-from relay.settings import Duration
-from relay.sinks import pubsub
+from relay.core.config_values import Duration
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.pubsub import credentials as google_credentials
+from relay.sinks.pubsub import sink as pubsub
+from relay.sinks.pubsub.api import SCOPE
+from relay.sinks.pubsub.credentials import Load
+from relay.sinks.pubsub.tokens import AGAIN_S, EARLY_S, Tokens
 from tests.brokers.program import free_port
 from tests.brokers.pubsub_double import PubsubDouble, said
 from tests.conftest import ManualClock

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from relay.errors import SinkError, Temporary
-from relay.event import Event
-from relay.sink import Sink
+from relay.core.errors import SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import Sink
 from tests.brokers.pubsub_double import said
 from tests.sinks.far_end import FarEnd, Reply
 from tests.sinks.test_google_tokens import Google, google

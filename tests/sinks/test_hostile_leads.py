@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from relay import settings, sinks
-from relay.clock import SystemClock
-from relay.sink import Sink, SinkSettings
+from relay import sinks
+from relay.core import config_values
+from relay.core.clock import SystemClock
+from relay.core.sink import Sink, SinkSettings
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.redis import RedisServer
 from tests.dispatching import policy, working
@@ -90,7 +91,7 @@ async def mqtt(folder: Path, bad: list[str]) -> AsyncIterator[Place]:
 def build(table: dict[str, Any]) -> Sink:
     module = sinks.load(table["type"])
     decoded: SinkSettings = msgspec.convert(
-        {"name": "sales", **table}, module.Settings, dec_hook=settings.decode
+        {"name": "sales", **table}, module.Settings, dec_hook=config_values.decode
     )
     return module.build(decoded, SystemClock())
 

@@ -18,11 +18,11 @@ from freezegun import freeze_time
 from msgspec.structs import replace
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from relay import settings
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.event import Event
-from relay.sinks import http
-from relay.sinks.http import HttpSink
+from relay.core import config_values
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.http import sink as http
+from relay.sinks.http.sink import HttpSink
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import FarEnd, Reply
 
@@ -34,7 +34,7 @@ Make = Callable[..., HttpSink]
 
 def decoded(**table: object) -> http.Settings:
     full = {"name": "crm", "type": "http", **table}
-    return msgspec.convert(full, http.Settings, dec_hook=settings.decode)
+    return msgspec.convert(full, http.Settings, dec_hook=config_values.decode)
 
 
 @pytest.fixture

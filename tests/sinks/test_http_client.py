@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import http_client
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.http_client import EXCERPT_BYTES, READ_BYTES, Response
-from relay.settings import Duration
+from relay.core.config_values import Duration
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.outbound.http import client as http_client
+from relay.outbound.http.client import EXCERPT_BYTES, READ_BYTES, Response
 from tests.conftest import NOW_MS
 from tests.sinks.far_end import FarEnd, Reply, until
 

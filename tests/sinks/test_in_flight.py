@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay.batching import Batching
-from relay.event import Event
-from relay.sinks.amqp import AmqpSink
-from relay.sinks.kafka import KafkaSink
-from relay.sinks.nats import NatsSink
-from relay.sinks.redis import RedisSink
-from relay.sinks.sqs import SqsSink
+from relay.core.event import Event
+from relay.outbound.batching import Batching
+from relay.sinks.amqp.sink import AmqpSink
+from relay.sinks.kafka.sink import KafkaSink
+from relay.sinks.nats.sink import NatsSink
+from relay.sinks.redis.sink import RedisSink
+from relay.sinks.sqs.sink import SqsSink
 from tests.brokers import outage
 from tests.brokers.door import Door
 from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis

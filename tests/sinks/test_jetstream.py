@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import Event
-from relay.nats_connection import Question
-from relay.sinks import nats
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.nats import sink as nats
+from relay.sinks.nats.connection import Question
 from tests.brokers.nats import STREAM, NatsServer
 from tests.sinks.test_nats import Make, build, error_of, make, server
 

@@ -8,10 +8,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from msgspec.structs import replace
 
-from relay import samples
-from relay.errors import Misconfigured, Temporary
-from relay.event import WEBHOOK_TEST, Event
-from relay.sinks.kafka import Settings, build
+from relay.core import sample_events
+from relay.core.errors import Misconfigured, Temporary
+from relay.core.event import WEBHOOK_TEST, Event
+from relay.sinks.kafka.sink import Settings, build
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import INIT_PRODUCER_ID, PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
@@ -54,7 +54,7 @@ async def test_the_key_is_the_videos_id_and_the_headers_name_the_event(
 
 
 async def test_an_event_without_a_video_has_no_key(harness: KafkaHarness, make: Sinks) -> None:
-    await make().send(samples.event(WEBHOOK_TEST, event_id="evt_test"))
+    await make().send(sample_events.event(WEBHOOK_TEST, event_id="evt_test"))
     (record,) = harness.cluster.read()
     assert record.key is None
 

@@ -9,11 +9,11 @@ import pytest
 from aiokafka.partitioner import murmur2
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.sink import Outcomes
+from relay.core import sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
+from relay.core.sink import Outcomes
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
@@ -38,7 +38,7 @@ async def make(harness: KafkaHarness, clock: ManualClock) -> AsyncIterator[Sinks
 
 
 def leads(amount: int, prefix: str = "evt") -> list[Event]:
-    return [samples.event(LEAD_CAPTURED, event_id=f"{prefix}_{n}") for n in range(amount)]
+    return [sample_events.event(LEAD_CAPTURED, event_id=f"{prefix}_{n}") for n in range(amount)]
 
 
 def ids(events: Sequence[Event]) -> list[str]:
@@ -58,7 +58,7 @@ def lead_for(partition: int) -> Event:
     """Make an event whose id, as its key, has this partition."""
     names = (f"evt_{number}" for number in count())
     event_id = next(name for name in names if partition_of(name) == partition)
-    return samples.event(LEAD_CAPTURED, event_id=event_id)
+    return sample_events.event(LEAD_CAPTURED, event_id=event_id)
 
 
 def partition_of(key: str) -> int:
@@ -101,7 +101,7 @@ async def test_each_outcome_names_the_place_of_its_event(
 
 async def test_events_without_a_key_share_a_partition(harness: KafkaHarness, make: Sinks) -> None:
     await make().send_batch(
-        [samples.event(WEBHOOK_TEST, event_id=f"evt_{number}") for number in range(12)]
+        [sample_events.event(WEBHOOK_TEST, event_id=f"evt_{number}") for number in range(12)]
     )
     records = harness.cluster.read()
     assert len(records) == 12
@@ -182,7 +182,7 @@ async def test_a_missing_topic_is_the_fault_of_its_own_events_only(
     harness.cluster.tell("create", "t.lead.captured")
     harness.cluster.tell("create", "t.webhook.test")
     harness.cluster.tell("topic_error", "t.webhook.test", 3)
-    test = samples.event(WEBHOOK_TEST, event_id="evt_test")
+    test = sample_events.event(WEBHOOK_TEST, event_id="evt_test")
     first, second = leads(2)
     outcomes = await make(topic="t.{{ event }}").send_batch([first, test, second])
     assert kinds(outcomes) == [Answer, Misconfigured, Answer]

@@ -16,9 +16,9 @@ from aiokafka.protocol.admin import (
     SaslHandShakeResponse_v1,
 )
 
-from relay.errors import Misconfigured
-from relay.event import Event
-from relay.sinks.kafka import KafkaSink, build
+from relay.core.errors import Misconfigured
+from relay.core.event import Event
+from relay.sinks.kafka.sink import KafkaSink, build
 from tests.conftest import ManualClock
 from tests.sinks.harness_kafka import KafkaHarness
 

@@ -14,11 +14,11 @@ from zmqtt import PublishProperties, QoS
 from zmqtt._internal.packets.codec import encode
 from zmqtt._internal.packets.publish import Publish
 
-from relay import samples, settings
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.sinks import mqtt
-from relay.sinks.mqtt import MqttSink
+from relay.core import config_values, sample_events
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt import sink as mqtt
+from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.authority import Authority
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.mqtt_link import Link
@@ -30,7 +30,7 @@ Make = Callable[..., MqttSink]
 
 def build(**table: Any) -> MqttSink:
     full = {"name": "bus", "type": "mqtt", **table}
-    decoded = msgspec.convert(full, mqtt.Settings, dec_hook=settings.decode)
+    decoded = msgspec.convert(full, mqtt.Settings, dec_hook=config_values.decode)
     return mqtt.build(decoded, ManualClock())
 
 
@@ -447,6 +447,6 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
 
 
 def test_what_would_be_sent_can_be_shown() -> None:
-    shown = build(url="mqtt://127.0.0.1").render(samples.event("video.ready"))
+    shown = build(url="mqtt://127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["topic"] == "relay/video.ready"
     assert shown["user_properties"]["relay-id"] == "evt_sample"

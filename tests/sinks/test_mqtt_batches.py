@@ -12,9 +12,9 @@ from zmqtt import PublishProperties
 from zmqtt._internal.packets.codec import AnyPacket
 from zmqtt._internal.packets.publish import PubAck, Publish
 
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import Event
-from relay.sinks.mqtt import MqttSink
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.sinks.batch import DELIVERED, of_kind, series, told, unfit

@@ -9,11 +9,11 @@ from zmqtt._internal.packets.connect import ConnAck
 from zmqtt._internal.packets.disconnect import Disconnect
 from zmqtt._internal.packets.publish import PubAck, Publish
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.mqtt_failure import MEANINGS
-from relay.sinks.mqtt import MqttSink
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.errors import MEANINGS
+from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.sinks.far_end import until
 from tests.sinks.test_mqtt import build, error_of

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from zmqtt._internal.packets.disconnect import Disconnect
 from zmqtt._internal.packets.publish import PubAck, Publish
 
-from relay.errors import Refused, Temporary
-from relay.event import Event
-from relay.sinks.mqtt import MqttSink
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.sinks.batch import DELIVERED, series, told

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from zmqtt import MQTTDisconnectedError
 
-from relay.mqtt_connection import Transport
+from relay.sinks.mqtt.connection import Transport
 
 
 @pytest.fixture(scope="module")

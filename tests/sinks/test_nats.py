@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay import samples, settings
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.sinks import nats
-from relay.sinks.nats import NatsSink
+from relay.core import config_values, sample_events
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.nats import sink as nats
+from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
 
@@ -23,7 +23,7 @@ Make = Callable[..., NatsSink]
 
 def build(**table: Any) -> NatsSink:
     full = {"name": "bus", "type": "nats", **table}
-    decoded = msgspec.convert(full, nats.Settings, dec_hook=settings.decode)
+    decoded = msgspec.convert(full, nats.Settings, dec_hook=config_values.decode)
     return nats.build(decoded, ManualClock())
 
 
@@ -214,6 +214,6 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
 
 
 def test_what_would_be_sent_can_be_shown() -> None:
-    shown = build(servers="127.0.0.1").render(samples.event("video.ready"))
+    shown = build(servers="127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["subject"] == "relay.video.ready"
     assert shown["headers"]["Nats-Msg-Id"] == "evt_sample:sample:bus"

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 from nats.aio.transport import TcpTransport
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.sink import Outcomes
-from relay.sinks.nats import NatsSink
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import Outcomes
+from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats import NatsServer
 from tests.brokers.nats_double import NatsDouble
 from tests.sinks.batch import of_kind, series, unfit

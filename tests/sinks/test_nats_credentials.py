@@ -7,9 +7,9 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from relay.errors import Misconfigured, SinkError
-from relay.event import Event
-from relay.sinks.nats import NatsSink
+from relay.core.errors import Misconfigured, SinkError
+from relay.core.event import Event
+from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats_operator import OperatorServer, Party
 from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.test_nats import build

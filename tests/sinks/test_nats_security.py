@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from relay.errors import Misconfigured, SinkError, Temporary
-from relay.event import Event
-from relay.sinks.nats import NatsSink
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.nats.sink import NatsSink
 from tests.brokers.authority import Authority
 from tests.brokers.nats import NatsServer
 from tests.sinks.test_nats import build

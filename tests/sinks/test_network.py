@@ -11,11 +11,11 @@ import httpcore
 import httpx
 import pytest
 
-from relay import http_client
-from relay.errors import Temporary
-from relay.network import Network
-from relay.settings import Duration
-from relay.stream import RECEIVED_MAX, Stream
+from relay.core.config_values import Duration
+from relay.core.errors import Temporary
+from relay.outbound.http import client as http_client
+from relay.outbound.http.backend import Network
+from relay.outbound.http.stream import RECEIVED_MAX, Stream
 from tests.sinks.far_end import until
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
 

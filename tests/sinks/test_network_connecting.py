@@ -14,10 +14,11 @@ import httpcore
 import httpx
 import pytest
 
-from relay import http_client, tls
-from relay.errors import Temporary
-from relay.network import FALLBACK_S, Network
-from relay.settings import Duration
+from relay.core.config_values import Duration
+from relay.core.errors import Temporary
+from relay.outbound import tls
+from relay.outbound.http import client as http_client
+from relay.outbound.http.backend import FALLBACK_S, Network
 from tests.brokers.authority import Authority
 from tests.sinks.far_end import FarEnd, until
 from tests.sinks.wire import LOOPS, Wires, refusing_port, sockets

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import LEAD_CAPTURED, Event
-from relay.sinks import pubsub
+from relay.core import sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.sinks.pubsub import sink as pubsub
 from tests.brokers.pubsub_double import PROJECT, said
 from tests.conftest import ManualClock
 from tests.sinks.far_end import Reply, Request, until
@@ -34,7 +34,7 @@ def build(far_end: PubsubHarness, **changed: Any) -> pubsub.PubsubSink:
 
 
 def lead(number: int, *, video: str = "vid_1", note: str = "") -> Event:
-    event = samples.event(LEAD_CAPTURED, event_id=f"evt_{number}")
+    event = sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}")
     body = json.dumps({"data": {"video": {"id": video}, "note": note}})
     return replace(event, body=body.encode())
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay import samples, settings
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import Event
-from relay.sinks import redis
-from relay.sinks.redis import RedisSink
+from relay.core import config_values, sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.redis import sink as redis
+from relay.sinks.redis.sink import RedisSink
 from tests.brokers.redis import RedisServer
 from tests.conftest import ManualClock
 
@@ -25,7 +25,7 @@ Make = Callable[..., RedisSink]
 
 def build(**table: Any) -> RedisSink:
     full = {"name": "bus", "type": "redis", **table}
-    decoded = msgspec.convert(full, redis.Settings, dec_hook=settings.decode)
+    decoded = msgspec.convert(full, redis.Settings, dec_hook=config_values.decode)
     return redis.build(decoded, ManualClock())
 
 
@@ -97,8 +97,8 @@ async def test_batches_share_one_connection(server: RedisServer, make: Make, lea
 
 
 def test_no_two_batches_are_on_their_way_at_once() -> None:
-    settings = build(url="redis://127.0.0.1")._settings
-    assert settings.slots() // settings.batch() == 1
+    config_values = build(url="redis://127.0.0.1")._settings
+    assert config_values.slots() // config_values.batch() == 1
 
 
 async def test_outcomes_and_entries_are_in_the_order_of_the_events(
@@ -253,7 +253,7 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
 
 
 def test_what_would_be_sent_can_be_shown() -> None:
-    shown = build(url="redis://127.0.0.1").render(samples.event("video.ready"))
+    shown = build(url="redis://127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["stream"] == "relay"
     assert shown["fields"]["id"] == "evt_sample"
     assert json.loads(shown["body"])["event"] == "video.ready"

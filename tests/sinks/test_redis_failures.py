@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Temporary
-from relay.event import Event
-from relay.sinks.redis import RedisSink
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Temporary
+from relay.core.event import Event
+from relay.sinks.redis.sink import RedisSink
 from tests.brokers.program import free_port
 from tests.brokers.redis import RedisServer
 from tests.sinks.test_redis import build, error_of

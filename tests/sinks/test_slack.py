@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from relay import samples, settings
-from relay.errors import InvalidTemplate, Misconfigured, Refused, SinkError, Temporary
-from relay.event import KINDS, Event
-from relay.settings import Rate
-from relay.sinks import slack
+from relay.core import config_values, sample_events
+from relay.core.config_values import Rate
+from relay.core.errors import InvalidTemplate, Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import KINDS, Event
+from relay.sinks.slack import sink as slack
 
 PATH = "/services/T0SECRET0/B0SECRET0/markedhooktoken"
-LEAD = samples.event("lead.captured", event_id="evt_lead")
+LEAD = sample_events.event("lead.captured", event_id="evt_lead")
 NOW_MS = 1_772_443_800_000
 
 Reply = tuple[int, str, dict[str, str]]
@@ -82,7 +82,7 @@ async def hook() -> AsyncIterator[Hook]:
 
 def table(url: str = "http://127.0.0.1:9" + PATH, **keys: object) -> slack.Settings:
     document = {"name": "sales", "type": "slack", "url": url, **keys}
-    return msgspec.convert(document, slack.Settings, dec_hook=settings.decode)
+    return msgspec.convert(document, slack.Settings, dec_hook=config_values.decode)
 
 
 def made(hook: Hook, path: str = PATH, **keys: object) -> slack.SlackSink:
@@ -118,7 +118,7 @@ async def test_a_message_is_posted_once_and_carries_the_event_id(hook: Hook) -> 
 
 async def test_a_burst_becomes_one_message_that_delivers_every_event(hook: Hook) -> None:
     sink = made(hook, digest={"over": 2, "every": "1s"}, rate="100/s")
-    burst = [samples.event("video.watched", event_id=f"evt_{number}") for number in range(20)]
+    burst = [sample_events.event("video.watched", event_id=f"evt_{number}") for number in range(20)]
     answers = await asyncio.gather(*(sink.send(event) for event in burst))
     await sink.close()
     assert len(hook.requests) == 1
@@ -129,7 +129,7 @@ async def test_a_burst_becomes_one_message_that_delivers_every_event(hook: Hook)
 async def test_a_digest_that_slack_refuses_becomes_messages_of_their_own(hook: Hook) -> None:
     sink = made(hook, digest={"over": 2, "every": "1s"}, rate="100/s")
     hook.replies = [(400, "invalid_blocks", {}), (200, "ok", {})]
-    burst = [samples.event("video.watched", event_id=f"evt_{number}") for number in range(4)]
+    burst = [sample_events.event("video.watched", event_id=f"evt_{number}") for number in range(4)]
     await asyncio.gather(*(sink.send(event) for event in burst))
     await sink.close()
     assert len(hook.requests) == 5
@@ -485,7 +485,7 @@ async def test_a_template_is_checked_only_with_events_that_the_sink_is_sent() ->
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_sink_renders_what_it_sends(hook: Hook, kind: str) -> None:
     sink = made(hook)
-    event = samples.event(kind)
+    event = sample_events.event(kind)
     await sink.send(event)
     await sink.close()
     assert hook.payloads == [sink.render(event)]

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay import samples, settings
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, Temporary
-from relay.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.sinks import sqs
-from relay.sinks.sqs import SqsSink
+from relay.core import config_values, sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
+from relay.sinks.sqs import sink as sqs
+from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.conftest import ManualClock
 from tests.sinks.far_end import FarEnd, Reply, Request, until
@@ -36,7 +36,7 @@ def build(queue_url: str = AWS, **more: Any) -> SqsSink:
         "aws_secret_access_key": "secret",
         **more,
     }
-    read = msgspec.convert(table, sqs.Settings, dec_hook=settings.decode)
+    read = msgspec.convert(table, sqs.Settings, dec_hook=config_values.decode)
     return sqs.build(read, ManualClock())
 
 
@@ -80,7 +80,7 @@ async def test_without_a_video_the_group_in_a_fifo_queue_is_the_event_alone(
     server: MotoSqs, make: Make
 ) -> None:
     url = server.put_queue("alone.fifo", FifoQueue="true")
-    await make(url).send(samples.event(WEBHOOK_TEST, event_id="evt_test"))
+    await make(url).send(sample_events.event(WEBHOOK_TEST, event_id="evt_test"))
     (found,) = server.read(url)
     assert found["Attributes"]["MessageGroupId"] == "evt_test"
 
@@ -102,7 +102,7 @@ async def test_every_event_of_a_crowd_arrives_once(server: MotoSqs, make: Make) 
     url = server.put_queue("crowd")
     sink = make(url)
     names = [f"evt_{number}" for number in range(60)]
-    events = [samples.event(LEAD_CAPTURED, event_id=each) for each in names]
+    events = [sample_events.event(LEAD_CAPTURED, event_id=each) for each in names]
     await asyncio.gather(sink.send_batch(events[:25]), sink.send_batch(events[25:]))
     assert ids(server.read(url)) == sorted(names)
 
@@ -147,9 +147,9 @@ async def test_all_requests_of_full_batches_are_on_their_way_at_once(
     async with FarEnd() as far_end:
         far_end.reply = lambda _: None
         sink = build(endpoint_url=far_end.url(""), concurrency=concurrency)
-        settings = sink._settings
-        batches = settings.slots() // settings.batch()
-        events = [replace(lead, id=f"evt_{n}") for n in range(settings.batch())]
+        config_values = sink._settings
+        batches = config_values.slots() // config_values.batch()
+        events = [replace(lead, id=f"evt_{n}") for n in range(config_values.batch())]
         sending = [asyncio.create_task(sink.send_batch(events)) for _ in range(batches)]
         sizes = [len(events[at : at + 10]) for at in range(0, len(events), 10)] * batches
         await until(lambda: len(far_end.requests) == len(sizes), what="all requests")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Answer
-from relay.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.event import LEAD_CAPTURED, Event
-from relay.sinks import sqs
-from relay.sinks.sqs import SqsSink
+from relay.core import sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.sinks.sqs import sink as sqs
+from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.authority import Authority
 from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.harness_sqs import reply
@@ -50,7 +50,7 @@ def take(batch: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def events(count: int) -> list[Event]:
-    return [samples.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(count)]
+    return [sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(count)]
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from relay import standard_webhooks
-from relay.cloudevents import header_value
+from relay.outbound.cloudevents import header_value
+from relay.sinks.http import standard_webhooks
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NOW_S = 1_772_443_800

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from relay.errors import Misconfigured
-from relay.event import Event
-from relay.sinks.stdout import StdoutSink
+from relay.core.errors import Misconfigured
+from relay.core.event import Event
+from relay.sinks.stdout.sink import StdoutSink
 from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.harnesses import fill
 
@@ -162,9 +162,9 @@ def test_a_full_disk_is_temporary_and_tears_no_line(tmp_path: Path) -> None:
     # A limit on the file's size stands in for the disk's.
     source = """
 import asyncio, resource, signal, sys
-from relay import samples
-from relay.errors import Temporary
-from relay.sinks.stdout import StdoutSink
+from relay.core import sample_events as samples
+from relay.core.errors import Temporary
+from relay.sinks.stdout.sink import StdoutSink
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 async def main():
@@ -239,8 +239,8 @@ async def test_a_file_takes_events_too(lead: Event, tmp_path: Path) -> None:
 def test_the_process_ends_though_its_reader_never_reads(loop: str) -> None:
     source = f"""
 import asyncio, {loop}, sys
-from relay import samples
-from relay.sinks.stdout import StdoutSink
+from relay.core import sample_events as samples
+from relay.sinks.stdout.sink import StdoutSink
 async def main():
     sink = StdoutSink(1)
     for _ in range(1000):

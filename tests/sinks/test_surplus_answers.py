@@ -14,15 +14,17 @@ import httpx
 import msgspec
 import pytest
 
-from relay import http_client, settings
-from relay.errors import SinkError, Temporary
-from relay.event import Event
-from relay.framing import INTERIM_MAX
-from relay.network import Network
-from relay.settings import Duration
-from relay.sink import Sink
-from relay.sinks import http, slack
-from relay.stream import Unasked
+from relay.core import config_values
+from relay.core.config_values import Duration
+from relay.core.errors import SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import Sink
+from relay.outbound.http import client as http_client
+from relay.outbound.http.backend import Network
+from relay.outbound.http.framing import INTERIM_MAX
+from relay.outbound.http.stream import Unasked
+from relay.sinks.http import sink as http
+from relay.sinks.slack import sink as slack
 from tests.brokers.pubsub_double import said
 from tests.sinks.far_end import FarEnd, Reply, Request, until
 from tests.sinks.harness_pubsub import PubsubHarness
@@ -228,7 +230,7 @@ def of_sqs(far_end: FarEnd) -> Sink:
 
 def made(kind: Any, far_end: FarEnd, name: str, path: str) -> Any:
     document = {"name": name, "type": name, "url": far_end.url(path)}
-    return msgspec.convert(document, kind, dec_hook=settings.decode)
+    return msgspec.convert(document, kind, dec_hook=config_values.decode)
 
 
 SINKS: dict[str, tuple[Callable[[FarEnd], Sink], Callable[[Request], Reply]]] = {

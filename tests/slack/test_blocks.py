@@ -2,10 +2,10 @@
 
 import pytest
 
-from relay.slack import places
-from relay.slack.blocks import describe, fact, plain, table
-from relay.slack.places import clean, cut
-from relay.template import Value
+from relay.outbound.template import Value
+from relay.sinks.slack import places
+from relay.sinks.slack.blocks import describe, fact, plain, table
+from relay.sinks.slack.places import clean, cut
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "\u200b\u3164"])

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from relay.delivery import Answer
-from relay.errors import Refused, Temporary
-from relay.event import Event
-from relay.settings import Duration
-from relay.slack.burst import Burst, DigestSettings
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.slack.burst import Burst, DigestSettings
 from tests.slack.test_digest import watched
 from tests.virtual_time import VirtualLoop
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.event import KINDS, MILESTONES, Event
-from relay.slack.digest import EVENTS_MAX, LEADS_MAX, VIDEOS_MAX, digest, share
+from relay.core.event import KINDS, MILESTONES, Event
+from relay.sinks.slack.digest import EVENTS_MAX, LEADS_MAX, VIDEOS_MAX, digest, share
 from tests.slack.limits import check, texts
 from tests.slack.test_message import everywhere, said
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay import samples
-from relay.event import KINDS, Event
-from relay.slack.message import fallback, message, plainest
+from relay.core import sample_events
+from relay.core.event import KINDS, Event
+from relay.sinks.slack.message import fallback, message, plainest
 from tests.slack.limits import check, texts
 
 UNKNOWN = "video.liked"
@@ -53,7 +53,7 @@ def everywhere(text: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_sample_makes_a_message_that_slack_takes(kind: str) -> None:
-    for sample in samples.series(kind):
+    for sample in sample_events.series(kind):
         payload = message(sample)
         check(payload)
         check(plainest(sample))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from relay.errors import InvalidTemplate
-from relay.slack.template import OwnMessage
+from relay.core.errors import InvalidTemplate
+from relay.sinks.slack.template import OwnMessage
 from tests.slack.limits import harmless
 from tests.slack.test_message import HOSTILE, event
 

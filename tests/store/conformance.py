@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from relay import samples
-from relay.delivery import Attempt, Delivery, Result, Settlement
-from relay.event import LEAD_CAPTURED, Event, Outcome, Unreadable
-from relay.routing import Verdict
+from relay.core import sample_events
+from relay.core.delivery import Attempt, Delivery, Result, Settlement
+from relay.core.event import LEAD_CAPTURED, Event, Outcome, Unreadable
+from relay.core.routing import Verdict
 from relay.store import Lease, Store, Tier
 from tests.conftest import NOW_MS, ManualClock
 
@@ -41,7 +41,7 @@ class Shelf:
 def event(
     event_id: str = "a", *, source: str = "main", at_ms: int = NOW_MS, seed: int = 0
 ) -> Event:
-    made = samples.event(LEAD_CAPTURED, source=source, event_id=event_id, seed=seed)
+    made = sample_events.event(LEAD_CAPTURED, source=source, event_id=event_id, seed=seed)
     return replace(made, received_ms=at_ms)
 
 

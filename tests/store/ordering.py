@@ -3,9 +3,9 @@
 import random
 from collections import defaultdict
 
-from relay.delivery import Delivery, Result
-from relay.event import Event
-from relay.routing import Verdict
+from relay.core.delivery import Delivery, Result
+from relay.core.event import Event
+from relay.core.routing import Verdict
 from relay.store import Store
 from tests.conftest import NOW_MS
 from tests.store.conformance import Shelf, accept, event, ids, lease, settlement

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.store.address import Address
+from relay.store.email_matcher import Address
 
 ANN = Address(" Ann@X.com ")
 

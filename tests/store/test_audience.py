@@ -10,12 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.settings import Duration, Size
-from relay.store import StoreSettings, queries, sqlite_audience
+from relay.core.config_values import Duration, Size
+from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
+from relay.store import StoreSettings
 from relay.store.audience import Funnel, Question
-from relay.store.backup import Backups
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite import audience, queries
+from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, lease, settlement
 
@@ -115,8 +116,8 @@ async def test_a_video_is_shown_with_the_title_that_came_last(store: SqliteStore
 async def test_the_answer_says_how_far_it_goes_where_much_is_left_to_count(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_audience, "STEP_BYTES", 1)
-    monkeypatch.setattr(sqlite_audience, "CATCH_UP_STEPS", 2)
+    monkeypatch.setattr(audience, "STEP_BYTES", 1)
+    monkeypatch.setattr(audience, "CATCH_UP_STEPS", 2)
     await accept(store, *(watched(f"e{n}", at_ms=NOW_MS + n) for n in range(5)))
     answer = await store.audience.funnel(BY_VIDEO)
     assert (answer.counted_until_ms, answer.total[0].events) == (NOW_MS + 2, 2)
@@ -145,7 +146,7 @@ async def test_retention_waits_for_what_is_not_counted_yet(
 ) -> None:
     await accept(store, watched("a"), watched("b", BOB))
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_audience, "fill", lambda *_: False)
+        patch.setattr(audience, "fill", lambda *_: False)
         await forget(store, days=3)
         assert ask(store, "SELECT count(body) FROM events") == [(2,)]
     await forget(store, days=3)

@@ -10,14 +10,15 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from relay.delivery import Result, Status
-from relay.event import Event
-from relay.routing import Route
-from relay.settings import Size
-from relay.store import StoreSettings, search, sqlite_desk
+from relay.core.config_values import Size
+from relay.core.delivery import Result, Status
+from relay.core.event import Event
+from relay.core.routing import Route
+from relay.store import StoreSettings
 from relay.store.replays import Mark, Replay, Wanted
 from relay.store.selection import Selection
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite import operations, operator_queries
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
 
@@ -209,7 +210,7 @@ async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) ->
 async def test_many_are_discarded_in_steps_and_none_twice(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_desk, "STEP", 3)
+    monkeypatch.setattr(operations, "STEP", 3)
     for number in range(10):
         await accept(store, event(f"e{number}"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
@@ -224,7 +225,7 @@ async def test_a_long_search_holds_no_other_operator_up(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(search, "events", lambda *_, **__: over.wait(30) and [])
+    monkeypatch.setattr(operator_queries, "events", lambda *_, **__: over.wait(30) and [])
     searching = asyncio.create_task(store.desk.events(Selection(), (), limit=1))
     try:
         assert await store.desk.history(1) is None

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
-from relay.settings import Size
-from relay.store import StoreSettings, disk, queries
-from relay.store.inspection import inspect
-from relay.store.sqlite import SqliteStore, check, open_store
+from relay.core.config_values import Size
+from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
+from relay.store import StoreSettings
+from relay.store.sqlite import disk, queries
+from relay.store.sqlite.integrity import inspect
+from relay.store.sqlite.store import SqliteStore, check, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
 
@@ -87,8 +88,8 @@ async def test_files_copied_from_a_running_store_hold_all_that_was_acknowledged(
 _ACCEPTS_AND_WAITS = """
 import asyncio, sys
 from pathlib import Path
-from relay.clock import SystemClock
-from relay.store.sqlite import open_store
+from relay.core.clock import SystemClock
+from relay.store.sqlite.store import open_store
 from tests.store.conformance import accept, event, lease
 from tests.store.test_disk import settings
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from relay.store import StoreSettings, driver
-from relay.store.sqlite import open_store
+from relay.store import StoreSettings
+from relay.store.sqlite import driver
+from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
 

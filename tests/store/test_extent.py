@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreBroken
-from relay.settings import Duration, Size
-from relay.store import StoreSettings, disk, retention
-from relay.store.driver import open_reader, sqlite3
-from relay.store.sqlite import SqliteStore, open_store
+from relay.core.config_values import Duration, Size
+from relay.core.errors import StoreBroken
+from relay.store import StoreSettings
+from relay.store.sqlite import disk, retention
+from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.store import funnel, schema, sqlite_audience
+from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
 from relay.store.audience import Group, Grouping, Question, Reached
-from relay.store.sqlite import SqliteStore
+from relay.store.sqlite import audience, funnel, schema
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
 from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, opened, watched
@@ -114,7 +114,7 @@ async def test_the_answer_is_what_a_reader_of_all_events_would_count(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     dice = Random(seed)
-    monkeypatch.setattr(sqlite_audience, "STEP_BYTES", dice.choice((1, 300, 1 << 20)))
+    monkeypatch.setattr(audience, "STEP_BYTES", dice.choice((1, 300, 1 << 20)))
     events = any_events(dice, 400)
     for start in range(0, 400, 80):
         await accept(store, *events[start : start + 80])
@@ -181,7 +181,7 @@ async def test_a_store_of_an_older_relay_is_counted_from_the_bodies_that_it_stil
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events, path = any_events(Random(3), 300), tmp_path / "relay.db"
-    older = tuple(step for step in schema.steps("sqlite") if step.number < 9)
+    older = tuple(step for step in schema.steps() if step.number < 9)
     with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
         patch.setattr(schema, "steps", lambda _: older)
         db.isolation_level = None

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from relay.settings import Size
-from relay.store import StoreSettings, gaps, schema
-from relay.store.driver import open_writer
-from relay.store.sqlite import open_store
+from relay.core.config_values import Size
+from relay.store import StoreSettings
+from relay.store.sqlite import page_slack, schema
+from relay.store.sqlite.driver import open_writer
+from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 
 PAGE = 4096
@@ -78,12 +79,12 @@ def reading(path: Path) -> Iterator[int]:
         os.close(file)
 
 
-def scanned(file: int) -> list[gaps.Gap]:
-    found: list[gaps.Gap] = []
+def scanned(file: int) -> list[page_slack.Gap]:
+    found: list[page_slack.Gap] = []
     first = 1
-    while (some := gaps.scan(file, PAGE, first)) is not None:
+    while (some := page_slack.scan(file, PAGE, first)) is not None:
         found += some
-        first += gaps.CHUNK_PAGES
+        first += page_slack.CHUNK_PAGES
     return found
 
 
@@ -101,7 +102,7 @@ async def test_every_gap_is_overwritten_and_every_row_stays(tmp_path: Path, seed
         found = scanned(file)
         assert found
         db.execute("BEGIN")
-        gaps.overwrite(db, found)
+        page_slack.overwrite(db, found)
         db.execute("COMMIT")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert scanned(file) == []
@@ -136,5 +137,5 @@ async def test_a_gap_whose_row_has_gone_is_passed_over(tmp_path: Path) -> None:
         found = scanned(file)
         for table, key in KEYS.items():
             db.execute(f"DELETE FROM {table} WHERE {key} > 0")
-        gaps.overwrite(db, found)
+        page_slack.overwrite(db, found)
         assert content(db) == [[], [], [], []]

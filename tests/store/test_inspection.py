@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from relay.store import StoreSettings
-from relay.store.inspection import Inspection, inspect
-from relay.store.sqlite import open_store
+from relay.store.sqlite.integrity import Inspection, inspect
+from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
 NOBODY = 65534

@@ -16,14 +16,15 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from relay.delivery import Delivery, Result
-from relay.event import Event, Unreadable
-from relay.settings import Size
-from relay.store import StoreSettings, queries, traces
-from relay.store.people import Erasure, Records
+from relay.core.config_values import Size
+from relay.core.delivery import Delivery, Result
+from relay.core.event import Event, Unreadable
+from relay.store import StoreSettings
+from relay.store.personal_data import Erasure, Records
 from relay.store.replays import Mark, Wanted
 from relay.store.selection import Selection
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite import personal_data_search, queries
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -279,8 +280,8 @@ async def test_an_id_that_holds_the_address_is_told_of(store: SqliteStore) -> No
 async def test_many_rows_are_found_in_small_steps(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "LOOK_ROWS", 10)
-    monkeypatch.setattr(traces, "STEP_ROWS", 3)
+    monkeypatch.setattr(personal_data_search, "LOOK_ROWS", 10)
+    monkeypatch.setattr(personal_data_search, "STEP_ROWS", 3)
     mine = [event(f"a{number}") for number in range(40)]
     others = [event(f"b{number}", f"x{ANN}") for number in range(40)]
     await accept(store, *(each for pair in zip(mine, others, strict=True) for each in pair))
@@ -293,8 +294,8 @@ async def test_many_rows_are_found_in_small_steps(
 async def test_a_person_is_given_what_is_stored_in_parts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "LOOK_ROWS", 2)
-    monkeypatch.setattr("relay.store.dossier.PART_STEPS", 2)
+    monkeypatch.setattr(personal_data_search, "LOOK_ROWS", 2)
+    monkeypatch.setattr("relay.store.sqlite.personal_data_export.PART_STEPS", 2)
     await accept(store, *(event(f"a{number}") for number in range(6)))
     await accept(store, event("bobs", "bob@example.com"))
     await settle(store, *await leased(store), answer=f"I know {ANN}")
@@ -339,7 +340,7 @@ async def test_no_file_holds_the_address_any_more_while_the_store_is_open(
 async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.wiping.PATIENCE_S", 0.2)
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.PATIENCE_S", 0.2)
     async with opened(tmp_path, clock) as store:
         await accept(store, event("a"))
         with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
@@ -358,9 +359,9 @@ async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
 async def test_a_wiping_that_was_cut_off_is_taken_up_at_the_next_start(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.wiping.PATIENCE_S", 0.05)
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.PATIENCE_S", 0.05)
     with monkeypatch.context() as patch:
-        patch.setattr("relay.store.wiping._empty_log", lambda _: False)
+        patch.setattr("relay.store.sqlite.secure_delete._empty_log", lambda _: False)
         async with opened(tmp_path, clock) as store:
             await accept(store, event("a"))
             await erase(store)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreFull
-from relay.inbound import Doubtful
-from relay.settings import Size
+from relay.core.authentication import Doubtful
+from relay.core.config_values import Size
+from relay.core.errors import StoreFull
 from relay.store import StoreSettings
 from relay.store.quarantine import Rotation
-from relay.store.sqlite import SqliteStore, open_store
-from relay.store.sqlite_quarantine import STEP_BYTES, STEP_ROWS
+from relay.store.sqlite.quarantine import STEP_BYTES, STEP_ROWS
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 
 UNTIL_MS, EXPIRES_MS = NOW_MS + 900_000, NOW_MS + 1_580_000

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay.event import Event
-from relay.settings import Duration, Size
-from relay.store import StoreSettings, retention, sqlite_absences, sqlite_audit
+from relay.core.config_values import Duration, Size
+from relay.core.event import Event
+from relay.store import StoreSettings
 from relay.store.audit import Change
 from relay.store.replays import Wanted
 from relay.store.selection import Selection
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite import absences, audit, retention
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
 from tests.store.conformance import (
@@ -202,7 +203,7 @@ async def test_an_absence_goes_after_its_time_unless_its_loss_is_unacknowledged(
 async def test_of_absences_without_a_loss_only_so_many_are_kept(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_absences, "HARMLESS_KEPT", 2)
+    monkeypatch.setattr(absences, "HARMLESS_KEPT", 2)
     for minutes in (0, 60, 61, 62, 63, 64):
         await store.absences.beat(now_ms=NOW_MS + minutes * 60_000, cause="stopped", over_ms=0)
     assert ask(store, "SELECT id FROM absences") == [(1,), (4,), (5,)]
@@ -219,7 +220,7 @@ async def test_a_change_is_remembered_for_400_days(store: SqliteStore) -> None:
 async def test_of_changes_only_so_many_are_kept(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_audit, "KEPT", 2)
+    monkeypatch.setattr(audit, "KEPT", 2)
     for number in range(4):
         await store.audit.begin(Change(operation=f"o{number}"), now_ms=NOW_MS)
     assert ask(store, "SELECT operation FROM audit") == [("o2",), ("o3",)]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreBroken, StoreTooNew
-from relay.store import Tier, queries, schema
-from relay.store.schema import Step
+from relay.core.errors import StoreBroken, StoreTooNew
+from relay.store import Tier
+from relay.store.sqlite import queries, schema
+from relay.store.sqlite.schema import Step
 from tests.conftest import NOW_MS
 
 
@@ -30,19 +31,17 @@ def shape(db: sqlite3.Connection) -> list[tuple[object, ...]]:
 
 
 def with_steps(monkeypatch: pytest.MonkeyPatch, *more: Step) -> None:
-    known = schema.steps("sqlite")
-    monkeypatch.setattr(schema, "steps", lambda _: (*known, *more))
+    known = schema.steps()
+    monkeypatch.setattr(schema, "steps", lambda: (*known, *more))
 
 
 def test_the_files_are_numbered_without_a_gap() -> None:
-    assert [step.number for step in schema.steps("sqlite")] == list(
-        range(1, len(schema.steps("sqlite")) + 1)
-    )
+    assert [step.number for step in schema.steps()] == list(range(1, len(schema.steps()) + 1))
 
 
 def test_each_step_is_applied_once_and_recorded_with_its_digest(db: sqlite3.Connection) -> None:
     newest = schema.migrate(db, now_ms=NOW_MS)
-    folder = files("relay.store") / "migrations" / "sqlite"
+    folder = files("relay.store.sqlite") / "migrations"
     expected = [
         (
             step.number,
@@ -50,7 +49,7 @@ def test_each_step_is_applied_once_and_recorded_with_its_digest(db: sqlite3.Conn
             hashlib.sha256((folder / step.name).read_bytes()).hexdigest(),
             NOW_MS,
         )
-        for step in schema.steps("sqlite")
+        for step in schema.steps()
     ]
     assert applied(db) == expected
     assert schema.migrate(db, now_ms=NOW_MS + 1) == newest
@@ -128,8 +127,8 @@ def test_a_start_counts_backlogs_without_reading_the_deliveries(
 def test_a_store_of_the_first_schema_keeps_its_deliveries(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = schema.steps("sqlite")
-    monkeypatch.setattr(schema, "steps", lambda _: every[:1])
+    every = schema.steps()
+    monkeypatch.setattr(schema, "steps", lambda: every[:1])
     schema.migrate(db, now_ms=NOW_MS)
     db.execute(
         "INSERT INTO events VALUES (7, 'main', 'a', 'video.ready', NULL, 1, x'00', x'', x'')"
@@ -142,5 +141,5 @@ def test_a_store_of_the_first_schema_keeps_its_deliveries(
 
 
 def test_the_package_holds_its_migrations() -> None:
-    folder = Path(str(files("relay.store") / "migrations" / "sqlite"))
+    folder = Path(str(files("relay.store.sqlite") / "migrations"))
     assert min(file.name for file in folder.glob("*.sql")).startswith("0001_")

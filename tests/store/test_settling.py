@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relay.delivery import Delivery, Settlement
-from relay.errors import StoreFull
-from relay.settings import Size
+from relay.core.config_values import Size
+from relay.core.delivery import Delivery, Settlement
+from relay.core.errors import StoreFull
 from relay.store import StoreSettings
-from relay.store.driver import sqlite3
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from relay.delivery import Delivery, Result
-from relay.settings import Size
+from relay.core.config_values import Size
+from relay.core.delivery import Delivery, Result
 from relay.store import Store, StoreSettings
-from relay.store.sqlite import open_store
+from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
 from tests.store.conformance import (

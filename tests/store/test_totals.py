@@ -12,11 +12,12 @@ import msgspec
 import orjson
 import pytest
 
-from relay.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
-from relay.settings import Duration, Size
-from relay.store import StoreSettings, schema
-from relay.store.sqlite import SqliteStore, open_store
-from relay.store.totals import Total
+from relay.core.config_values import Duration, Size
+from relay.core.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
+from relay.core.totals import Total
+from relay.store import StoreSettings
+from relay.store.sqlite import schema
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, settlement
 
@@ -147,7 +148,7 @@ async def test_a_store_of_an_older_relay_goes_on_from_the_events_that_it_still_h
 ) -> None:
     events = any_events(Random(7), 200)
     path = tmp_path / "relay.db"
-    older = tuple(step for step in schema.steps("sqlite") if step.number < 9)
+    older = tuple(step for step in schema.steps() if step.number < 9)
     with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
         patch.setattr(schema, "steps", lambda _: older)
         db.isolation_level = None

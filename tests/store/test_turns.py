@@ -9,16 +9,18 @@ from typing import Any, Self
 import orjson
 import pytest
 
-from relay.event import Event
-from relay.routing import Verdict
-from relay.settings import Size
-from relay.store import StoreSettings, Tier, acceptance, queries, schema, settling, turns
-from relay.store.digests import digest
+from relay.core.config_values import Size
+from relay.core.event import Event
+from relay.core.routing import Verdict
+from relay.store import StoreSettings, Tier
 from relay.store.replays import Replay, Wanted
 from relay.store.selection import Selection
-from relay.store.sqlite import SqliteStore, open_store
-from relay.store.totals import Totals
-from relay.store.turns import HELD_MS, Turns
+from relay.store.sqlite import accept as acceptance
+from relay.store.sqlite import ordering, queries, schema, settle
+from relay.store.sqlite.digests import digest
+from relay.store.sqlite.ordering import HELD_MS, Turns
+from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.totals import Totals
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.ordering import HOUR_MS, of_key
@@ -39,7 +41,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
 def db() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.migrate(connection, now_ms=NOW_MS)
-        connection.executescript(acceptance.TRIGGER + settling.TRIGGER + turns.TRIGGER)
+        connection.executescript(acceptance.TRIGGER + settle.TRIGGER + ordering.TRIGGER)
         yield connection
 
 
@@ -112,7 +114,7 @@ def cycle(db: sqlite3.Connection, made: Turns, *, key: str) -> int:
         found = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
         done = [settlement(each) for each in found.deliveries]
         assert done
-        settling.settle(db, [done])
+        settle.settle(db, [done])
         again = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
         assert again.deliveries
     return steps.count
@@ -124,7 +126,7 @@ def test_a_long_backlog_costs_a_turn_no_more_than_a_short_one(spread: str) -> No
     for length in (FEW, MANY):
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
             schema.migrate(db, now_ms=NOW_MS)
-            db.executescript(acceptance.TRIGGER + settling.TRIGGER + turns.TRIGGER)
+            db.executescript(acceptance.TRIGGER + settle.TRIGGER + ordering.TRIGGER)
             keys = 1 if spread == "one key" else length
             made = fill(db, length, keys=keys)
             counts.append(cycle(db, made, key="video 0"))

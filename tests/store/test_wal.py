@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StoreBroken, StoreMoved
-from relay.settings import Size
+from relay.core.config_values import Size
+from relay.core.errors import StoreBroken, StoreMoved
 from relay.store import StoreSettings
-from relay.store.driver import open_reader, sqlite3
-from relay.store.files import LONG_FRAMES
-from relay.store.sqlite import SqliteStore, open_store
+from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.files import LONG_FRAMES
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
 
@@ -184,7 +184,7 @@ async def test_a_long_log_is_written_home_and_begun_anew(path: Path, clock: Manu
 async def test_a_log_that_readers_hold_back_grows_and_shrinks_soundly(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.files.LONG_FRAMES", 50)
+    monkeypatch.setattr("relay.store.sqlite.files.LONG_FRAMES", 50)
     sizes = set[int]()
     async with opened(path, clock) as store:
         await store._writer.apart(lambda db: db.execute("PRAGMA journal_size_limit = 400000"))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from relay.clock import SystemClock
-from relay.errors import StoreBroken, StoreError, StoreFull
-from relay.store import driver
-from relay.store.files import Files
-from relay.store.writer import BATCH_MAX, WAITING_MAX, Writer
+from relay.core.clock import SystemClock
+from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.store.sqlite import driver
+from relay.store.sqlite.files import Files
+from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, Writer
 
 
 def insert(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:

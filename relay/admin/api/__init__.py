@@ -15,9 +15,9 @@ from relay.admin.api import (
     store,
     unreadable,
 )
-from relay.admin.control import Admin
 from relay.admin.operation import Operation
 from relay.admin.readiness import Readiness
+from relay.admin.services import Admin
 
 __all__ = ["operations"]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Number, Paging
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Number, Paging
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.store.absences import Absence
 
 

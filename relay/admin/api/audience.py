@@ -9,9 +9,9 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import require_known
-from relay.admin.api.values import Number, Text
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Number, Text
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.store.audience import Funnel, Grouping, Question
 
 GROUPS_MAX = 10_000

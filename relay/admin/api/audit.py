@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relay.admin.api.values import Number, Paging
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Number, Paging
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.store.audit import ChangeRecord
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 from starlette.responses import Response, StreamingResponse
 
-from relay.admin.control import Backups
 from relay.admin.operation import FRESH
+from relay.admin.services import Backups
 
 PATH = "/api/v1/store/backup"
 NAME = "backup_store"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
-from relay.admin.api.values import Filter, Order, Page
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Filter, Order, Page
 from relay.admin.operation import Operation
-from relay.store.desk import DeadLetter, Reason
+from relay.admin.services import Admin
+from relay.store.operations import DeadLetter, Reason
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
 

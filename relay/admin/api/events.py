@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, selected
-from relay.admin.api.values import Number, Page, Text
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Number, Page, Text
 from relay.admin.operation import Operation
-from relay.store.desk import AttemptRecord, EventRecord, History
+from relay.admin.services import Admin
+from relay.store.operations import AttemptRecord, EventRecord, History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from difflib import get_close_matches
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Filter, Order
-from relay.admin.control import Admin
-from relay.event import KINDS
+from relay.admin.api.parameters import Filter, Order
+from relay.admin.services import Admin
+from relay.core.event import KINDS
 from relay.store.selection import Selection
 
 NAMED_MAX = 20

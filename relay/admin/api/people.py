@@ -12,9 +12,9 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import EventHistory, shown
-from relay.admin.control import Admin
 from relay.admin.operation import Operation
-from relay.store.people import Erasure, ErasureRecord, KeptRequest, Mention, View
+from relay.admin.services import Admin
+from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Mention, View
 
 SHOWN = 100
 

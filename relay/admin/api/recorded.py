@@ -3,9 +3,9 @@
 import math
 from collections.abc import AsyncIterator
 
-from relay.feed import Happening
-from relay.store.desk import Accepted, Attempted, Desk
+from relay.store.operations import Accepted, Attempted, Desk
 from relay.store.replays import Mark
+from relay.telemetry.activity_stream import Happening
 
 PAGE = 500
 

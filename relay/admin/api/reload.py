@@ -1,7 +1,7 @@
 """The config read again, as SIGHUP does it, with the verdict as the answer."""
 
-from relay.admin.control import Admin
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.config.changes import Changes
 
 OPERATION = "reload_config"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected
-from relay.admin.api.values import Filter, Limit, Number, Order
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Filter, Limit, Number, Order
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.store.replays import Forecast, Replay, ReplayState
 from relay.store.selection import Selection
 

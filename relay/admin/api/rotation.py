@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Text
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Text
 from relay.admin.operation import Operation
-from relay.settings import Duration
+from relay.admin.services import Admin
+from relay.core.config_values import Duration
 from relay.store.quarantine import Rotation
 
 DURATION_MAX_MS = 3_600_000

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Text
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Text
 from relay.admin.operation import Handler, Operation
-from relay.condition import Condition
-from relay.delivery import Result
-from relay.errors import SinkError
-from relay.retry import result_of
+from relay.admin.services import Admin
+from relay.core.delivery import Result
+from relay.core.errors import SinkError
+from relay.core.retry import result_of
+from relay.core.sink_status import Condition
 from relay.store import Backlog
-from relay.store.desk import EventRecord
+from relay.store.operations import EventRecord
 from relay.store.selection import Selection
 
 

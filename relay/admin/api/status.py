@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from relay.admin.control import Admin
 from relay.admin.facts import Facts, gather
 from relay.admin.operation import Operation
 from relay.admin.readiness import Readiness
+from relay.admin.services import Admin
 from relay.admin.verdict import Finding, is_well, problems
 
 

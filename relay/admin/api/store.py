@@ -1,8 +1,8 @@
 """The store as a whole: what is in it, and whether it is sound."""
 
-from relay.admin.control import Admin
 from relay.admin.operation import Operation
-from relay.store.inspection import Inspection
+from relay.admin.services import Admin
+from relay.store.sqlite.integrity import Inspection
 
 
 def operations(admin: Admin) -> tuple[Operation, ...]:

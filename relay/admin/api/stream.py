@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from relay.admin.api.parameters import Number, Text
 from relay.admin.api.recorded import Recorded
-from relay.admin.api.values import Number, Text
-from relay.admin.control import Admin
 from relay.admin.operation import FRESH, parameters
-from relay.cloudevents import rfc3339
-from relay.feed import Happening
+from relay.admin.services import Admin
+from relay.outbound.cloudevents import rfc3339
+from relay.telemetry.activity_stream import Happening
 
 PATH = "/api/v1/stream"
 

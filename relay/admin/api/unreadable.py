@@ -8,9 +8,9 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.values import Paging, Text
-from relay.admin.control import Admin
+from relay.admin.api.parameters import Paging, Text
 from relay.admin.operation import Operation
+from relay.admin.services import Admin
 from relay.store.unreadable import UnreadableContent, UnreadableRecord
 
 Digits = Annotated[str, Meta(pattern="^[0-9a-f]{4,64}$")]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.units import span
+from relay.core.units import span
 
 Severity = Literal["page", "ticket", "info"]
 """Page: events are being lost, or soon will be. Ticket: needs action, but not before the morning.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from relay.admin.facts import Facts
 from relay.admin.verdict.finding import Finding
-from relay.units import span
+from relay.core.units import span
 
 NAMED_MAX = 3
 

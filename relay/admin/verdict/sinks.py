@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from relay.admin.facts import SinkFacts
 from relay.admin.verdict.finding import HOUR_MS, MINUTE_MS, Finding, Severity, is_over
-from relay.condition import Condition
-from relay.units import span
+from relay.core.sink_status import Condition
+from relay.core.units import span
 
 THROTTLED_MS = 15 * MINUTE_MS
 """Far ends restart and are updated within this time."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from relay.admin.facts import SourceFacts
 from relay.admin.verdict.finding import MINUTE_MS, Finding, ahead, is_over, requests
-from relay.units import span
+from relay.core.units import span
 
 REFUSED_MS = 15 * MINUTE_MS
 """Longer than any of the sender's waits: after it, refused signatures are history."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from relay.admin.facts import Facts, StoreFacts
 from relay.admin.verdict.finding import HOUR_MS, Finding, is_over, requests
-from relay.units import size
+from relay.core.units import size
 
 UNREADABLE_MS = 24 * HOUR_MS
 

@@ -1,0 +1,1 @@
+"""How a relay is built, started, reloaded, watched and drained."""

@@ -1,0 +1,132 @@
+"""A running relay's chores: gauges, heartbeat, retention, audience, reading an unclean file."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from relay.core.clock import Clock
+from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.store.sqlite import disk
+from relay.store.sqlite.store import SqliteStore
+from relay.telemetry import log
+from relay.telemetry.metrics import Metrics
+
+GAUGES_EVERY_S = 1.0
+HEARTBEAT_EVERY_S = 5.0
+STALL_MS = 60_000
+"""Between two heartbeats: the relay was as good as away, whatever the reason."""
+
+RETENTION_EVERY_S = 3600.0
+RETENTION_PAUSE_S = 0.05
+AUDIENCE_EVERY_S = 10.0
+AUDIENCE_PAUSE_S = 0.1
+"""Between two steps, so that acknowledgements find the writer free."""
+
+
+class Upkeep:
+    """The chores of one store; a store that is broken ends the chore that finds it so."""
+
+    def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._log = log.get()
+        self._sampled = log.Sampled(clock)
+        self.trouble: str | None = None
+        """Why the last heartbeat could not be committed."""
+
+    def chores(self) -> tuple[Coroutine[None, None, None], ...]:
+        """All of them, each to be run as a task until it is cancelled."""
+        return (
+            self._gauges(),
+            self._heartbeat(),
+            self._retention(),
+            self._audience(),
+            self._inspection(),
+        )
+
+    async def _gauges(self) -> None:
+        while True:
+            await asyncio.sleep(GAUGES_EVERY_S)
+            await self.show_gauges()
+
+    async def show_gauges(self) -> None:
+        try:
+            backlogs = await self._store.backlogs()
+            loss_ms = await self._store.absences.unacknowledged_loss_ms()
+        except StoreBroken:
+            raise
+        except StoreError as error:
+            self._sampled.line("store.unavailable", reason=str(error))
+            return
+        for sink, backlog in backlogs.items():
+            self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
+        self._metrics.unacknowledged_loss(loss_ms / 1000)
+        path = self._store.path
+        self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
+
+    async def _heartbeat(self) -> None:
+        """Leave signs of life, and notice a broken store when nobody calls."""
+        while True:
+            try:
+                await self._beat()
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                if self.trouble is None:
+                    self._log.error("store.unavailable", reason=str(error), advice=_ADVICE)
+                self.trouble = str(error)
+            else:
+                if self.trouble is not None:
+                    self._log.info("store.available")
+                self.trouble = None
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
+
+    async def _beat(self) -> None:
+        now_ms = self._clock.now_ms()
+        stall = await self._store.absences.beat(now_ms=now_ms, cause="stalled", over_ms=STALL_MS)
+        if stall is not None:
+            seconds = round((stall.to_ms - stall.from_ms) / 1000)
+            lost_s = 0 if stall.lacks is None else round(stall.lacks.seconds)
+            self._log.warning(
+                "relay.stalled", seconds=seconds, lost_s=lost_s, advice=_ADVICE_STALLED
+            )
+
+    async def _retention(self) -> None:
+        while True:
+            more = False
+            try:
+                more = await self._store.expire(now_ms=self._clock.now_ms())
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                self._log.warning("retention.stopped", reason=str(error))
+            await asyncio.sleep(RETENTION_PAUSE_S if more else RETENTION_EVERY_S)
+
+    async def _audience(self) -> None:
+        """Count views and leads from the stored bodies."""
+        while True:
+            more = False
+            try:
+                more = await self._store.audience.fill()
+            except StoreBroken:
+                raise
+            except StoreFull:
+                pass  # The heartbeat reports it.
+            except StoreError as error:
+                self._sampled.line("audience.stopped", reason=str(error))
+            await asyncio.sleep(AUDIENCE_PAUSE_S if more else AUDIENCE_EVERY_S)
+
+    async def _inspection(self) -> None:
+        """Read the whole file once after an unclean stop, beside the work."""
+        if not self._store.unclean:
+            return
+        self._log.warning("store.unclean", path=str(self._store.path))
+        await self._store.inspect()
+        self._log.info("store.sound", path=str(self._store.path))
+
+
+_ADVICE_STALLED = (
+    "no sign of life could be written for so long: the disk was full or hung, the machine was "
+    "suspended, or its clock was set forward; relay absences list shows it"
+)
+_ADVICE = "events are answered 503 until there is room; make room beside the store"

@@ -1,0 +1,182 @@
+"""When the config is read again, and what is done with it: taken whole, or refused whole.
+
+It is read when someone asks, and by itself when a file behind one of its references changes.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from relay.admin.api.reload import OPERATION
+from relay.admin.audit import Auditor
+from relay.admin.services import Reading
+from relay.config import Config, again, load
+from relay.config.changes import Changes, changes, fixed
+from relay.config.file_references import Marks, mark
+from relay.core.clock import Clock
+from relay.core.errors import ConfigError, RelayError, StoreBroken
+from relay.server.sd_notify import Manager
+from relay.store.audit import Change
+from relay.telemetry import log
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
+
+LOOK_EVERY_S = 1.0
+"""A changed file is used once two looks in a row find the same in it: it may be half written."""
+
+
+_ASKED = "asked for"
+_CHANGED = "a file changed"
+"""Why it was read."""
+_SIGNAL = "SIGHUP"
+
+
+class Reloader:
+    """Holds the config in use; one reading at a time, and one that fails changes nothing."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        adopt: Callable[[Config, Changes], Awaitable[None]],
+        metrics: Metrics,
+        manager: Manager,
+        feed: Feed,
+        auditor: Auditor,
+        clock: Clock,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`adopt` puts a config to use whole, or raises and changes nothing."""
+        self.config = config
+        self._adopt = adopt
+        self._metrics = metrics
+        self._manager = manager
+        self._feed = feed
+        self._auditor = auditor
+        self._environ = environ
+        self._clock = clock
+        self._log = log.get()
+        self._turn = asyncio.Lock()
+        self.last: Reading | None = None
+        self._refused: dict[str, Reading] = {}
+        self._seen: Marks = config.references
+        self._tried: Marks = config.references
+
+    @property
+    def refused(self) -> Sequence[Reading]:
+        """The refused readings whose faults nothing has mended since, the oldest first."""
+        return sorted(self._refused.values(), key=lambda each: each.at_ms)
+
+    async def reload(self) -> Changes:
+        """Read the file again, and what it refers to.
+
+        Raises ConfigError for a config that is refused, Stopping, and StoreError.
+        """
+        return await self._take(_ASKED, lambda: load(self.config.file, self._environ))
+
+    async def run(self, asked: asyncio.Event) -> None:
+        """Reload whenever `asked` is set, and watch the files, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await asked.wait()
+            if asked.is_set():
+                asked.clear()
+                await self._quietly(self.reload, via=_SIGNAL)
+            else:
+                await self._look()
+
+    async def _look(self) -> None:
+        seen = await asyncio.to_thread(_marks, tuple(self.config.references))
+        settled, self._seen = seen == self._seen, seen
+        if settled and seen != self._tried:
+            # Before the attempt, so that what is refused is tried and told of once.
+            self._tried = seen
+            await self._quietly(self._reread, via=_CHANGED)
+
+    async def _reread(self) -> Changes:
+        # Not the document: an edit of it is used when its editor says so.
+        return await self._take(_CHANGED, lambda: again(self.config, self._environ))
+
+    async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
+        """Nobody waits for an answer: the record, the log and the metric have it."""
+        try:
+            async with self._auditor.recorded(Change(operation=OPERATION, via=via)) as entry:
+                entry.result = (await act()).paths()
+        except StoreBroken:
+            raise
+        except RelayError:
+            pass
+        except Exception as error:  # noqa: BLE001  a bug here must not end what works
+            self._log.error("relay.bug", **log.describe(error))
+
+    async def _take(self, reason: str, read: Callable[[], Config]) -> Changes:
+        async with self._turn:
+            with self._manager.reloading():
+                return await self._try(reason, read)
+
+    async def _try(self, reason: str, read: Callable[[], Config]) -> Changes:
+        try:
+            new = await asyncio.to_thread(read)
+            _require_same(self.config, new)
+            found = changes(self.config, new)
+            await self._adopt(new, found)
+        except Exception as error:
+            self._refuse(reason, error)
+            raise
+        self._accept(reason, new, found)
+        return found
+
+    def _accept(self, reason: str, new: Config, found: Changes) -> None:
+        warned, self.config = set(self.config.warnings), new
+        self._seen = self._tried = new.references
+        # Files that are well again say nothing of a document that was refused.
+        for mended in (reason, _CHANGED):
+            self._refused.pop(mended, None)
+        self.last = Reading(at_ms=self._clock.now_ms(), reason=reason, taken=True, faults=())
+        self._metrics.reloaded(successful=not self._refused)
+        for warning in new.warnings:
+            if warning not in warned:
+                self._log.warning("config.warning", key=warning.path, reason=warning.message)
+        differences: Mapping[str, Any] = found.paths()
+        self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
+        self._feed.publish("reload", outcome="taken", reason=reason, **differences)
+
+    def _refuse(self, reason: str, error: Exception) -> None:
+        faults = _told(error)
+        self.last = self._refused[reason] = Reading(
+            at_ms=self._clock.now_ms(), reason=reason, taken=False, faults=faults
+        )
+        self._metrics.reloaded(successful=False)
+        told = partial(self._log.error, "config.refused", reason=reason, file=str(self.config.file))
+        shown = partial(self._feed.publish, "reload", outcome="refused", reason=reason)
+        if isinstance(error, ConfigError):
+            told(faults=faults, count=len(faults), advice=_ADVICE)
+            shown(faults=faults)
+        else:
+            told(message=next(iter(faults), None))
+            shown(message=next(iter(faults), None))
+
+
+def _told(error: Exception) -> list[str]:
+    """What may be shown of why a config was refused."""
+    if isinstance(error, ConfigError):
+        # Keys only: what stands there wrongly could be a secret in the wrong place.
+        return [fault.path or "the file" for fault in error.faults]
+    return [str(error)] if isinstance(error, RelayError) else []
+
+
+def _require_same(old: Config, new: Config) -> None:
+    """Raises ConfigError for what cannot change while the relay runs."""
+    if faults := fixed(old, new):
+        raise ConfigError(str(new.file), faults)
+
+
+def _marks(paths: Iterable[str]) -> Marks:
+    return {path: mark(path) for path in paths}
+
+
+_ADVICE = "the config in use stays; relay check-config says what is wrong with the new one"

@@ -1,0 +1,365 @@
+"""The only place that builds the relay's parts, starts them, and takes them down in order."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Container, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+
+from relay.admin import Admin, admin_app
+from relay.admin.audit import Auditor
+from relay.app.maintenance import Upkeep
+from relay.app.reload import Reloader
+from relay.app.startup import Opening
+from relay.app.watchdog import HangTimer, Supervision
+from relay.config import Config
+from relay.config.changes import Changes
+from relay.config.checks import expired
+from relay.core.clock import Clock
+from relay.core.config_values import Duration
+from relay.core.errors import ConfigError, Fault, InvalidTemplate, RelayError, Stopping, StoreBroken
+from relay.core.sink import Sink
+from relay.delivery.replayer import Replayer
+from relay.delivery.supervisor import Fleet
+from relay.receiver.app import Receiver
+from relay.receiver.secret_rotation import Rotations
+from relay.server.connection_limit import admin_total, file_limit, limited, public_total
+from relay.server.listener import Listener
+from relay.server.sd_notify import Manager
+from relay.server.socket_activation import Side
+from relay.store.sqlite import driver
+from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.integrity import Inspections
+from relay.store.sqlite.store import SqliteStore, open_store
+from relay.telemetry import log
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
+
+ADMIN_GRACE = Duration.parse("1s")
+_NO_SOCKETS: Mapping[Side, socket.socket] = {}
+
+
+class Service:
+    """One running relay: made by `open`, served by `run`."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        store: SqliteStore,
+        metrics: Metrics,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
+        manager: Manager | None = None,
+        hang_timer: HangTimer | None = None,
+    ) -> None:
+        self._manager = manager or Manager(None, clock=clock)
+        self._feed = Feed(clock)
+        auditor = Auditor(store.audit, clock=clock)
+        self._reloader = Reloader(
+            config,
+            adopt=self._adopt,
+            metrics=metrics,
+            manager=self._manager,
+            feed=self._feed,
+            auditor=auditor,
+            clock=clock,
+            environ=environ,
+        )
+        self._clock = clock
+        self._store = store
+        self._metrics = metrics
+        self._log = log.get()
+        self._opening = Opening(store, metrics=metrics, clock=clock)
+        self._stopping = False
+        self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
+        self.fleet = Fleet(
+            config.sinks,
+            store=store,
+            metrics=metrics,
+            clock=clock,
+            gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
+            feed=self._feed,
+        )
+        self._supervision = Supervision(
+            self._manager,
+            store=store,
+            conditions=self.fleet.conditions,
+            trouble=lambda: self._upkeep.trouble,
+            clock=clock,
+            hang_timer=hang_timer,
+        )
+        self.replayer = Replayer(
+            store.desk,
+            config.routes,
+            clock=clock,
+            wake=self.fleet.wake,
+            put_back=self.fleet.put_back,
+        )
+        self._receiver = Receiver(
+            config.sources,
+            config.routes,
+            store=store,
+            limits=config.server,
+            metrics=metrics,
+            clock=clock,
+            wake=self.fleet.wake,
+            feed=self._feed,
+            suspect=lambda *request: self._rotations.suspect(*request),  # noqa: PLW0108  as above
+        )
+        self._rotations = Rotations(
+            store.quarantine,
+            config.sources,
+            admit=self._receiver.admit,
+            metrics=metrics,
+            clock=clock,
+        )
+        self._backups = Backups(store.path, min_free=config.store.min_free)
+        self._inspections = Inspections(store.path)
+        admin = Admin(
+            store=store,
+            desk=store.desk,
+            absences=store.absences,
+            unreadable=store.unreadable,
+            audit=store.audit,
+            auditor=auditor,
+            people=store.people,
+            audience=store.audience,
+            backups=self._backups,
+            inspections=self._inspections,
+            sinks=self.fleet,
+            replays=self.replayer,
+            feed=self._feed,
+            clock=clock,
+            metrics=metrics,
+            reloads=self._reloader,
+            rotations=self._rotations,
+            draining=lambda: self._stopping,
+            started_ms=clock.now_ms(),
+            downtime=lambda: self._opening.downtime,
+            routes=lambda: self._reloader.config.routes,
+            folder=store.path.parent,
+            unclean=lambda: store.unclean,
+            traffic=self._receiver.traffic,
+            token=lambda: self._reloader.config.admin.token,
+        )
+        files = file_limit()
+        limit = partial(limited, is_trusted=self._receiver.trusts, metrics=metrics, clock=clock)
+        self.admin = Listener(
+            admin_app(admin),
+            config.server.admin_listen,
+            grace=ADMIN_GRACE,
+            limit=limit("admin", admin_total(files)),
+            handed_over=sockets.get("admin"),
+        )
+        self.public = Listener(
+            self._receiver,
+            config.server.listen,
+            grace=config.server.drain_timeout,
+            limit=limit("public", public_total(files)),
+            handed_over=sockets.get("public"),
+            not_http=metrics.not_http,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        config: Config,
+        *,
+        clock: Clock,
+        environ: Mapping[str, str] = os.environ,
+        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
+        manager: Manager | None = None,
+        hang_timer: HangTimer | None = None,
+    ) -> "Service":
+        """Open the store and build everything around it; nothing listens or connects yet.
+
+        `environ` is what a reload finds behind `env:`; `sockets` are served in place of addresses.
+        Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull and StoreBroken.
+        """
+        metrics = Metrics(
+            sources=[source.name for source in config.sources],
+            sinks=[sink.name for sink in config.sinks],
+            sqlite=driver.VERSION,
+            revision=environ.get("RELAY_REVISION", ""),
+        )
+        metrics.started(clock.now_ms())
+        metrics.store_floor(config.store.min_free)
+        store = await open_store(
+            config.store, clock=clock, committed=metrics.committed, counted=metrics.counted
+        )
+        for source in config.sources:
+            _show_totals(store, metrics, source.name)
+        try:
+            return cls(
+                config,
+                clock,
+                store,
+                metrics,
+                environ=environ,
+                sockets=sockets,
+                manager=manager,
+                hang_timer=hang_timer,
+            )
+        except BaseException:
+            # Its threads would keep the process alive.
+            await store.close()
+            raise
+
+    async def run(
+        self,
+        stop: asyncio.Event,
+        *,
+        again: asyncio.Event | None = None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until `stop` is set, then drain; `ready` is called once all listens.
+
+        The config is read again whenever `again` is set.
+        Raises ListenFailed, StoreBroken where the disk has failed, and whatever ended a part.
+        """
+        try:
+            async with asyncio.TaskGroup() as parts:
+                await self._start(parts, again or asyncio.Event())
+                ready()
+                await stop.wait()
+                await self._drain()
+        except ExceptionGroup as failures:
+            error = _first(failures)
+            if isinstance(error, StoreBroken):
+                self._log.error("store.broken", reason=str(error), advice=_ADVICE)
+            elif not isinstance(error, RelayError):
+                self._log.error("relay.bug", **log.describe(error))
+            raise error from None
+        finally:
+            await self._close()
+
+    async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
+        self._backups.clear()
+        await self._opening.report()
+        self._show_secrets(self._reloader.config)
+        await self.fleet.report_orphans()
+        await self._upkeep.show_gauges()
+        await self.fleet.start(parts)
+        await self._rotations.load()
+        chores = (
+            *self._upkeep.chores(),
+            self.replayer.run(),
+            self._rotations.run(),
+            self._reloader.run(again),
+            *self._supervision.chores(),
+        )
+        self._chores = [parts.create_task(chore) for chore in chores]
+        await self.admin.start()
+        await self.public.start()
+        for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
+            if listener.is_handed_over:
+                self._log.info("listener.handed_over", key=f"server.{key}", listen=listener.url)
+        self._log.info(
+            "relay.ready",
+            listen=self.public.url,
+            admin_listen=self.admin.url,
+            sources=[source.name for source in self._reloader.config.sources],
+            sinks=self.fleet.names,
+        )
+
+    async def _adopt(self, config: Config, changes: Changes) -> None:
+        """Put a config to use from one moment to the next; where this raises, nothing has changed.
+
+        Raises ConfigError, Stopping and StoreError.
+        """
+        made = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
+        paused = await self.fleet.paused()
+        if self._stopping:
+            raise Stopping("the relay is stopping")
+        for source in changes.sources.added:
+            self._metrics.add_source(source)
+            _show_totals(self._store, self._metrics, source)
+        self._receiver.adopt(config.sources, config.routes, limits=config.server)
+        self.replayer.routes = config.routes
+        self._rotations.adopt(config.sources)
+        self.public.grace = config.server.drain_timeout
+        self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
+        for source in changes.sources.removed:
+            self._metrics.drop_source(source)
+        self._show_secrets(config)
+
+    def _show_secrets(self, config: Config) -> None:
+        for source in config.sources:
+            self._metrics.show_secrets(source.name, [key.label for key in source.keys])
+        for warning in expired(config.sources, now_ms=self._clock.now_ms()):
+            self._log.warning("config.warning", key=warning.path, reason=warning.message)
+
+    async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
+        settings = [each for each in config.sinks if each.name in names]
+        made: dict[str, Sink] = {}
+        faults: list[Fault] = []
+        try:
+            made = await asyncio.to_thread(self.fleet.build, settings)
+        except* (ValueError, InvalidTemplate) as errors:
+            # What could be read while the config was checked is not there any more.
+            faults = [Fault("sink", str(error)) for error in errors.exceptions]
+        if faults:
+            raise ConfigError(str(config.file), tuple(faults))
+        return made
+
+    async def _drain(self) -> None:
+        self._stopping = True
+        self._log.info("relay.draining")
+        self._manager.stopping()
+        grace = self._reloader.config.server.drain_timeout
+        if self.public.is_handed_over:
+            await self._hand_back(grace)
+        else:
+            await self._turn_away(grace)
+        for chore in self._chores:
+            chore.cancel()
+
+    async def _turn_away(self, grace: Duration) -> None:
+        """The public side closes first; running sends get what is left of the grace."""
+        started_s = self._clock.monotonic()
+        self._receiver.draining = True
+        await self.public.stop()
+        left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
+        await self.fleet.drain(left)
+
+    async def _hand_back(self, grace: Duration) -> None:
+        """The public side closes last: from then on connections wait for the next relay."""
+        await self.fleet.drain(grace)
+        await self.fleet.part()
+        await self.public.retire()
+        self._receiver.draining = True
+        await self.public.stop()
+
+    async def _close(self) -> None:
+        """Whatever goes wrong with one part, the others close, the store last."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._store.close)
+            closing.push_async_callback(self._inspections.close)
+            closing.push_async_callback(self.admin.stop)
+            closing.callback(self._feed.close)
+            closing.push_async_callback(self.fleet.close)
+            closing.push_async_callback(self.public.stop)
+        self._log.info("relay.stopped")
+
+
+def _show_totals(store: SqliteStore, metrics: Metrics, source: str) -> None:
+    for total in store.totals.of_source(source):
+        metrics.counted(total)
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """What ended the run; a broken store comes before what else it made fail."""
+    broken = failures.subgroup(StoreBroken)
+    error: Exception = failures if broken is None else broken
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+_ADVICE = (
+    "nothing is acknowledged any more; look at the disk and the kernel's log, "
+    "then start again: the store is checked at the start"
+)

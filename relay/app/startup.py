@@ -1,0 +1,61 @@
+"""What a relay finds when it starts, and tells: what its store rests on, how long it was away."""
+
+from contextlib import suppress
+
+from relay.core.clock import Clock
+from relay.core.downtime import Downtime, between
+from relay.core.errors import StoreFull
+from relay.store.sqlite import disk, driver
+from relay.store.sqlite.store import SqliteStore
+from relay.telemetry import log
+from relay.telemetry.metrics import Metrics
+
+
+class Opening:
+    """One start; `downtime` is known once it was reported."""
+
+    def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._log = log.get()
+        self.downtime: Downtime | None = None
+
+    async def report(self) -> None:
+        """Leave the first sign of life; the absence that it ends is in the store then."""
+        self._report_store()
+        now_ms = self._clock.now_ms()
+        self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
+        # Without room nothing is accepted either, so that the absence goes on.
+        with suppress(StoreFull):
+            await self._store.absences.beat(
+                now_ms=now_ms, cause="crashed" if self._store.unclean else "stopped", over_ms=0
+            )
+        if self.downtime is not None:
+            self._report_downtime(self.downtime)
+
+    def _report_store(self) -> None:
+        path = str(self._store.path)
+        if driver.has_wal_reset_fault():
+            self._log.warning("store.sqlite_fault", sqlite=driver.VERSION, advice=_ADVICE_SQLITE)
+        network = disk.network_file_system(self._store.path)
+        if network is not None:
+            self._log.warning("store.network_file_system", path=path, reason=network)
+
+    def _report_downtime(self, downtime: Downtime) -> None:
+        self._metrics.was_down(downtime.seconds, downtime.lost_s)
+        if downtime.lacks is None:
+            self._log.info("relay.was_down", seconds=round(downtime.seconds))
+        else:
+            away_s, lost_s = round(downtime.seconds), round(downtime.lost_s)
+            self._log.warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
+
+
+_ADVICE_LOST = (
+    "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
+    "time away did not come again: relay absences list says from when to when"
+)
+_ADVICE_SQLITE = (
+    "this SQLite can lose pages where several programs write to the file; relay writes with one "
+    "connection only; open it with no other program, or install relay[sqlite]"
+)

@@ -1,0 +1,133 @@
+"""Proofs of life: for a service manager, and for a timer that ends a process that hangs."""
+
+import asyncio
+import faulthandler
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+from relay.core.clock import Clock
+from relay.core.errors import StoreBroken, StoreError
+from relay.core.sink_status import Condition
+from relay.server.sd_notify import Manager
+from relay.store import Backlog
+from relay.store.sqlite.store import SqliteStore
+
+STATUS_EVERY_S = 5.0
+
+HANG_LIMIT_S = 60.0
+"""A process that has given no proof of life for this long ends itself, as systemd would end it."""
+
+
+class HangTimer:
+    """Ends the process, with every thread's stack on stderr, unless it is reset in time.
+
+    The timer is a thread of the interpreter's own, which needs neither its lock nor its loop.
+    """
+
+    def __init__(self, limit_s: float = HANG_LIMIT_S) -> None:
+        self.limit_s = limit_s
+
+    def reset(self) -> None:
+        faulthandler.dump_traceback_later(self.limit_s, exit=True)
+
+    def stop(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+class Supervision:
+    """The chores that give proofs of life, and tell a manager how the relay is doing."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        *,
+        store: SqliteStore,
+        conditions: Callable[[], Mapping[str, Condition]],
+        trouble: Callable[[], str | None],
+        clock: Clock,
+        hang_timer: HangTimer | None = None,
+    ) -> None:
+        """`trouble` says why nothing can be committed at present.
+
+        Without a `hang_timer` a process that hangs is left to whoever started it.
+        """
+        self._hang_timer = hang_timer
+        self._manager = manager
+        self._store = store
+        self._conditions = conditions
+        self._trouble = trouble
+        self._clock = clock
+
+    def chores(self) -> tuple[Coroutine[None, None, None], ...]:
+        """All of them, each to be run as a task until it is cancelled."""
+        chores = []
+        if self._hang_timer is not None:
+            chores.append(self._reset_timer(self._hang_timer))
+        if self._manager:
+            chores.append(self._tell())
+        if self._manager.watchdog_s is not None:
+            chores.append(self._prove_alive(self._manager.alive, self._manager.watchdog_s / 2))
+        return tuple(chores)
+
+    async def _reset_timer(self, timer: HangTimer) -> None:
+        try:
+            await self._prove_alive(timer.reset, timer.limit_s / 4)
+        finally:
+            timer.stop()
+
+    async def _prove_alive(self, prove: Callable[[], None], every_s: float) -> None:
+        """Only a loop that turns gets here, and only a writer that is not stuck lets it go on.
+
+        A disk that hangs holds up the writer with the next heartbeat at the latest.
+        """
+        while True:
+            try:
+                await self._store.respond()
+            except StoreBroken:
+                raise
+            except StoreError:
+                pass  # it did come round; what the trouble is, the heartbeat tells
+            prove()
+            await asyncio.sleep(every_s)
+
+    async def _tell(self) -> None:
+        while True:
+            trouble = self._trouble()
+            try:
+                backlogs = await self._store.backlogs()
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                backlogs, trouble = {}, str(error)
+            conditions = self._conditions().values()
+            line = describe(conditions, backlogs, trouble, now_ms=self._clock.now_ms())
+            self._manager.status(line)
+            await asyncio.sleep(STATUS_EVERY_S)
+
+
+def describe(
+    conditions: Iterable[Condition],
+    backlogs: Mapping[str, Backlog],
+    trouble: str | None,
+    *,
+    now_ms: int,
+) -> str:
+    """Put how the relay is doing into one line: what fails first, then what waits."""
+    conditions = tuple(conditions)
+    failing = [f"{each.name} {each.state}" for each in conditions if each.state != "active"]
+    active = len(conditions) - len(failing)
+    sinks = ", ".join([f"{active} of {len(conditions)} sinks active", *failing])
+    told = [sinks, _waiting(backlogs.values(), now_ms=now_ms)]
+    if trouble is not None:
+        told.insert(0, f"takes no events: {trouble}")
+    return "; ".join(told)
+
+
+def _waiting(backlogs: Iterable[Backlog], *, now_ms: int) -> str:
+    backlogs = tuple(backlogs)
+    pending = sum(each.pending for each in backlogs)
+    dead = sum(each.dead for each in backlogs)
+    oldest = [each.oldest_ms for each in backlogs if each.oldest_ms is not None]
+    told = f"{pending} pending"
+    if oldest and (minutes := (now_ms - min(oldest)) // 60_000) > 0:
+        told += f", the oldest for {minutes} min"
+    return f"{told}, {dead} dead" if dead else told

@@ -1,0 +1,1 @@
+"""`relay demo`: the whole main job without a config."""

@@ -1,0 +1,92 @@
+"""`relay demo`: a real relay on a temporary store, with a sender beside it, for whoever is new."""
+
+import asyncio
+import secrets
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+
+import click
+import uvloop
+
+from relay.app.service import Service
+from relay.cli.demo.environment import Stage, pipe, read_lines
+from relay.cli.demo.script import Show
+from relay.cli.parameters import Number
+from relay.config import Config, load
+from relay.core.clock import SystemClock
+from relay.core.config_values import Secret
+from relay.telemetry import log
+from relay.video_service.sender import Sender
+
+
+@click.command()
+@click.option(
+    "--events", type=click.IntRange(min=1), metavar="N", help="End after N events; else at Ctrl-C."
+)
+@click.option(
+    "--every",
+    type=Number(0, 3600),
+    metavar="SECONDS",
+    help="Between two events; else 1.5 for the first round, then 10.",
+)
+@click.pass_context
+def demo(context: click.Context, *, events: int | None, every: float | None) -> None:
+    """Watch signed events arrive and be delivered, with no config and nothing to set up.
+
+    It is a relay with a store and a stdout sink, and a sender that signs as the video service does.
+    The story is told on stderr; where stdout is a file or a pipe, the sink's JSON lines go there.
+    """
+    with TemporaryDirectory(prefix="relay-demo-") as folder:
+        stage = Stage.build(Path(folder))
+        config = load(stage.config)
+        log.configure(config.log)
+        show = Show(stage, command=_command(context), events=events, every_s=every)
+        uvloop.run(_play(stage, config, show))
+
+
+async def _play(stage: Stage, config: Config, show: Show) -> None:
+    loop = asyncio.get_running_loop()
+    stop, opened = asyncio.Event(), loop.create_future()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def ready() -> None:
+        # The addresses are asked for at once: a Ctrl-C so far closes the listeners next.
+        opened.set_result((f"{service.public.url}{config.sources[0].path}", service.admin.url))
+
+    with pipe() as (read_end, write_end):
+        # The sink takes for stdout what is stdout when it is built: here, what the show reads.
+        with redirect_stdout(write_end):
+            service = await Service.open(config, clock=SystemClock())
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(service.run(stop, ready=ready))
+            watching = group.create_task(show.watch(await read_lines(read_end)))
+            url, admin_url = await opened
+            show.open(url, admin_url)
+            await _perform(show, stage, url, stop)
+            await serving
+            write_end.close()
+            await watching
+    show.close()
+
+
+async def _perform(show: Show, stage: Stage, url: str, stop: asyncio.Event) -> None:
+    clock = SystemClock()
+    async with (
+        Sender(url, stage.secret, clock=clock, schedule=()) as sender,
+        Sender(url, Secret(secrets.token_hex()), clock=clock, schedule=()) as forger,
+        asyncio.TaskGroup() as group,
+    ):
+        performing = group.create_task(show.perform(sender, forger, stop))
+        await stop.wait()
+        performing.cancel()
+
+
+def _command(context: click.Context) -> str:
+    """How this very relay is called again from another terminal."""
+    name = context.find_root().info_name or "relay"
+    return sys.argv[0] if name == "relay" and which(name) is None else name

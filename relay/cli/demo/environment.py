@@ -1,0 +1,105 @@
+"""What the demo's relay stands on: a folder with a config, a secret, and a pipe for its stdout."""
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TextIO
+
+from relay.core.config_values import Secret
+from relay.core.errors import ListenFailed
+from relay.server.listener import bind
+
+PORTS = {"listen": 8080, "admin_listen": 9464}
+LINE_MAX = 4 << 20
+"""Longer than any line of the sink: `max_body` is 1 MiB."""
+
+_CONFIG = """\
+# The config of this demo; the folder goes when the demo ends.
+
+[server]
+listen = "{listen}"
+admin_listen = "{admin_listen}"
+
+[store]
+path = {store}
+min_free = "16MiB"
+
+[admin]
+token = {token}
+
+[log]
+format = "console"
+level = "error"
+
+[[source]]
+name = "main"
+path = "/webhooks"
+secrets = [{secret}]
+
+[[sink]]
+name = "console"
+type = "stdout"
+events = ["*", "webhook.test"]
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The demo's files."""
+
+    folder: Path
+    secret: Secret
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    @property
+    def secret_file(self) -> Path:
+        return self.folder / "secret"
+
+    @classmethod
+    def build(cls, folder: Path) -> Self:
+        """Write a new secret, and a config with ports that are free now."""
+        stage = cls(folder, Secret(secrets.token_urlsafe(32)))
+        stage.secret_file.write_text(stage.secret.reveal() + "\n", encoding="utf-8")
+        addresses = {key: _free_address(port) for key, port in PORTS.items()}
+        text = _CONFIG.format(
+            store=json.dumps(str(folder / "relay.db"), ensure_ascii=False),
+            token=json.dumps(secrets.token_urlsafe(32)),
+            secret=json.dumps(f"file:{stage.secret_file}", ensure_ascii=False),
+            **addresses,
+        )
+        stage.config.write_text(text, encoding="utf-8")
+        return stage
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[TextIO, TextIO]]:
+    """Make both ends of a pipe."""
+    read, write = os.pipe()
+    with os.fdopen(read) as read_end, os.fdopen(write, "w") as write_end:
+        yield read_end, write_end
+
+
+async def read_lines(read_end: TextIO) -> asyncio.StreamReader:
+    """Read one end of a pipe without waiting in the event loop."""
+    lines = asyncio.StreamReader(limit=LINE_MAX)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), read_end
+    )
+    return lines
+
+
+def _free_address(port: int) -> str:
+    try:
+        bind(f"127.0.0.1:{port}").close()
+    except ListenFailed:
+        with bind("127.0.0.1:0") as bound:
+            port = bound.getsockname()[1]
+    return f"127.0.0.1:{port}"

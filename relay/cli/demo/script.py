@@ -1,0 +1,218 @@
+"""What the demo sends, and the story that it tells of it: two lines for each request."""
+
+import asyncio
+import itertools
+import secrets
+import shutil
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from random import SystemRandom
+
+import click
+import orjson
+
+from relay.cli.demo.environment import Stage
+from relay.core import sample_events
+from relay.core.clock import SystemClock
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST
+from relay.video_service.sender import Attempted, Sender
+
+PACE_S = 1.5
+LATER_PACE_S = 10.0
+"""After the first round, so that what to try next stays on the screen."""
+
+DELIVERY_DEADLINE_S = 5.0
+OTHERS_SHOWN = 5
+"""Lines a second for the events of other senders; the rest is counted."""
+
+WIDTH, WIDTH_MAX = 80, 120
+_FIXED = 58
+"""What of a line is not the answer."""
+
+NEW, AGAIN, FORGED = "", "the same again", "forged"
+ROUND = (
+    (NEW, LEAD_CAPTURED),
+    (AGAIN, LEAD_CAPTURED),
+    (NEW, VIDEO_WATCHED),
+    (FORGED, LEAD_CAPTURED),
+    (NEW, "video.created"),
+    (NEW, "video.ready"),
+    (NEW, "video.failed"),
+    (NEW, "video.deleted"),
+    (NEW, WEBHOOK_TEST),
+)
+_REMARKS = {
+    AGAIN: "its id is known, so no sink gets it twice",
+    FORGED: "signed with another secret: nothing is parsed or stored",
+}
+
+_OPENING = """\
+A real relay, and beside it a sender that signs as the video service does.
+
+  webhooks  {url}
+  metrics   {admin}/metrics
+  health    {admin}/readyz
+  config    {config}
+"""
+_NEXT = """
+Now you, from another terminal; what arrives is shown here:
+
+  {relay} send lead.captured --url {url} \\
+    --secret file:{secret}
+  {relay} send all --count 500 --url {url} \\
+    --secret file:{secret}
+  {relay} check-config --config {config}
+  {relay} store check --config {config}
+  curl -s {admin}/metrics | grep ^relay_events_total
+
+Meanwhile an event every {pace:g} s. Ctrl-C ends the demo and removes its folder.
+"""
+
+
+class Show:
+    """Sends, and sees at the far end of the sink what has been delivered."""
+
+    def __init__(
+        self, stage: Stage, *, command: str, events: int | None, every_s: float | None
+    ) -> None:
+        self._stage = stage
+        self._command = command
+        self._events = events
+        self._every_s = every_s
+        self._clock = SystemClock()
+        self._dice = SystemRandom()
+        self._tally: Counter[str] = Counter()
+        self._expected: dict[str, asyncio.Future[tuple[str, float]]] = {}
+        self._last = ("", b"")
+        self._others = 0
+        self._urls = {"url": "", "admin": ""}
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+        self._said_width = min(max(columns, WIDTH), WIDTH_MAX) - _FIXED
+
+    def open(self, url: str, admin: str) -> None:
+        self._urls = {"url": url, "admin": admin}
+        _tell(_OPENING.format(**self._urls, config=self._stage.config))
+        _tell(f"{'TIME':8}  {'EVENT':14}  {'ID':16}  {'ANSWER':{self._said_width}}  {'AFTER':>10}")
+
+    def close(self) -> None:
+        tally = self._tally
+        _tell(
+            f"\nStopped and drained. Delivered: {tally['delivered']}, "
+            f"duplicates: {tally['duplicate']}, forged: {tally['unauthorized']}."
+        )
+
+    async def perform(self, sender: Sender, forger: Sender, stop: asyncio.Event) -> None:
+        """Send event after event, and set `stop` after the last."""
+        for index, (act, kind) in enumerate(itertools.islice(itertools.cycle(ROUND), self._events)):
+            if index:
+                await asyncio.sleep(self._pace_s(index))
+            await self._send(forger if act == FORGED else sender, act, kind)
+            if index == len(ROUND) - 1 and index + 1 != self._events:
+                self._tell_what_next()
+        stop.set()
+
+    async def watch(self, lines: asyncio.StreamReader) -> None:
+        """Read what the sink writes, until its end."""
+        while line := await lines.readline():
+            at_s = self._clock.monotonic()
+            if sys.stdout is None or not sys.stdout.isatty():
+                click.echo(line, nl=False)
+            event = orjson.loads(line)
+            self._tally["delivered"] += 1
+            expected = self._expected.pop(event["id"], None)
+            if expected is None:
+                self._tell_of_another(event)
+            elif not expected.done():  # nobody waits for it any more at the end
+                expected.set_result((line.decode().rstrip(), at_s))
+
+    async def _send(self, sender: Sender, act: str, kind: str) -> None:
+        if act != AGAIN:
+            self._last = self._sample(kind)
+        event_id, body = self._last
+        started_s = self._clock.monotonic()
+        arrival = asyncio.get_running_loop().create_future()
+        if act == NEW:
+            self._expected[event_id] = arrival
+        attempted = await sender.attempt(body)
+        self._tally[attempted.outcome] += 1
+        self._tell_of_request(act or kind, event_id, attempted)
+        if act != NEW:
+            _tell(_dim(f"{'':10}{_REMARKS[act]}"))
+        elif attempted.acknowledged:
+            await self._tell_of_delivery(arrival, started_s)
+
+    def _sample(self, kind: str) -> tuple[str, bytes]:
+        event_id = f"evt_{secrets.token_hex(6)}"
+        created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        body = sample_events.body(kind, event_id=event_id, created_at=created_at, dice=self._dice)
+        return event_id, body
+
+    def _pace_s(self, index: int) -> float:
+        if self._every_s is not None:
+            return self._every_s
+        return PACE_S if index < len(ROUND) else LATER_PACE_S
+
+    def _tell_of_request(self, name: str, event_id: str, attempted: Attempted) -> None:
+        said = f"{attempted.status or ''} {attempted.outcome or attempted.reason}".strip()
+        said = click.style(f"{said:{self._said_width}}", fg=_colour(attempted))
+        after = f"{attempted.seconds * 1000:7.1f} ms"
+        _tell(f"{_now()}  {name:14}  {event_id:16}  {said}  {after}")
+
+    async def _tell_of_delivery(
+        self, arrival: "asyncio.Future[tuple[str, float]]", started_s: float
+    ) -> None:
+        try:
+            async with asyncio.timeout(DELIVERY_DEADLINE_S):
+                line, at_s = await arrival
+        except TimeoutError:
+            _tell(_dim(f"{'':10}{'stdout sink':14}  not delivered yet"))
+            return
+        width = 18 + self._said_width
+        text = line if len(line) <= width else line[: width - 1] + "…"
+        after = f"{(at_s - started_s) * 1000:7.1f} ms"
+        _tell(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
+
+    def _tell_of_another(self, event: dict[str, str]) -> None:
+        """The first few of a second in full, then only how many there were."""
+        if self._others == 0:
+            asyncio.get_running_loop().call_later(1, self._tell_of_the_rest)
+        self._others += 1
+        if self._others <= OTHERS_SHOWN:
+            after = f"{self._clock.now_ms() - int(event['receivedAt']):5} ms"
+            said = f"{'yours: delivered':{self._said_width}}"
+            _tell(f"{_now()}  {event['event'][:14]:14}  {event['id'][:16]:16}  {said}  {after:>10}")
+
+    def _tell_of_the_rest(self) -> None:
+        if self._others > OTHERS_SHOWN:
+            _tell(f"{'':10}and {self._others - OTHERS_SHOWN} more of yours")
+        self._others = 0
+
+    def _tell_what_next(self) -> None:
+        _tell(
+            _NEXT.format(
+                **self._urls,
+                relay=self._command,
+                secret=self._stage.secret_file,
+                config=self._stage.config,
+                pace=self._pace_s(len(ROUND)),
+            )
+        )
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().strftime("%H:%M:%S")
+
+
+def _dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+def _colour(attempted: Attempted) -> str:
+    if attempted.acknowledged:
+        return "green" if attempted.outcome == "accepted" else "yellow"
+    return "red"

@@ -1,0 +1,126 @@
+"""`relay route` and `relay render`: what would become of one event, without sending anything."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from relay import sinks
+from relay.cli.completion import names_of
+from relay.cli.documents import print_indented
+from relay.cli.parameters import config_option, json_option
+from relay.config import Config, default_path, load
+from relay.core import authentication
+from relay.core.clock import SystemClock
+from relay.core.event import Event
+from relay.core.routing import Verdict
+from relay.core.sink import Sink, SinkSettings
+
+_EFFECTS = {
+    "takes": "",
+    "declines": "",
+    "fails": "; the delivery becomes a dead letter",
+}
+
+event_option = click.option(
+    "--event",
+    "file",
+    type=click.File("rb"),
+    required=True,
+    help="The raw body of an event; - is stdin.",
+)
+source_option = click.option(
+    "--source",
+    metavar="NAME",
+    shell_complete=names_of("source"),
+    help="As if it came to this source; else to the first one.",
+)
+
+
+@click.command()
+@event_option
+@config_option
+@source_option
+@json_option
+def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: bool) -> None:
+    """Say which sinks would take an event, and why each does or does not."""
+    config = load(path or default_path())
+    event = _read(file, config, source)
+    verdicts = [each.judge(event) for each in config.routes]
+    click.echo(_routes_json(event, verdicts) if as_json else _routes_text(event, verdicts))
+
+
+@click.command()
+@click.option(
+    "--sink",
+    "name",
+    required=True,
+    metavar="NAME",
+    shell_complete=names_of("sink"),
+    help="The sink's name.",
+)
+@event_option
+@config_option
+@source_option
+@json_option
+def render(
+    *, name: str, file: BinaryIO, path: Path | None, source: str | None, as_json: bool
+) -> None:
+    """Show what one sink would be sent; secrets in it are masked."""
+    config = load(path or default_path())
+    settings = _named("sink", name, config.sinks)
+    event = _read(file, config, source)
+    verdict = next(each.judge(event) for each in config.routes if each.sink == name)
+    if verdict.outcome != "takes":
+        click.echo(f"relay: {name} would not be sent this event: {verdict.why}", err=True)
+    rendered = asyncio.run(_rendered(settings, event))
+    if as_json:
+        click.echo(json.dumps(rendered))
+    else:
+        print_indented(rendered)
+
+
+def _read(file: BinaryIO, config: Config, source: str | None) -> Event:
+    chosen = config.sources[0] if source is None else _named("source", source, config.sources)
+    content = authentication.read(chosen.name, (), file.read(), now_ms=SystemClock().now_ms())
+    if isinstance(content, Event):
+        return content
+    raise click.ClickException(
+        f"{file.name}: {content.reason}; no sink gets it, relay keeps it raw as unreadable"
+    )
+
+
+def _named(table: str, name: str, settings: Any) -> Any:
+    found = next((each for each in settings if each.name == name), None)
+    if found is None:
+        known = ", ".join(each.name for each in settings) or "none"
+        text = f"the config has no {table} `{name}`; there are: {known}"
+        raise click.BadParameter(text, param_hint=f"--{table}")
+    return found
+
+
+async def _rendered(settings: SinkSettings, event: Event) -> dict[str, Any]:
+    sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
+    try:
+        return sink.render(event)
+    finally:
+        await sink.close()
+
+
+def _routes_text(event: Event, verdicts: list[Verdict]) -> str:
+    head = f"{event.kind} {event.id}, as if received by source {event.source}"
+    rows = [("SINK", "VERDICT", "WHY")]
+    rows += [(each.sink, each.outcome, each.why + _EFFECTS[each.outcome]) for each in verdicts]
+    if not verdicts:
+        return f"{head}: the config has no sink, so it would be stored only"
+    width = max(len(sink) for sink, _, _ in rows)
+    lines = [f"{sink:{width}}  {outcome:8}  {why}" for sink, outcome, why in rows]
+    return "\n".join([head, *lines])
+
+
+def _routes_json(event: Event, verdicts: list[Verdict]) -> str:
+    routes = [{"sink": each.sink, "outcome": each.outcome, "why": each.why} for each in verdicts]
+    head = {"source": event.source, "id": event.id, "event": event.kind}
+    return json.dumps(head | {"routes": routes})

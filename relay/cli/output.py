@@ -1,0 +1,86 @@
+"""How data is printed for people: aligned columns, times that can be read, nothing that acts."""
+
+import math
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import click
+
+from relay.core.units import span
+
+
+def show(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+    """Print rows under their heads, each column as wide as it must be; `empty` where none are."""
+    lines = [[safe(cell) for cell in row] for row in rows]
+    if not lines:
+        click.echo(empty)
+        return
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > width():
+        _blocks(head, lines)
+        return
+    for line in (head, *lines):
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _blocks(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """Print a line for each cell: a row that the terminal wraps cuts ids in the middle."""
+    for number, line in enumerate(lines):
+        if number:
+            click.echo()
+        pairs(zip(head, line, strict=True))
+
+
+def pairs(rows: Iterable[tuple[str, str]], *, indent: str = "") -> None:
+    """Print names and values, a line each."""
+    lines = [(name, safe(value)) for name, value in rows]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
+        click.echo(f"{indent}{name:{width}}  {value}".rstrip())
+
+
+def flow(parts: Sequence[str]) -> None:
+    """Print parts in a line, or in more where the terminal is too narrow, each part whole."""
+    line, lines = "", []
+    for part in map(safe, parts):
+        longer = f"{line}  {part}" if line else part
+        if line and len(longer) > width():
+            lines.append(line)
+            longer = f"  {part}"
+        line = longer
+    click.echo("\n".join(each.rstrip() for each in (*lines, line)))
+
+
+def width() -> float:
+    """Columns of the terminal, or of $COLUMNS; endless where neither is there."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return columns or math.inf
+
+
+def safe(text: str) -> str:
+    """The text with whatever a terminal would obey, or could be misled by, made visible."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def moment(ms: int | None) -> str:
+    """Local time to the second with its offset, as `--since` takes it; a dash for none."""
+    if ms is None:
+        return "-"
+    text = datetime.fromtimestamp(ms // 1000).astimezone().isoformat()
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+
+
+def ago(ms: int | None, *, now_ms: int) -> str:
+    """How long ago, or until when, in its largest unit; a dash for none."""
+    if ms is None:
+        return "-"
+    length = span(abs(now_ms - ms))
+    return f"{length} ago" if ms <= now_ms else f"in {length}"

@@ -1,0 +1,1 @@
+"""`relay send`: signed sample events, sent as the video service sends them."""

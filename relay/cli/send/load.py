@@ -1,0 +1,120 @@
+"""Many sends at a pace: when each begins, how many run at once, and what came of them all."""
+
+import asyncio
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from relay.core.clock import Clock
+from relay.video_service.sender import Attempted, Sender, Sent, Watch
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+@dataclass
+class Tally:
+    """The sum of what was sent so far."""
+
+    count: int
+    acknowledged: int = 0
+    duplicates: int = 0
+    failed: int = 0
+    attempts: int = 0
+    waiting: int = 0
+    """Events between two attempts."""
+    seconds: float = 0.0
+    failures: Counter[tuple[int | None, str]] = field(default_factory=Counter)
+    """Attempts that were not acknowledged, by status and reason."""
+    acknowledgements_s: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def add(self, sent: Sent) -> None:
+        last = sent.attempts[-1]
+        self.acknowledged += last.acknowledged
+        self.duplicates += last.acknowledged and last.outcome == "duplicate"
+        self.failed += not last.acknowledged
+        if last.acknowledged:
+            self.acknowledgements_s.append(last.seconds)
+
+    def attempted(self, attempted: Attempted) -> None:
+        self.attempts += 1
+        if not attempted.acknowledged:
+            self.failures[attempted.status, attempted.reason] += 1
+
+    @property
+    def finished(self) -> int:
+        return self.acknowledged + self.failed
+
+    @property
+    def rate(self) -> float:
+        """Finished events per second."""
+        return self.finished / self.seconds if self.seconds > 0 else 0.0
+
+    def latencies_ms(self) -> dict[str, float]:
+        """How long acknowledgements took, by nearest rank; empty where there was none."""
+        ordered = sorted(self.acknowledgements_s)
+        if not ordered:
+            return {}
+        return {
+            name: 1000 * ordered[math.ceil(share * len(ordered)) - 1]
+            for name, share in QUANTILES.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One body to send, and what to call it."""
+
+    kind: str
+    id: str
+    body: bytes
+
+
+class Load:
+    """Sends letters through one sender; `rate` is per second, or None for no limit."""
+
+    def __init__(
+        self, tally: Tally, *, clock: Clock, rate: float | None = None, concurrency: int = 1
+    ) -> None:
+        self.tally = tally
+        self._clock = clock
+        self._rate = rate
+        self._free = asyncio.Semaphore(concurrency)
+
+    async def run(
+        self, sender: Sender, letters: Iterable[Letter], watch: Callable[[Letter], Watch]
+    ) -> None:
+        """Send all; `watch` makes each letter's observer."""
+        started_s = self._clock.monotonic()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, letter in enumerate(letters):
+                    await self._turn(started_s, index)
+                    await self._free.acquire()
+                    group.create_task(self._one(sender, letter, watch(letter)))
+        finally:
+            self.tally.seconds = self._clock.monotonic() - started_s
+
+    async def rest(self, seconds: float) -> None:
+        """Wait between two attempts; meanwhile another event may have the place."""
+        self._free.release()
+        self.tally.waiting += 1
+        await asyncio.sleep(seconds)
+        self.tally.waiting -= 1
+        await self._free.acquire()
+
+    async def _one(self, sender: Sender, letter: Letter, watch: Watch) -> None:
+        def watched(attempted: Attempted, next_s: float | None) -> None:
+            self.tally.attempted(attempted)
+            watch(attempted, next_s)
+
+        self.tally.add(await sender.send(letter.body, watch=watched))
+        self._free.release()
+
+    async def _turn(self, started_s: float, index: int) -> None:
+        if self._rate is None:
+            return
+        wait_s = started_s + index / self._rate - self._clock.monotonic()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)

@@ -1,0 +1,157 @@
+"""What `relay send` says: a line per attempt or a sum of all, for people or for programs."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import click
+
+from relay.cli.send.load import Letter, Tally
+from relay.core.delivery_rules import WAITS_S
+from relay.video_service.sender import Attempted, Watch
+
+PROGRESS_EVERY_S = 0.2
+KIND_WIDTH = 14
+ID_WIDTH = 20
+
+_MEANINGS = {
+    401: "the secrets differ, or a clock is off by more than the source's tolerance",
+    404: "no source has this path",
+    405: "this URL takes no POST: is it a source's?",
+    408: "the body did not arrive in time",
+    413: "the body is larger than max_body",
+    502: "the proxy does not reach the relay",
+    503: "the relay is stopping, or its store is full or too slow; worth a retry",
+    504: "the relay does not answer the proxy in time",
+}
+_BY_CLASS = {
+    3: "a redirect, which the service does not follow",
+    4: "refused, and not by a relay: is the URL right?",
+    5: "a fault of what answers there, which is no relay",
+}
+
+
+def meaning(attempted_status: int | None, reason: str) -> str:
+    """Say in one line why an attempt failed and what to look at."""
+    if attempted_status is not None:
+        known = _MEANINGS.get(attempted_status) or _BY_CLASS.get(attempted_status // 100, "")
+        return f"{attempted_status}: {known}" if known else str(attempted_status)
+    if reason == "connection refused":
+        return f"{reason}: is the relay running, and is the URL right?"
+    return reason
+
+
+class Report:
+    """Hears of every attempt; speaks at once, or only at the end where there are many."""
+
+    def __init__(self, tally: Tally, *, each: bool, as_json: bool) -> None:
+        """`each` tells of every attempt; else a terminal shows progress, and the end a sum."""
+        self._tally = tally
+        self._each = each
+        self._as_json = as_json
+        self._events: list[dict[str, Any]] = []
+
+    def watch(self, letter: Letter) -> Watch:
+        """Make the observer of one event's attempts."""
+        attempts = 0
+
+        def watched(attempted: Attempted, next_s: float | None) -> None:
+            nonlocal attempts
+            attempts += 1
+            if not self._each:
+                return
+            if self._as_json:
+                if next_s is None:
+                    self._events.append(_as_data(letter, attempted, attempts))
+                return
+            click.echo(_line(letter, attempted), err=not attempted.acknowledged)
+            if next_s is not None:
+                again = f"again in {next_s:g} s: attempt {attempts + 1} of {len(WAITS_S) + 1}"
+                click.echo(f"{'':{KIND_WIDTH + ID_WIDTH + 4}}{again}", err=True)
+
+        return watched
+
+    async def show_progress(self) -> None:
+        """Rewrite one line of a terminal until cancelled."""
+        if self._each or self._as_json or not sys.stderr.isatty():
+            return
+        try:
+            while True:
+                click.echo(f"\r{_progress(self._tally)}\x1b[K", err=True, nl=False)
+                await asyncio.sleep(PROGRESS_EVERY_S)
+        finally:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def end(self) -> None:
+        """Print the sum, where one was asked for."""
+        if self._as_json:
+            events = {"events": self._events} if self._each else {}
+            click.echo(json.dumps(_sum(self._tally) | events))
+        elif not self._each:
+            click.echo(_summary(self._tally))
+
+
+def _as_data(letter: Letter, attempted: Attempted, attempts: int) -> dict[str, Any]:
+    return {
+        "event": letter.kind,
+        "id": letter.id,
+        "acknowledged": attempted.acknowledged,
+        "status": attempted.status,
+        "outcome": attempted.outcome,
+        "attempts": attempts,
+        "ms": round(attempted.seconds * 1000, 3),
+    }
+
+
+def _line(letter: Letter, attempted: Attempted) -> str:
+    if attempted.acknowledged:
+        said = f"{attempted.status} {attempted.outcome}".ljust(16)
+        text = f"{said} {attempted.seconds * 1000:8.1f} ms"
+    else:
+        text = meaning(attempted.status, attempted.reason)
+    return f"{letter.kind or 'a body':{KIND_WIDTH}}  {letter.id:{ID_WIDTH}}  {text}"
+
+
+def _progress(tally: Tally) -> str:
+    waiting = f", {tally.waiting} waiting for a retry" if tally.waiting else ""
+    return (
+        f"{tally.finished} of {tally.count}: {tally.acknowledged} acknowledged, "
+        f"{tally.failed} failed{waiting}"
+    )
+
+
+def _summary(tally: Tally) -> str:
+    lines = [
+        f"{tally.finished} of {tally.count} events in {tally.seconds:.2f} s, {tally.rate:.1f}/s",
+        f"  accepted    {tally.acknowledged - tally.duplicates}",
+        f"  duplicates  {tally.duplicates}",
+        f"  failed      {tally.failed}",
+    ]
+    latencies = tally.latencies_ms()
+    if latencies:
+        values = "   ".join(f"{name} {value:.1f}" for name, value in latencies.items())
+        lines.append(f"  answer, ms  {values}")
+    lines += [
+        f"  {count} x {meaning(status, reason)}"
+        for (status, reason), count in tally.failures.most_common()
+    ]
+    return "\n".join(lines)
+
+
+def _sum(tally: Tally) -> dict[str, Any]:
+    return {
+        "ok": tally.acknowledged == tally.count,
+        "count": tally.count,
+        "acknowledged": tally.acknowledged,
+        "duplicates": tally.duplicates,
+        "failed": tally.failed,
+        "attempts": tally.attempts,
+        "seconds": round(tally.seconds, 3),
+        "rate": round(tally.rate, 1),
+        "latency_ms": {name: round(value, 3) for name, value in tally.latencies_ms().items()},
+        "failures": [
+            {"status": status, "reason": reason, "attempts": count, "text": meaning(status, reason)}
+            for (status, reason), count in tally.failures.most_common()
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Events, deliveries, signatures, routes and retries: rules that the other rooms apply."""

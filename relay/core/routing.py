@@ -1,0 +1,120 @@
+"""Which sinks want an event, and why each other one does not (pure)."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import translate
+from typing import Any, Literal
+
+import jmespath
+import jmespath.exceptions
+import msgspec
+
+from relay.core.errors import InvalidRule
+from relay.core.event import WEBHOOK_TEST, Event
+
+Ordered = Literal["video", "viewer"]
+
+_KEYS: Mapping[Ordered, Callable[[Event], str | None]] = {
+    "video": Event.video_id,
+    "viewer": Event.person,
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One route's word on one event; `why` is a sentence for the operator.
+
+    A rule that fails on an event is neither a yes nor a no: the delivery becomes a dead letter.
+    """
+
+    sink: str
+    outcome: Literal["takes", "declines", "fails"]
+    why: str
+    key: str | None = None
+    """Events of one key go to the sink one after another; it can be an address, so never shown."""
+
+
+class Route:
+    """One sink's `events`, `sources`, `when` and `ordered`, compiled."""
+
+    def __init__(
+        self,
+        sink: str,
+        *,
+        events: Sequence[str] = ("*",),
+        sources: Sequence[str] | None = None,
+        when: str | None = None,
+        ordered: Ordered | None = None,
+    ) -> None:
+        """Raises InvalidRule where `when` is not a JMESPath expression."""
+        self.sink = sink
+        self._globs = tuple(events)
+        self._kinds = re.compile("|".join(translate(glob) for glob in events))
+        self._sources = None if sources is None else frozenset(sources)
+        self._when = when
+        self._rule = None if when is None else _compile(when)
+        self._ordered = ordered
+        self._yes = Verdict(sink, "takes", "events and sources match")
+
+    def judge(self, event: Event) -> Verdict:
+        """Say whether the sink takes the event, and why."""
+        if self._sources is not None and event.source not in self._sources:
+            return self._no(f"source {event.source} is not in sources")
+        if event.kind == WEBHOOK_TEST and WEBHOOK_TEST not in self._globs:
+            return self._no(f"{WEBHOOK_TEST} goes only to sinks that name it in events")
+        if self._kinds.fullmatch(event.kind) is None:
+            return self._no(f"{event.kind} matches nothing in events")
+        if self._rule is None:
+            return self._yes if self._ordered is None else self._take(event, self._yes.why)
+        return self._ask(self._rule, event)
+
+    def _ask(self, rule: Any, event: Event) -> Verdict:
+        try:
+            answer = rule.search(event.document())
+        except _FAILURES as error:
+            return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
+        if _is_true(answer):
+            return self._take(event, f"when is true: {self._when}")
+        return self._no(f"when is false: {self._when}")
+
+    def _take(self, event: Event, why: str) -> Verdict:
+        return Verdict(self.sink, "takes", why, self._key(event))
+
+    def _key(self, event: Event) -> str | None:
+        """None where no order is kept: by the sink, or because the event is about no such thing."""
+        found = None if self._ordered is None else _KEYS[self._ordered](event)
+        # Two kinds of keys are never one, also where `ordered` has changed meanwhile.
+        return None if found is None else f"{self._ordered} {found}"
+
+    def _no(self, why: str) -> Verdict:
+        return Verdict(self.sink, "declines", why)
+
+
+# jmespath raises plain TypeError when it compares a number with a text, and follows a long rule or
+# a deep document by recursion.
+_FAILURES = (
+    jmespath.exceptions.JMESPathError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
+    """The verdicts that become deliveries: of sinks that take it, or whose rule failed on it."""
+    verdicts = (route.judge(event) for route in routes)
+    return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
+
+
+def _compile(when: str) -> Any:
+    try:
+        return jmespath.compile(when)
+    except jmespath.exceptions.JMESPathError as error:
+        raise InvalidRule(str(error)) from None
+    except RecursionError:
+        raise InvalidRule("nested too deeply") from None
+
+
+def _is_true(answer: object) -> bool:
+    # JMESPath's own idea of truth: 0 is true; null, false and what is empty are not.
+    return answer is not None and answer is not False and answer not in ("", [], {})

@@ -1,0 +1,169 @@
+"""Samples of all seven kinds, as the video service would send them (video-service.md, section 6).
+
+Every address is under example.com or example.org; the clock and the dice are handed in (pure).
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from unicodedata import normalize
+
+import orjson
+
+from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Event
+
+PROGRESS = (0, 25, 50, 75, 100)
+"""The `progress` that goes with each of MILESTONES."""
+
+CREATED_AT = "2026-03-02T09:30:00.000Z"
+_CREATED_AT_MS = 1_772_443_800_000
+
+_PEOPLE = (
+    ("Ada", "Moreau"),
+    ("Bongani", "Dube"),
+    ("Chloé", "Lefèvre"),
+    ("Daniel", "O'Connor"),
+    ("Esra", "Özdemir"),
+    ("Fatima", "Al-Sayed"),
+    ("Hiroshi", "Tanaka"),
+    ("Ingrid", "Sørensen"),
+    ("Jürgen", "Groß"),
+    ("María José", "Núñez"),
+    ("Zoë", "van der Berg"),
+    ("李", "明"),
+)
+_TITLES = (
+    "Product tour in four minutes",
+    "Customer story: Northwind & Sons",
+    "Webinar: pricing that people understand",
+    "Onboarding, part 1: your first project",
+    "What's new in spring",
+    "Von der Idee zum Film",
+    "Q&A with the founders",
+    "Security and compliance <for IT teams>",
+)
+_FIELDS = (
+    ("company", ("Northwind & Sons", "Umbrella Studio", "Contoso GmbH", "Atelier 12")),
+    ("jobTitle", ("Head of Marketing", "CTO", "Product Manager", "Sales Development Rep")),
+    ("phone", ("+49 30 5550 0101", "+1 202 555 0143", "+33 1 99 00 12 34")),
+    ("teamSize", ("1-10", "11-50", "51-200", "more than 200")),
+    ("message", ("Please call me next week.", "Do you offer a trial?\nWe are a team of nine.")),
+    ("newsletter", (True, False)),
+)
+_SIZES = ((1280, 720), (1920, 1080), (1080, 1920), (3840, 2160))
+_FAULTS = (
+    "The file has no video or audio track.",
+    "The file ends before its index; it may not have been sent completely.",
+    "The codec 'prores_raw' is not supported.",
+)
+
+
+def body(kind: str, *, event_id: str, created_at: str, dice: Random) -> bytes:
+    """Make the raw body of one request; raises ValueError for a kind without a sample."""
+    if kind not in _DATA:
+        raise ValueError(f"no sample of {kind!r}; there are: {', '.join(KINDS)}")
+    data = _DATA[kind](dice, created_at)
+    return orjson.dumps({"id": event_id, "event": kind, "createdAt": created_at, "data": data})
+
+
+def event(
+    kind: str,
+    *,
+    source: str = "sample",
+    event_id: str = "evt_sample",
+    created_at: str = CREATED_AT,
+    seed: int = 0,
+) -> Event:
+    """Make the same sample for the same arguments; raises ValueError as `body` does."""
+    dice = Random(f"{kind} {seed}")
+    return Event(
+        source=source,
+        id=event_id,
+        kind=kind,
+        created_at=created_at,
+        received_ms=_CREATED_AT_MS,
+        body=body(kind, event_id=event_id, created_at=created_at, dice=dice),
+        headers=b"content-type: application/json\r\nuser-agent: Service-Webhooks/1\r\n",
+    )
+
+
+def series(kind: str, *, source: str = "sample") -> tuple[Event, ...]:
+    """Make enough samples of one kind to hold every milestone and every optional field."""
+    return tuple(event(kind, source=source, seed=seed) for seed in range(24))
+
+
+def _video(dice: Random) -> dict[str, Any]:
+    return {"id": f"vid_{dice.randrange(16**12):012x}", "title": dice.choice(_TITLES)}
+
+
+def _person(dice: Random) -> dict[str, Any]:
+    first, last = dice.choice(_PEOPLE)
+    plain = normalize("NFKD", f"{first}.{last}".casefold().replace("ø", "o"))
+    mailbox = "".join(c for c in plain if c.isascii() and (c.isalpha() or c == ".")).strip(".")
+    domain = dice.choice(("example.com", "example.org", "studio.example.com"))
+    return {"email": f"{mailbox or 'hello'}@{domain}", "name": f"{first} {last}"}
+
+
+def _created(dice: Random, _created_at: str) -> dict[str, Any]:
+    return _video(dice)
+
+
+def _processed(dice: Random, *, status: str, fault: str | None) -> dict[str, Any]:
+    width, height = dice.choice(_SIZES) if fault is None else (None, None)
+    return _video(dice) | {
+        "status": status,
+        "version": dice.choice((1, 1, 1, 2, 3)) if fault is None else 1,
+        "durationSeconds": dice.randrange(20, 5400) if fault is None else None,
+        "width": width,
+        "height": height,
+        "errorMessage": fault,
+    }
+
+
+def _ready(dice: Random, _created_at: str) -> dict[str, Any]:
+    return _processed(dice, status="ready", fault=None)
+
+
+def _failed(dice: Random, _created_at: str) -> dict[str, Any]:
+    return _processed(dice, status="failed", fault=dice.choice(_FAULTS))
+
+
+def _deleted(dice: Random, _created_at: str) -> dict[str, Any]:
+    return _video(dice) | {"trashed": dice.random() < 0.7}
+
+
+def _watched(dice: Random, _created_at: str) -> dict[str, Any]:
+    step = dice.randrange(len(MILESTONES))
+    return {
+        "video": _video(dice),
+        "viewer": _person(dice),
+        "progress": PROGRESS[step],
+        "milestone": MILESTONES[step],
+        "completed": MILESTONES[step] == "completed",
+    }
+
+
+def _lead(dice: Random, created_at: str) -> dict[str, Any]:
+    chosen = sorted(dice.sample(range(len(_FIELDS)), k=dice.randint(2, len(_FIELDS))))
+    return {
+        "id": f"lead_{dice.randrange(16**12):012x}",
+        **_person(dice),
+        "fields": {name: dice.choice(values) for name, values in (_FIELDS[i] for i in chosen)},
+        "video": _video(dice),
+        "createdAt": created_at,
+    }
+
+
+def _test(_dice: Random, _created_at: str) -> dict[str, Any]:
+    return {}
+
+
+_DATA: dict[str, Callable[[Random, str], dict[str, Any]]] = {
+    "video.created": _created,
+    "video.ready": _ready,
+    "video.failed": _failed,
+    "video.deleted": _deleted,
+    VIDEO_WATCHED: _watched,
+    LEAD_CAPTURED: _lead,
+    WEBHOOK_TEST: _test,
+}

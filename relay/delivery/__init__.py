@@ -1,0 +1,1 @@
+"""Events out: one dispatcher per sink, its circuit breaker, retries and replays."""

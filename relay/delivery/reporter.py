@@ -1,0 +1,148 @@
+"""What a sink's dispatcher tells the world: metrics, log lines, the feed, and how it is doing."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from relay.core.clock import Clock
+from relay.core.delivery import Result, Settlement
+from relay.core.errors import SinkError
+from relay.core.sink import SinkSettings
+from relay.core.sink_status import Condition, Pace, State
+from relay.delivery.circuit_breaker import Gate
+from relay.telemetry import log
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
+
+REASONS_MAX = 3
+"""Of those that one line names."""
+
+
+class Account:
+    """Kept for one sink; nothing in it can fail a delivery."""
+
+    def __init__(
+        self, settings: SinkSettings, *, metrics: Metrics, clock: Clock, feed: Feed
+    ) -> None:
+        self._name = settings.name
+        self._type = settings.type
+        self._metrics = metrics
+        self._clock = clock
+        self._feed = feed
+        self._log = log.get().bind(sink=settings.name)
+        self._last_error: tuple[str, int] | None = None
+        self.last_delivered_ms: int | None = None
+        """When the sink last took an event."""
+        self._pace = Pace()
+        self._state: State = "active"
+        self._since_ms = clock.now_ms()
+
+    def state(self, state: State, *, since_ms: int | None = None) -> None:
+        """Show the state that the sink is in; `since_ms` where that is not from now on."""
+        if state != self._state:
+            self._state = state
+            self._since_ms = self._clock.now_ms() if since_ms is None else since_ms
+        self._metrics.sink_state(self._name, state)
+        self._feed.publish("state", sink=self._name, state=state)
+
+    def changed(self, state: State, previous: State, *, reason: str) -> None:
+        """Say that a send has brought the sink into another state."""
+        self.state(state)
+        if state == "active":
+            self._log.info("sink.active", state=state, previous=previous)
+        else:
+            self._log.warning(f"sink.{state}", state=state, previous=previous, reason=reason)
+
+    def sent(self, errors: Sequence[SinkError | None], *, now_s: float) -> None:
+        """Remember how the last sends ended; None is for one that was taken."""
+        now_ms = self._clock.now_ms()
+        for error in filter(None, errors):
+            self._last_error = error.reason, now_ms
+        taken = errors.count(None)
+        if taken:
+            self.last_delivered_ms = now_ms
+            self._pace.add(taken, now_s)
+
+    def damaged(self, count: int) -> None:
+        """Count deliveries whose stored body is damaged."""
+        self._metrics.damaged(self._name, count)
+
+    def attempted(self, settlement: Settlement, *, seconds: float) -> None:
+        """Count an attempt whose outcome is on disk, and publish it to the feed."""
+        delivery, attempt, lag_ms = settlement.delivery, settlement.attempt, _lag_ms(settlement)
+        self._metrics.attempted(self._name, attempt.result, seconds)
+        if attempt.result in ("delivered", "dead"):
+            # A replayed event is late because someone wanted it again.
+            late_s = None if delivery.replay is not None else lag_ms / 1000
+            self._metrics.settled(self._name, attempt.result, late_s)
+        if self._feed.watched:
+            self._feed.publish(
+                attempt.result,
+                at_ms=attempt.started_ms + attempt.duration_ms,
+                sink=self._name,
+                source=delivery.event.source,
+                id=delivery.event.id,
+                kind=delivery.event.kind,
+                status=attempt.status,
+                reason=attempt.reason,
+                duration_ms=attempt.duration_ms,
+                lag_ms=lag_ms,
+                replay=delivery.replay,
+            )
+
+    def log(self, settlements: Sequence[Settlement]) -> None:
+        """Write a line for each delivery, and one for all that failed and will be tried again."""
+        failed: defaultdict[Result, list[Settlement]] = defaultdict(list)
+        for each in settlements:
+            if each.attempt.result in ("retry", "parked"):
+                failed[each.attempt.result].append(each)
+            else:
+                self._log_one(each)
+        for result, alike in failed.items():
+            if len(alike) == 1:
+                self._log_one(alike[0])
+            else:
+                reasons = list(dict.fromkeys(each.attempt.reason for each in alike))
+                self._log.warning(f"delivery.{result}", count=len(alike), reason=_together(reasons))
+
+    def _log_one(self, settlement: Settlement) -> None:
+        delivery, attempt = settlement.delivery, settlement.attempt
+        level = "info" if attempt.result == "delivered" else "warning"
+        getattr(self._log, level)(
+            f"delivery.{attempt.result}",
+            source=delivery.event.source,
+            id=delivery.event.id,
+            kind=delivery.event.kind,
+            attempt=delivery.tries + 1,
+            status=attempt.status,
+            reason=attempt.reason or None,
+            duration_ms=attempt.duration_ms,
+            lag_ms=_lag_ms(settlement),
+        )
+
+    def condition(self, gate: Gate, *, in_flight: int) -> Condition:
+        """How the sink is doing right now."""
+        probe_at_s, now_s = gate.probe_at_s, self._clock.monotonic()
+        in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
+        error, error_ms = self._last_error or (None, None)
+        return Condition(
+            name=self._name,
+            type=self._type,
+            state=gate.state,
+            since_ms=self._since_ms,
+            in_flight=in_flight,
+            delivered_last_minute=self._pace.last_minute(now_s),
+            next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
+            last_error=error,
+            last_error_ms=error_ms,
+            last_delivered_ms=self.last_delivered_ms,
+        )
+
+
+def _lag_ms(settlement: Settlement) -> int:
+    attempt = settlement.attempt
+    return attempt.started_ms + attempt.duration_ms - settlement.delivery.event.received_ms
+
+
+def _together(reasons: Sequence[str]) -> str:
+    more = len(reasons) - REASONS_MAX
+    return "; ".join([*reasons[:REASONS_MAX], *([f"and {more} more"] if more > 0 else [])])

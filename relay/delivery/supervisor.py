@@ -1,0 +1,277 @@
+"""The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
+
+import asyncio
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from random import SystemRandom
+
+from relay import sinks
+from relay.core.clock import Clock
+from relay.core.config_values import Duration
+from relay.core.errors import StoreError, Temporary
+from relay.core.sink import Sink, SinkSettings
+from relay.core.sink_status import Condition
+from relay.delivery.dispatcher import Dispatcher
+from relay.store.sqlite.store import SqliteStore
+from relay.telemetry import log
+from relay.telemetry.activity_stream import Feed
+from relay.telemetry.metrics import Metrics
+
+CLOSE_TIMEOUT_S = 5.0
+"""For a sink that is replaced to take leave of its far end; its successor waits as long."""
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    settings: SinkSettings
+    sink: Sink
+    dispatcher: Dispatcher
+    life: asyncio.Task[None] | None = None
+    leave: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def is_paused(self) -> bool:
+        return self.dispatcher.condition().state == "paused"
+
+
+class Fleet:
+    """All sinks of one relay; nothing is connected before `start`."""
+
+    def __init__(
+        self,
+        settings: Iterable[SinkSettings],
+        *,
+        store: SqliteStore,
+        metrics: Metrics,
+        clock: Clock,
+        gives_way: Callable[[], bool],
+        feed: Feed,
+    ) -> None:
+        """`gives_way` is asked before each send, as a dispatcher does."""
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._gives_way = gives_way
+        self._feed = feed
+        self._log = log.get()
+        settings = tuple(settings)
+        made = self.build(settings)
+        self._members = {each.name: self._member(each, made[each.name]) for each in settings}
+        self._leaving: set[_Member] = set()
+        self._parts: asyncio.TaskGroup | None = None
+        self._has_parted = False
+
+    def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
+        """Make sinks by name, with no connection; on any thread, because some take a while.
+
+        Raises ValueError and InvalidTemplate.
+        """
+        return {each.name: sinks.load(each.type).build(each, self._clock) for each in settings}
+
+    def _member(self, settings: SinkSettings, sink: Sink) -> _Member:
+        dispatcher = Dispatcher(
+            settings,
+            sink,
+            store=self._store,
+            metrics=self._metrics,
+            clock=self._clock,
+            dice=SystemRandom(),
+            gives_way=self._gives_way,
+            feed=self._feed,
+        )
+        return _Member(settings, sink, dispatcher)
+
+    async def start(self, parts: asyncio.TaskGroup) -> None:
+        """Let the dispatchers work as tasks of the group; what was paused stays so."""
+        self._parts = parts
+        paused = await self.paused()
+        for name, member in self._members.items():
+            if name in paused:
+                member.dispatcher.pause(since_ms=paused[name])
+            member.life = self._begin(member.dispatcher.run())
+
+    async def paused(self) -> Mapping[str, int]:
+        """The sinks that an operator has paused, configured now or not, and since when."""
+        return await self._store.desk.paused()
+
+    def adopt(
+        self,
+        settings: Sequence[SinkSettings],
+        made: Mapping[str, Sink],
+        *,
+        paused: Mapping[str, int],
+        grace: Duration,
+    ) -> None:
+        """Have these sinks from now on: the ones in `made` anew, the others go on as they are.
+
+        What is replaced or left out starts nothing more, and what it has on its way gets the grace.
+        A successor begins after that; without one, the backlog stays in the store.
+        """
+        fresh = {
+            each.name: self._member(each, made[each.name]) for each in settings if each.name in made
+        }
+        before, self._members = self._members, {}
+        for each in settings:
+            old = before.pop(each.name, None)
+            if old is not None and each.name not in fresh:
+                old.settings = each
+                self._members[each.name] = old
+                continue
+            member = self._members[each.name] = fresh[each.name]
+            self._metrics.add_sink(each.name)
+            # The old one knows best: it may have been resumed since `paused` was read.
+            stays_paused = each.name in paused if old is None else old.is_paused
+            if stays_paused:
+                member.dispatcher.pause(since_ms=paused.get(each.name))
+            if old is not None:
+                self._retire(old, grace)
+            leaves = [each.leave for each in self._leaving if each.name == member.name]
+            member.life = self._begin(_live(member, after=leaves))
+        for old in before.values():
+            self._retire(old, grace)
+
+    def _retire(self, member: _Member, grace: Duration) -> None:
+        self._leaving.add(member)
+        member.leave = self._begin(self._leave(member, grace))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        if self._parts is None:
+            raise RuntimeError("the sinks have not been started")
+        return self._parts.create_task(work)
+
+    async def _leave(self, member: _Member, grace: Duration) -> None:
+        await member.dispatcher.drain(grace)
+        if member.life is not None:
+            await asyncio.wait((member.life,))
+        await self._store.reclaim(member.name)
+        await self._part(member)
+        self._leaving.discard(member)
+        if member.name not in self._members:
+            self._metrics.drop_sink(member.name)
+            with suppress(StoreError):
+                await self.report_orphans({member.name})
+
+    async def _part(self, member: _Member) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await member.sink.close()
+        except Exception as error:  # noqa: BLE001  whatever it is, the relay goes on without this sink
+            self._log.error("sink.bug", sink=member.name, **log.describe(error))
+
+    async def report_orphans(self, names: Container[str] | None = None) -> None:
+        """Log what waits for sinks that are not configured, these or all; raises StoreError."""
+        for sink, backlog in (await self._store.backlogs()).items():
+            meant = sink not in self._members and (names is None or sink in names)
+            if meant and backlog.pending:
+                self._log.warning("sink.not_configured", sink=sink, pending=backlog.pending)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def wake(self, name: str) -> None:
+        """Say that the sink may have a delivery due; harmless for one that is gone."""
+        member = self._members.get(name)
+        if member is not None:
+            member.dispatcher.wake()
+
+    def put_back(self) -> None:
+        """Have every sink look again at what it has not begun to send."""
+        for member in self._members.values():
+            member.dispatcher.put_back()
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """How each sink is doing."""
+        return {name: each.dispatcher.condition() for name, each in self._members.items()}
+
+    async def pause(self, name: str) -> None:
+        """Keep what comes for the sink until `resume`, also over a restart; raises KeyError."""
+        _ = self._members[name]
+        now_ms = self._clock.now_ms()
+        await self._store.desk.pause(name, now_ms=now_ms)
+        # Looked up after the wait: a reload may have put another in its place.
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.pause(since_ms=now_ms)
+        self._log.info("sink.paused", sink=name)
+
+    async def resume(self, name: str) -> None:
+        """Deliver again; raises KeyError."""
+        _ = self._members[name]
+        await self._store.desk.resume(name)
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.resume()
+        self._log.info("sink.resumed", sink=name)
+
+    async def retry(self, name: str, seq: int | None) -> int:
+        """Have what is pending come due now, or one event, and probe; raises KeyError.
+
+        Returns how many deliveries were due later.
+        """
+        _ = self._members[name]
+        now_ms = self._clock.now_ms()
+        count = await self._store.bring_forward(
+            name, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
+        )
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.probe_now()
+        self._log.info("sink.retried", sink=name, count=count)
+        return count
+
+    async def discard(self, name: str, seq: int) -> bool:
+        """Give a pending delivery up; True where it is on its way, and may arrive all the same.
+
+        Also of a sink that is not configured. Raises LookupError where nothing is pending.
+        """
+        if not await self._store.desk.give_up(seq, name, now_ms=self._clock.now_ms()):
+            raise LookupError(seq)
+        if (member := self._members.get(name)) is not None:
+            member.dispatcher.put_back()
+            # The next of its turn may be due now.
+            member.dispatcher.wake()
+        return self._store.is_leased(name, seq)
+
+    async def check(self, name: str) -> str | None:
+        """Reach the far end without an event, as `Sink.check` does; raises KeyError too."""
+        member = self._members[name]
+        limit_s = member.settings.timeout.seconds
+        try:
+            async with asyncio.timeout(limit_s):
+                return await member.sink.check()
+        except TimeoutError:
+            raise Temporary(f"no answer within {limit_s:g} s") from None
+
+    async def drain(self, grace: Duration) -> None:
+        """Start nothing more anywhere, and let what is on its way end for as long."""
+        await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
+
+    async def part(self) -> None:
+        """Let every connection go side by side, each within `CLOSE_TIMEOUT_S`; raises nothing."""
+        self._has_parted = True
+        await asyncio.gather(*(self._part(member) for member in self._everyone()))
+
+    async def close(self) -> None:
+        """Let every connection go, whatever goes wrong with one."""
+        if self._has_parted:
+            return
+        async with AsyncExitStack() as closing:
+            for member in self._everyone():
+                closing.push_async_callback(member.sink.close)
+
+    def _everyone(self) -> list[_Member]:
+        return [*self._members.values(), *self._leaving]
+
+
+async def _live(member: _Member, *, after: Iterable[asyncio.Task[None] | None]) -> None:
+    """Send, once those who had the name before have left."""
+    leaves = [each for each in after if each is not None]
+    if leaves:
+        await asyncio.wait(leaves)
+    await member.dispatcher.run()

@@ -1,0 +1,142 @@
+"""Events that go out together: in parts that the far end takes, and each with its own outcome."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from relay.core.delivery import Answer
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.core.sink import Outcomes
+
+Item = TypeVar("Item")
+Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
+
+Chain = Sequence[Sequence[int]]
+"""Parts that go one after the other, each as the places of its items in the batch."""
+
+
+class Batching(ABC):
+    """A sink that sends batches: a single event is a batch of one."""
+
+    @abstractmethod
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        """As `relay.core.sink.BatchSink` says."""
+
+    async def send(self, event: Event) -> Answer:
+        (outcome,) = await self.send_batch((event,))
+        if isinstance(outcome, Answer):
+            return outcome
+        raise outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Parting(Generic[Item]):
+    """How a sink parts its batches."""
+
+    prepare: Callable[[Event], Item]
+    """What it raises is this event's alone."""
+    part: Callable[[Mapping[int, Item]], Iterable[Chain]]
+    """Chains of parts over all items, by their places in the batch; chains go side by side."""
+    send: Send[Item]
+    """Returns each item's outcome, in their order, or raises what holds for all of them.
+
+    Refused says that none of them was taken, and that it may be the fault of one.
+    """
+    within_s: float
+    """So long for each chain; what was not sent or answered by then is Temporary."""
+
+    async def deliver(self, events: Sequence[Event]) -> Outcomes:
+        """Send all of them, where what fails one, or one part, fails no other.
+
+        Once it is cancelled, nothing more is sent.
+        """
+        batch = _Batch(self.send, self.within_s)
+        for place, event in enumerate(events):
+            try:
+                batch.items[place] = self.prepare(event)
+            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
+                batch.outcomes[place] = error
+        if batch.items:
+            await batch.follow(*self.part(batch.items))
+        return [batch.outcomes[place] for place in range(len(events))]
+
+
+@dataclass(slots=True)
+class _Batch(Generic[Item]):
+    """One batch on its way: who has an outcome keeps it, whatever becomes of the others."""
+
+    send: Send[Item]
+    within_s: float
+    items: dict[int, Item] = field(default_factory=dict)
+    outcomes: dict[int, Answer | Exception] = field(default_factory=dict)
+
+    async def follow(self, first: Chain, *others: Chain) -> None:
+        async with asyncio.TaskGroup() as group:
+            for chain in others:
+                group.create_task(self._follow(chain))
+            # Most batches are one chain, which needs no task of its own.
+            await self._follow(first)
+
+    async def _follow(self, chain: Chain) -> None:
+        try:
+            async with asyncio.timeout(self.within_s):
+                for part in chain:
+                    await self._deliver(part)
+        except TimeoutError:
+            late = Temporary(f"no answer within {self.within_s:g} s")
+            for part in chain:
+                for place in part:
+                    self.outcomes.setdefault(place, late)
+
+    async def _deliver(self, part: Sequence[int]) -> None:
+        found = await self._try(part)
+        if isinstance(found, Refused) and len(part) > 1:
+            # By halves one is soon found whose fault it is; the others are taken.
+            middle = len(part) // 2
+            await self._deliver(part[:middle])
+            await self._deliver(part[middle:])
+        elif isinstance(found, Exception):
+            self.outcomes.update(dict.fromkeys(part, found))
+        else:
+            self.outcomes.update(found)
+
+    async def _try(self, part: Sequence[int]) -> Mapping[int, Answer | Exception] | Exception:
+        """What became of each, or an error of all of them."""
+        if is_cancelled():
+            # The client kept the cancellation for itself, and answered.
+            raise asyncio.CancelledError
+        try:
+            found = await self.send([self.items[place] for place in part])
+            return dict(zip(part, found, strict=True))
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return Temporary("the client library broke it off")
+        except TimeoutError:
+            return Temporary("no answer in time")
+        except Exception as error:  # noqa: BLE001  also after a bug the other parts are sent
+            return error
+
+
+def cut(
+    items: Mapping[int, Item], size: Callable[[Item], int], count_max: int, size_max: int
+) -> Chain:
+    """Fill one part after the other; an item that is too large by itself has one for itself."""
+    parts: list[list[int]] = []
+    filled = 0
+    for place, item in items.items():
+        filled += size(item)
+        if not parts or filled > size_max or len(parts[-1]) == count_max:
+            parts.append([])
+            filled = size(item)
+        parts[-1].append(place)
+    return parts
+
+
+def is_cancelled() -> bool:
+    """Whether somebody wants the present task to end; if not, a client has cancelled itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,111 @@
+"""TLS towards a far end: whom we trust, who we are, and what a handshake that failed means.
+
+outgoing-http.md, sections 7 and 8.
+"""
+
+import asyncio
+import re
+import ssl
+from typing import Protocol
+
+import httpx
+
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.setting_errors import Faults
+
+_VERDICT_S = 1.0
+_CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+
+class Files(Protocol):
+    """The keys of a sink that name PEM files."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """In place of the system's CAs."""
+
+    @property
+    def client_cert_file(self) -> str | None: ...
+
+    @property
+    def client_key_file(self) -> str | None:
+        """Only where the key is not in `client_cert_file`."""
+
+
+def is_asked_for(files: Files) -> bool:
+    return any((files.ca_file, files.client_cert_file, files.client_key_file))
+
+
+def trusting(ca_file: str | None = None) -> ssl.SSLContext:
+    """Trust the system's CAs, or those of a file alone; raises OSError for the file."""
+    paths = ssl.get_default_verify_paths()
+    if ca_file is None and paths.cafile is None and paths.capath is None:
+        return httpx.create_ssl_context(trust_env=False)  # the CAs that come with httpx
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def context(files: Files) -> ssl.SSLContext:
+    """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
+    faults = Faults()
+    loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with faults.noted():
+        loaded = _with_cas(files.ca_file)
+    with faults.noted():
+        _identify(loaded, files)
+    faults.tell()
+    return loaded
+
+
+def _with_cas(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return trusting(ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file: {_why(error)}") from None
+
+
+def _identify(loaded: ssl.SSLContext, files: Files) -> None:
+    if files.client_key_file and not files.client_cert_file:
+        raise ValueError("client_key_file: needs client_cert_file")
+    if not files.client_cert_file:
+        return
+    try:
+        # An empty passphrase, or OpenSSL would ask for one at the terminal.
+        loaded.load_cert_chain(files.client_cert_file, files.client_key_file, "")
+    except OSError as error:
+        raise ValueError(f"client_cert_file, client_key_file: {_why(error)}") from None
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "holds no usable PEM, or certificate and key do not fit"
+    return f"cannot be read: {error.strerror}"
+
+
+def failure(error: BaseException, *, peer: str) -> SinkError | None:
+    """What an error of the handshake means; None for one that is not of TLS.
+
+    Someone has to act on a certificate, here or there, and until then nobody knows who listens.
+    """
+    match error:
+        case ssl.SSLCertVerificationError():
+            why = str(getattr(error, "verify_message", "")).rstrip(".") or "nobody says why"
+            return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
+        case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
+            return Misconfigured(f"the {peer} does not accept our TLS certificate")
+        case ssl.SSLError():
+            return Temporary("TLS failed")
+    return None
+
+
+async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | None:
+    """What the peer says of our certificate, over a connection on which we say nothing.
+
+    TLS 1.3 lets a client speak before its certificate is judged (RFC 8446, section 4.4.2.4), and
+    one that did may find its connection reset, without the reason.
+    """
+    try:
+        async with asyncio.timeout(_VERDICT_S):
+            await reader.read(1)
+    except OSError as error:
+        return failure(error, peer=peer)
+    return None

@@ -1,0 +1,1 @@
+"""Requests in: verification, durable acceptance, and secret rotation."""

@@ -1,0 +1,244 @@
+"""While a source's secret is rotated, what fits no secret is kept until the new one is there.
+
+The video service's old secret ends at the moment at which the new one is shown, so that no operator
+can have both in the config in time (delivery.md, section 3). Whoever is not armed keeps nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+
+from relay.core.authentication import (
+    Authenticated,
+    Doubtful,
+    Headers,
+    SourceSettings,
+    doubtful,
+    reconsider,
+)
+from relay.core.clock import Clock
+from relay.core.config_values import Duration
+from relay.core.downtime import WINDOW_MS
+from relay.core.errors import Rejected, StoreBroken, StoreError
+from relay.core.event import Outcome
+from relay.receiver.quarantine_budget import Held
+from relay.store.quarantine import Kept, Quarantine, Rotation
+from relay.telemetry import log
+from relay.telemetry.metrics import Metrics
+
+AFTERWARDS = Duration(WINDOW_MS + 6 * 10_000)
+"""What is kept stays so long after the arming: the sender tries no event longer than that.
+
+Its waits add up to 620 s, and each of the six tries may wait 10 s for its answer.
+"""
+
+KEEP_WITHIN_S = 4.0
+"""The sender waits 10 s for its 401, of which reading the body may have taken up to half."""
+
+LOOK_EVERY_S = 5.0
+STORE_AGAIN_S = 1.0
+STEP = 32
+"""Requests verified in one go; they share a commit, and others come in between."""
+
+PAUSE_S = 0.02
+"""Between two steps of a removal, so that acknowledgements find the writer free."""
+
+
+class Rotations:
+    """Every rotation that has been begun and has not expired."""
+
+    def __init__(
+        self,
+        quarantine: Quarantine,
+        sources: Iterable[SourceSettings],
+        *,
+        admit: Callable[[Authenticated], Awaitable[Outcome]],
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        """`admit` takes in what fits a secret after all, as if it had just been received."""
+        self._quarantine = quarantine
+        self._admit = admit
+        self._metrics = metrics
+        self._clock = clock
+        self._sources = {source.name: source for source in sources}
+        self._held: dict[str, Held] = {}
+        self._bell = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._log = log.get()
+        self._sampled = log.Sampled(clock)
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The names of all sources, rotated or not."""
+        return tuple(self._sources)
+
+    async def load(self) -> None:
+        """Go on with what was begun before a restart; raises StoreError."""
+        for rotation in await self._quarantine.rotations():
+            self._hold(rotation)
+        self._bell.set()
+
+    def adopt(self, sources: Iterable[SourceSettings]) -> None:
+        """Judge what is kept again, by the secrets that there are now."""
+        self._sources = {source.name: source for source in sources}
+        self._bell.set()
+
+    async def suspect(
+        self, source: SourceSettings, headers: Headers, body: bytes, now_ms: int
+    ) -> None:
+        """Keep what matches no secret, if the source is armed for that and there is room."""
+        held = self._held.get(source.name)
+        if held is None or now_ms >= held.until_ms:
+            return
+        request = doubtful(source, headers, body, now_ms=now_ms)
+        if request is None:
+            return
+        excess = held.excess(request.size, self._clock.monotonic())
+        if excess is None and not await self._is_kept(request, held):
+            excess = "store"
+        if excess is not None:
+            held.dropped += 1
+            self._metrics.not_kept(source.name, excess)
+            self._sampled.line("rotation.not_kept", reason=excess, source=source.name)
+            return
+        self._metrics.quarantined(source.name, held.count)
+        if source is not self._sources.get(source.name):
+            # It began before the secrets changed, and its kind has been judged already.
+            self._bell.set()
+
+    async def _is_kept(self, request: Doubtful, held: Held) -> bool:
+        held.under_way += 1
+        try:
+            async with asyncio.timeout(KEEP_WITHIN_S):
+                await self._quarantine.keep(request)
+        except (StoreError, TimeoutError):
+            return False
+        finally:
+            held.under_way -= 1
+        return True
+
+    def dropped(self, name: str) -> int:
+        """How many were not kept since the relay's start, because of a limit."""
+        held = self._held.get(name)
+        return 0 if held is None else held.dropped
+
+    async def begin(self, name: str, duration: Duration) -> Rotation:
+        """Arm a source, or prolong that; raises StoreError."""
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + duration
+        async with self._turn:
+            rotation = await self._quarantine.begin(
+                name, now_ms=now_ms, until_ms=until_ms, expires_ms=until_ms + AFTERWARDS
+            )
+            self._hold(rotation)
+        self._log.info("rotation.begun", source=name, seconds=duration.seconds)
+        self._bell.set()
+        return rotation
+
+    async def finish(self, name: str) -> Rotation | None:
+        """Judge what is kept by the secrets in use, and keep nothing more; None: none was begun.
+
+        Raises StoreError.
+        """
+        async with self._turn:
+            held = self._held.get(name)
+            if held is None:
+                return None
+            now_ms = self._clock.now_ms()
+            held.until_ms = min(held.until_ms, now_ms)
+            # Behind all that is being kept, so that all of it is judged.
+            await self._quarantine.disarm(name, now_ms=now_ms)
+            await self._judge(name)
+            rotation = await self._refresh(name)
+        if rotation is not None:
+            self._log.info("rotation.finished", source=name, pending=rotation.waiting)
+        return rotation
+
+    async def all(self) -> Sequence[Rotation]:
+        """Those that have not expired; raises StoreError."""
+        return await self._quarantine.rotations()
+
+    async def state(self, name: str) -> Rotation | None:
+        """None where no rotation was begun, or it has expired; raises StoreError."""
+        return await self._quarantine.rotation(name)
+
+    async def run(self) -> None:
+        """Judge what is kept when secrets change, remove what expires; raises StoreBroken."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S if self._held else None):
+                    await self._bell.wait()
+            try:
+                await self._look()
+            except StoreBroken:
+                raise
+            except StoreError as error:
+                self._sampled.line("store.unavailable", reason=str(error))
+                self._bell.set()
+                await asyncio.sleep(STORE_AGAIN_S)
+
+    async def _look(self) -> None:
+        async with self._turn:
+            rung = self._bell.is_set()
+            self._bell.clear()
+            for name, held in list(self._held.items()):
+                if rung:
+                    await self._judge(name)
+                if self._clock.now_ms() >= held.expires_ms:
+                    await self._expire(name)
+                else:
+                    await self._refresh(name)
+
+    async def _judge(self, name: str) -> None:
+        source, after, verified = self._sources.get(name), 0, 0
+        if source is None:
+            return
+        while batch := await self._quarantine.waiting(name, after=after, limit=STEP):
+            after = batch[-1].number
+            verified += await self._take_in(source, batch)
+            await asyncio.sleep(0)
+        if verified:
+            self._log.info("rotation.verified", source=name, count=verified)
+
+    async def _take_in(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
+        good = list(_good(source, batch))
+        if good:
+            # What a crash leaves here as well is a duplicate when it is judged again.
+            outcomes = await asyncio.gather(*(self._admit(each) for _, each in good))
+            known = sum(outcome in {"duplicate", "conflict"} for outcome in outcomes)
+            numbers = [number for number, _ in good]
+            await self._quarantine.release(source.name, numbers, duplicates=known)
+        return len(good)
+
+    async def _expire(self, name: str) -> None:
+        rotation = await self._quarantine.rotation(name)
+        more = True
+        while more:
+            more = await self._quarantine.expire(name)
+            await asyncio.sleep(PAUSE_S)
+        del self._held[name]
+        self._metrics.quarantined(name, 0)
+        count = 0 if rotation is None else rotation.waiting
+        self._log.info("rotation.expired", source=name, count=count)
+
+    async def _refresh(self, name: str) -> Rotation | None:
+        held = self._held[name]
+        under_way, begun = held.under_way, held.begun
+        rotation = await self._quarantine.rotation(name)
+        if rotation is not None and not under_way and begun == held.begun:
+            self._hold(rotation)
+        return rotation
+
+    def _hold(self, rotation: Rotation) -> None:
+        name = rotation.source
+        held = self._held.setdefault(name, Held(0, 0, 0, 0, at_s=self._clock.monotonic()))
+        held.until_ms, held.expires_ms = rotation.until_ms, rotation.expires_ms
+        held.count, held.bytes = rotation.waiting, rotation.bytes
+        self._metrics.quarantined(name, rotation.waiting)
+
+
+def _good(source: SourceSettings, batch: Iterable[Kept]) -> Iterable[tuple[int, Authenticated]]:
+    for number, request in batch:
+        with suppress(Rejected):
+            yield number, reconsider(source, request)

@@ -1,0 +1,1 @@
+"""Sockets: listeners, HTTP connections, and the service manager that starts them."""

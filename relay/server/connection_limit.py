@@ -1,0 +1,173 @@
+"""How many connections a listener holds, and which of them makes room for the next.
+
+Each connection is an open file, and a process without files left can neither accept nor send.
+"""
+
+import ipaddress
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Literal, Protocol
+
+from relay.core.clock import Clock
+from relay.telemetry import log
+from relay.telemetry.metrics import Metrics
+
+Listener = Literal["public", "admin"]
+
+_KEYS: Mapping[Listener, str] = {"public": "server.listen", "admin": "server.admin_listen"}
+
+Cause = Literal["total", "address", "busy", "files"]
+"""Why a connection was closed, refused or kept waiting; docs/metrics.md says what each means."""
+
+ADVICE: Mapping[Cause, str] = {
+    "total": "the longest idle connection was closed; look at who opens so many (ss -tn)",
+    "address": "one address holds a fourth of all; if it is a proxy, put it into trusted_proxies",
+    "busy": "all connections have a request under way; new ones wait in the kernel's queue",
+    "files": "raise the limit of open files (LimitNOFILE= in the unit, ulimits in Compose)",
+}
+
+PUBLIC_MAX = 1024
+"""A proxy in front needs far fewer: one for each request that it has in flight."""
+
+ADMIN_MAX = 128
+
+_SHARE_OF_AN_ADDRESS = 4
+_IPV6_SITE_BITS = 64
+"""One customer of a provider has all addresses of such a network (RFC 6177)."""
+
+
+class Evictable(Protocol):
+    """A connection that can make room."""
+
+    def evict(self) -> bool:
+        """Close at once if nothing is under way here; returns whether it did."""
+        ...
+
+
+class ConnectionLimit:
+    """Holds the connections of one listener, in the order of their last requests."""
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        is_trusted: Callable[[str], bool] = lambda _: False,
+        reached: Callable[..., None] = lambda _, **__: None,
+    ) -> None:
+        """A trusted address, such as a proxy's, may have all of `total`; others a fourth each.
+
+        `reached` is called with the cause, and fields for a line of the log.
+        """
+        self.total = total
+        self.per_address = max(1, total // _SHARE_OF_AN_ADDRESS)
+        self._is_trusted = is_trusted
+        self.reached = reached
+        self._held: dict[Evictable, str] = {}
+        self._counts = Counter[str]()
+
+    def has_room(self) -> bool:
+        """Whether one more may be accepted; closes the longest idle connection for it."""
+        if len(self._held) < self.total:
+            return True
+        evicted = self.evict()
+        self.reached("total" if evicted else "busy")
+        return evicted
+
+    def admits(self, host: str) -> bool:
+        """Whether this address may have one more; closes its longest idle connection for it."""
+        address = _unmapped(host)
+        site = _site(address)
+        if self._counts[site] < self.per_address or self._is_trusted(address):
+            return True
+        evicted = self._evict(held for held, of in self._held.items() if of == site)
+        self.reached("address", client=address)
+        return evicted
+
+    def evict(self) -> bool:
+        """Close the connection that has been idle for longest; returns whether there was one."""
+        return self._evict(iter(self._held))
+
+    def enter(self, connection: Evictable, host: str) -> None:
+        site = _site(_unmapped(host))
+        self._held[connection] = site
+        self._counts[site] += 1
+
+    def used(self, connection: Evictable) -> None:
+        """Take note of a request: all others have been idle for longer."""
+        site = self._held.pop(connection, None)
+        if site is not None:
+            self._held[connection] = site
+
+    def leave(self, connection: Evictable) -> None:
+        """May be called more than once."""
+        site = self._held.pop(connection, None)
+        if site is None:
+            return
+        self._counts[site] -= 1
+        if not self._counts[site]:
+            del self._counts[site]
+
+    def _evict(self, candidates: Iterator[Evictable]) -> bool:
+        evicted = next((each for each in candidates if each.evict()), None)
+        if evicted is not None:
+            self.leave(evicted)
+        return evicted is not None
+
+
+def limited(
+    listener: Listener,
+    total: int,
+    *,
+    is_trusted: Callable[[str], bool],
+    metrics: Metrics,
+    clock: Clock,
+) -> ConnectionLimit:
+    """Make a limit that is counted and logged whenever it is reached, a line a minute at most."""
+    sampled = log.Sampled(clock, limit=1)
+
+    def reached(cause: Cause, client: str | None = None, message: str | None = None) -> None:
+        metrics.connection_limited(listener, cause)
+        sampled.line(
+            "listener.limit_reached",
+            reason=cause,
+            key=_KEYS[listener],
+            count=total,
+            client=client,
+            message=message,
+            advice=ADVICE[cause],
+        )
+
+    return ConnectionLimit(total, is_trusted=is_trusted, reached=reached)
+
+
+def file_limit() -> int:
+    """Raise the limit of open files as far as the process may, and return it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def public_total(files: int) -> int:
+    """Half of the files at most: the store, the sinks and the admin listener need the rest."""
+    return max(1, min(PUBLIC_MAX, files // 2))
+
+
+def admin_total(files: int) -> int:
+    return max(1, min(ADMIN_MAX, files // 8))
+
+
+def _unmapped(host: str) -> str:
+    """Return an IPv4 address that came over an IPv6 socket as IPv4."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def _site(address: str) -> str:
+    if ":" not in address:
+        return address
+    network = ipaddress.IPv6Network((address.partition("%")[0], _IPV6_SITE_BITS), strict=False)
+    return str(network)

@@ -1,0 +1,254 @@
+"""One HTTP listener: its socket, its server's settings, and how it stops without loss."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import cast
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from relay.core.config_values import Duration
+from relay.core.errors import ListenFailed
+from relay.server import address as endpoint
+from relay.server.connection_limit import ConnectionLimit
+from relay.server.http_protocol import Connection
+from relay.telemetry import log
+
+BACKLOG = 2048
+"""Connections that the kernel holds for us; it caps this at net.core.somaxconn."""
+
+KEEP_ALIVE_S = 130
+"""Longer than reverse proxies keep idle connections to us (nginx 60 s, Traefik 90 s, Caddy 120 s).
+
+So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
+"""
+
+ACCEPT_PAUSE_S = 0.1
+"""Without room or files, connections wait with the kernel for this long before the next look."""
+
+DRAIN_LOOK_S = 0.01
+
+QUIET_LOOKS = 25
+RETIRE_LOOKS = 200
+"""Idle connections are kept until nothing was asked on any for 0.25 s, and for 2 s at most."""
+
+
+class Listener:
+    """Serves an ASGI app on one address; takes no signals, so several can live in one process."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: str,
+        *,
+        grace: Duration,
+        limit: ConnectionLimit,
+        handed_over: socket.socket | None = None,
+        not_http: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """What was handed over listens already and is served in place of the address.
+
+        `not_http` is called with the status of each answer that is given without the app.
+        """
+        self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
+        self._handed_over = handed_over
+        self.grace = grace
+        self._limit = limit
+        self._not_http = not_http
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._socket: socket.socket | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._pausing: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind and serve. Raises ListenFailed."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = self._handed_over or bind(self._address)
+        self._socket.settimeout(0)
+        self._config.load()
+        self._tell_date()
+        self._ticking = asyncio.create_task(self._keep_date())
+        self._loop.add_reader(self._socket, self._accept)
+
+    async def retire(self) -> None:
+        """Take no more connections, and answer as usual what is still asked on the open ones.
+
+        Each closes behind its next answer, which says so: whoever keeps connections to us sends a
+        request on one at any moment, and does not repeat a POST that met its end.
+        Those on which nothing is asked are left open, for `stop`.
+        """
+        self._close()
+        state = self._state
+        answered, quiet = state.total_requests, 0
+        for _ in range(RETIRE_LOOKS):
+            # Also those that were accepted last, and are made only now.
+            for connection in state.connections:
+                cast("Connection", connection).retire()
+            await asyncio.sleep(DRAIN_LOOK_S)
+            quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
+            answered = state.total_requests
+            if quiet >= QUIET_LOOKS or not (state.connections or state.tasks or self._opening):
+                return
+
+    async def stop(self) -> None:
+        """Take no more connections and let requests in flight finish within the grace.
+
+        Idle connections close at once; after this returns nothing is served.
+        The queue of a socket that was handed over lives on with whoever keeps it open.
+        """
+        self._close()
+        if self._ticking is None:
+            return
+        self._ticking.cancel()
+        self._ticking = None
+        try:
+            async with asyncio.timeout(self.grace.seconds):
+                await self._drain()
+        except TimeoutError:
+            await self._abort()
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether connections wait for a successor, because somebody else keeps the socket open."""
+        return self._handed_over is not None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, also where the address says 0."""
+        if self._socket is None:
+            raise RuntimeError("the listener has not been started")
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where to reach it from the same machine if its address is a wildcard."""
+        return endpoint.url(self._address, self.port)
+
+    def _accept(self) -> None:
+        """Accept one connection per turn of the loop, so that requests come in between.
+
+        The loop's own server has no limit, and reports no lack of files.
+        """
+        bound = cast("socket.socket", self._socket)
+        if not self._limit.has_room():
+            self._pause(bound)
+            return
+        try:
+            accepted, peer = bound.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:
+            self._limit.evict()
+            self._limit.reached("files", message=os.strerror(error.errno or 0))
+            self._pause(bound)
+            return
+        if self._limit.admits(peer[0]):
+            opening = self._loop.create_task(self._open(accepted))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+        else:
+            accepted.close()
+
+    async def _open(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._connection, accepted)
+        except OSError:
+            # The caller has left already.
+            accepted.close()
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self._config, self._state, {}, self._loop, not_http=self._not_http, limit=self._limit
+        )
+
+    def _pause(self, bound: socket.socket) -> None:
+        self._loop.remove_reader(bound)
+        self._pausing = self._loop.call_later(
+            ACCEPT_PAUSE_S, self._loop.add_reader, bound, self._accept
+        )
+
+    def _close(self) -> None:
+        """Accept no more; may be called more than once."""
+        bound, self._socket = self._socket, None
+        if bound is None:
+            return
+        if self._pausing is not None:
+            self._pausing.cancel()
+        self._loop.remove_reader(bound)
+        bound.close()
+
+    async def _keep_date(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self._tell_date()
+
+    def _tell_date(self) -> None:
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+
+    async def _drain(self) -> None:
+        """Close what idles, and wait for what does not, however long.
+
+        In place of uvicorn's, which answers what outlives its limit with a 500.
+        """
+        # uvicorn tells nobody when the last one is gone.
+        while self._state.connections or self._state.tasks or self._opening:
+            for connection in list(self._state.connections):
+                connection.shutdown()
+            await asyncio.sleep(DRAIN_LOOK_S)
+
+    async def _abort(self) -> None:
+        """Cut off what outlived the grace, unanswered: the sender will try again elsewhere."""
+        state = self._state
+        log.get().warning("listener.cut_off", count=len(state.connections))
+        for connection in list(state.connections):
+            connection.transport.abort()
+        # The connections learn of it in the loop's next turn; before it, a 500 would be sent.
+        await asyncio.sleep(0)
+        tasks = list(state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def bind(address: str) -> socket.socket:
+    """Make the listening socket. Raises ListenFailed."""
+    try:
+        host, port = endpoint.parts(address)
+        infos = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
+        family, kind, protocol, _, where = infos[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, ValueError) as error:
+        raise ListenFailed(address, _cause(error)) from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise ListenFailed(address, _cause(error)) from error
+    return bound
+
+
+def _cause(error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return "no such host"
+    return os.strerror(error.errno)

@@ -1,0 +1,5 @@
+"""The `http` sink."""
+
+from relay.sinks.http.sink import Settings, build
+
+__all__ = ["Settings", "build"]

@@ -1,0 +1,217 @@
+"""The `http` sink: each event is one signed POST of the received bytes.
+
+outgoing-http.md, sections 1, 2 and 7.
+"""
+
+import base64
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery import Answer
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import SinkSettings
+from relay.outbound import cloudevents, tls
+from relay.outbound.http import client as http_client
+from relay.sinks.http import standard_webhooks
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
+_OURS = re.compile(
+    r"(webhook|ce|relay)-.*|host|content-length|content-encoding|transfer-encoding|connection"
+    r"|upgrade|te|trailer|expect|accept-encoding",
+    re.IGNORECASE,
+)
+
+OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
+"""What a receiver that takes POST may well answer to OPTIONS; it says nothing about events."""
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type http."""
+
+    url: Secret
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
+    """Sent with every request, and masked wherever they would show."""
+    signing_secrets: tuple[Secret, ...] = ()
+    """Standard Webhooks; all of them sign, so that a consumer can change over without loss."""
+    format: Literal["raw", "cloudevents"] = "raw"
+    ca_file: str | None = None
+    """Verifies the far end in place of the system's CAs."""
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    """Only where the key is not in client_cert_file."""
+    concurrency: int = 16
+
+
+class HttpSink:
+    """Posts to one URL."""
+
+    def __init__(
+        self, client: httpx.AsyncBaseTransport, clock: Clock, *, settings: Settings, url: httpx.URL
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._url = url.copy_with(username=None, password=None, fragment=None)
+        self._cloudevents = settings.format == "cloudevents"
+        self._keys = _keys(settings.signing_secrets)
+        self._own = [*_authorization(url), *_own_headers(settings.headers)]
+        # Made once, because httpx parses and merges headers anew for every request.
+        self._fixed = _fixed_headers(self._url, self._own)
+        self._secrets = tuple(_secret_texts(settings, url))
+
+    async def send(self, event: Event) -> Answer:
+        request = httpx.Request("POST", self._url, headers=self._headers(event), content=event.body)
+        response = await self._exchange(request)
+        http_client.judge(response, now_ms=self._clock.now_ms())
+        return Answer(response.status, response.excerpt)
+
+    async def check(self) -> str:
+        # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
+        # event.
+        response = await self._exchange(httpx.Request("OPTIONS", self._url, headers=self._fixed))
+        if response.status in OF_OPTIONS:
+            return f"{response.status} to OPTIONS, which does not say whether events are taken"
+        http_client.judge(response, now_ms=self._clock.now_ms(), asked="OPTIONS")
+        return f"{response.status} to OPTIONS"
+
+    def render(self, event: Event) -> dict[str, Any]:
+        masked = {name.lower() for name, _ in self._own} | {b"webhook-signature"}
+        headers = {
+            name.decode(): "***" if name.lower() in masked else value.decode()
+            for name, value in self._headers(event)
+        }
+        return {"method": "POST", "headers": headers, "body": event.body.decode(errors="replace")}
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _exchange(self, request: httpx.Request) -> http_client.Response:
+        return await http_client.exchange(self._client, request, secrets=self._secrets)
+
+    def _headers(self, event: Event) -> RawHeaders:
+        id_ = cloudevents.header_value(event.id)
+        now_s = self._clock.now_ms() // 1000
+        return [
+            *self._fixed,
+            (b"content-length", b"%d" % len(event.body)),
+            *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
+            (b"relay-event", cloudevents.header_value(event.kind).encode()),
+            (b"relay-source", cloudevents.header_value(event.source).encode()),
+            (b"relay-received-at", cloudevents.rfc3339(event.received_ms).encode()),
+            *(cloudevents.headers(event) if self._cloudevents else ()),
+        ]
+
+
+def build(settings: Settings, clock: Clock) -> HttpSink:
+    faults, verify = Faults(), None
+    with faults.noted():
+        url = _url(settings.url)
+        _fit(settings, url)
+    with faults.noted():
+        _own_headers(settings.headers)
+    with faults.noted():
+        _keys(settings.signing_secrets)
+    with faults.noted():
+        verify = tls.context(settings) if tls.is_asked_for(settings) else None
+    faults.tell()
+    client = http_client.client(
+        timeout=settings.timeout, connections=settings.concurrency, verify=verify
+    )
+    return HttpSink(client, clock, settings=settings, url=url)
+
+
+def _fit(settings: Settings, url: httpx.URL) -> None:
+    faults = Faults()
+    with faults.noted():
+        if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
+            raise ValueError("headers.authorization: url carries credentials already")
+    with faults.noted():
+        if url.scheme != "https" and tls.is_asked_for(settings):
+            raise ValueError("url: expected https://, because TLS files are given")
+    faults.tell()
+
+
+def _url(secret: Secret) -> httpx.URL:
+    try:
+        url = httpx.URL(secret.reveal())
+        port = urlsplit(secret.reveal()).port  # httpx lets odd ports and half an IPv6 address pass
+    except (httpx.InvalidURL, ValueError):
+        raise ValueError("url: is not a URL") from None  # the errors' own texts repeat it
+    if url.scheme not in ("http", "https") or not url.host or port == 0:
+        raise ValueError("url: expected http:// or https:// and a host")
+    return url
+
+
+def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
+    faults, keys = Faults(), []
+    for index, secret in enumerate(secrets):
+        with faults.noted():
+            keys.append(_key(secret, f"signing_secrets[{index}]"))
+    faults.tell()
+    return tuple(keys)
+
+
+def _key(secret: Secret, place: str) -> bytes:
+    try:
+        return standard_webhooks.key(secret.reveal())
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _own_headers(headers: dict[str, Secret]) -> RawHeaders:
+    faults, seen = Faults(), set[str]()
+    for name, value in headers.items():
+        with faults.noted():
+            _check_header(name, value, seen)
+        seen.add(name.lower())
+    faults.tell()
+    return [(name.encode(), value.reveal().encode()) for name, value in headers.items()]
+
+
+def _check_header(name: str, value: Secret, seen: set[str]) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"headers.{name}: HTTP does not allow this name")
+    if _OURS.fullmatch(name):
+        raise ValueError(f"headers.{name}: is set by the relay itself")
+    if name.lower() in seen:
+        raise ValueError(f"headers.{name}: stands there twice, in other letters")
+    if _VALUE.fullmatch(value.reveal()) is None:
+        raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
+
+
+def _authorization(url: httpx.URL) -> RawHeaders:
+    if not url.userinfo:
+        return []
+    credentials = base64.b64encode(f"{url.username}:{url.password}".encode())
+    return [(b"authorization", b"Basic " + credentials)]
+
+
+def _fixed_headers(url: httpx.URL, own: RawHeaders) -> RawHeaders:
+    defaults = {
+        b"host": url.netloc,
+        b"content-type": b"application/json",
+        b"user-agent": http_client.USER_AGENT.encode(),
+        b"accept": b"*/*",
+        b"accept-encoding": b"identity",
+    }
+    names = {name.lower() for name, _ in own}
+    return [*((name, value) for name, value in defaults.items() if name not in names), *own]
+
+
+def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
+    yield settings.url.reveal()
+    yield from http_client.url_secrets(url)
+    for secret in settings.signing_secrets:
+        yield secret.reveal()
+    for _, value in (*_own_headers(settings.headers), *_authorization(url)):
+        yield from (value.decode(), *value.decode().split())

@@ -1,0 +1,5 @@
+"""The `mqtt` sink."""
+
+from relay.sinks.mqtt.sink import Settings, build
+
+__all__ = ["Settings", "build"]

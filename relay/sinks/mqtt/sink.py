@@ -1,0 +1,257 @@
+"""The `mqtt` sink: each event is one QoS 1 message that the broker has acknowledged.
+
+brokers.md, section 10; MQTT drops no duplicates, so consumers do, by the user property relay-id.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+from urllib.parse import quote, urlsplit
+
+from zmqtt import PublishProperties
+
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import BatchSettings, Outcomes
+from relay.outbound import message, tls
+from relay.outbound.batching import Batching, is_cancelled
+from relay.sinks.mqtt.connection import Broker, Connection, connect
+from relay.sinks.mqtt.errors import UNHEARD
+from relay.sinks.mqtt.publisher import Publication, Publisher
+
+STRING_MAX_BYTES = 65_535
+"""MQTT 5.0, section 1.5.4: of topics, names and values."""
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_TRIES = 5
+
+_SHARE = 0.9
+"""Of the time for a check, so that the reason is ours rather than that time was up."""
+
+_NO_LEVEL = re.compile(r"[+#/]")
+
+
+def _level(value: str) -> str:
+    """Make one level of a topic, or a part of one."""
+    return "".join(c if c.isprintable() else "_" for c in _NO_LEVEL.sub("_", value))
+
+
+_TOPIC = message.Naming(
+    lambda topic: bool(topic) and topic.isprintable() and not {"+", "#"} & set(topic),
+    "levels with / between, without + and #",
+    STRING_MAX_BYTES,
+    escape=_level,
+    reserved=(
+        message.Reserved("$SYS/", "the broker's own messages"),
+        message.Reserved("$share/", "shared subscriptions"),
+        message.Reserved("$queue/", "shared subscriptions"),
+        message.Reserved("$", "what brokers do by themselves", until="/"),
+    ),
+)
+"""The rest of `$` may be written out: brokers take messages there, as AWS does at `$aws/rules/`."""
+
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type mqtt."""
+
+    destination: ClassVar[str | None] = "topic"
+    url: Secret
+    """`mqtt://host:port`, or `mqtts://` for TLS."""
+    username: Secret | None = None
+    password: Secret | None = None
+    client_id: str = ""
+    """Empty for one that the broker makes up; two clients of one id throw each other out."""
+    topic: str = "relay/{{ event }}"
+    unheard: Literal["park", "accept"] = "park"
+    """What follows where the broker says that nobody subscribes to the topic, and drops it."""
+    format: message.Format = "raw"
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    concurrency: int = 32
+
+
+class MqttSink(Batching):
+    """Publishes over one connection, made when it is needed."""
+
+    def __init__(self, settings: Settings, *, broker: Broker, topic: message.Destination) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._topic = topic
+        self._connecting = asyncio.Lock()
+        self._open: tuple[Connection, Publisher] | None = None
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        asked = [self._publication(event) for event in events]
+        failure = await self._publish([each for each in asked if isinstance(each, Publication)])
+        return [
+            self._outcome(each, event, failure) if isinstance(each, Publication) else each
+            for each, event in zip(asked, events, strict=True)
+        ]
+
+    async def check(self) -> None:
+        within_s = self._settings.timeout.seconds * _SHARE
+        try:
+            async with asyncio.timeout(within_s):
+                connection, _ = await self._connected()
+        except TimeoutError:
+            reason = "the broker did not answer in time"
+        else:
+            return await connection.ping(within_s=within_s)
+        raise Temporary(reason)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        properties = self._properties(event)
+        return {
+            "topic": self._topic.render(event),
+            "content_type": properties.content_type,
+            "user_properties": dict(properties.user_properties),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        connected, self._open = self._open, None
+        if connected is not None:
+            await connected[0].close()
+
+    def _publication(self, event: Event) -> Publication | Exception:
+        try:
+            topic, properties = self._topic.resolve(event), self._properties(event)
+            for name, value in properties.user_properties:
+                if len(value.encode()) > STRING_MAX_BYTES:
+                    return Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
+            return Publication(topic, event.body, properties)
+        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
+            return error
+
+    async def _publish(self, publications: Sequence[Publication]) -> SinkError:
+        """Return what is to be said of those that found nothing."""
+        try:
+            async with asyncio.timeout(self._settings.timeout.seconds):
+                await self._publish_once(publications)
+                for each in publications:
+                    # One of them made the broker hang up. Alone, it can harm no other; where more
+                    # is on its way beside it, it may need some tries.
+                    for _ in range(_TRIES):
+                        if each.found is None:
+                            await self._publish_once([each])
+        except SinkError as error:
+            return error
+        except TimeoutError:
+            return Temporary("the broker did not answer in time")
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return Temporary("the client library broke it off")
+        reason = "the broker ended the connection because of another event"
+        return Temporary(reason, about_event=True)
+
+    async def _publish_once(self, publications: Sequence[Publication]) -> None:
+        if publications:
+            _, publisher = await self._connected()
+            await publisher.publish_all(publications)
+
+    async def _connected(self) -> tuple[Connection, Publisher]:
+        async with self._connecting:
+            if self._open is None or not self._open[0].usable:
+                await self.close()
+                self._open = await self._connect()
+            if is_cancelled():
+                # The client kept the cancellation for itself, and went on.
+                raise asyncio.CancelledError
+            return self._open
+
+    async def _connect(self) -> tuple[Connection, Publisher]:
+        connection = await connect(self._broker)
+        return connection, Publisher(connection, at_once=self._settings.concurrency)
+
+    def _outcome(
+        self, publication: Publication, event: Event, failure: SinkError
+    ) -> Answer | Exception:
+        code = publication.found
+        if code is None or isinstance(code, Exception):
+            return code or failure
+        if code == UNHEARD and self._settings.unheard == "park":
+            reason = f"nobody subscribes to the topic of {event.kind}"
+            return Misconfigured(reason, status=code, about_event=True)
+        return Answer(status=code or None)
+
+    def _properties(self, event: Event) -> PublishProperties:
+        # CloudEvents' MQTT binding has no prefix: attributes go by their own names.
+        named = message.headers(event, self._settings.format, prefix="")
+        return PublishProperties(
+            content_type="application/json",
+            user_properties=tuple((name, _text(value)) for name, value in named.items()),
+        )
+
+
+def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
+    faults = Faults()
+    with faults.noted():
+        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic.samples(settings)
+    with faults.noted():
+        broker = _broker(settings)
+    faults.tell()
+    return MqttSink(settings, broker=broker, topic=topic)
+
+
+def _check_length(key: str, text: str) -> None:
+    if len(text.encode()) > STRING_MAX_BYTES:
+        raise ValueError(f"{key}: is longer than {STRING_MAX_BYTES} bytes")
+
+
+def _broker(settings: Settings) -> Broker:
+    faults, context = Faults(), None
+    username, password = (
+        None if each is None else each.reveal() for each in (settings.username, settings.password)
+    )
+    with faults.noted():
+        scheme, host, port = _address(settings)
+        context = tls.context(settings) if scheme == "mqtts" else None
+    with faults.noted():
+        if not settings.client_id.isprintable():
+            raise ValueError("client_id: expected printable characters")
+    named = {"client_id": settings.client_id, "username": username, "password": password}
+    for key, text in named.items():
+        with faults.noted():
+            _check_length(key, text or "")
+    faults.tell()
+    return Broker(
+        host,
+        port,
+        context=context,
+        client_id=settings.client_id,
+        username=username,
+        password=password,
+    )
+
+
+def _address(settings: Settings) -> tuple[str, str, int]:
+    """The scheme, the host and the port."""
+    try:
+        url = urlsplit(settings.url.reveal())
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise ValueError("url: is not a URL") from None  # the error's own text repeats it
+    if url.scheme not in _PORTS or not host or port == 0:
+        raise ValueError("url: expected mqtt:// or mqtts:// and a host")
+    if url.username is not None:
+        raise ValueError("url: username and password have keys of their own")
+    if url.path.strip("/") or url.query or url.fragment:
+        raise ValueError("url: nothing may follow the port")
+    if url.scheme == "mqtt" and tls.is_asked_for(settings):
+        raise ValueError("url: expected mqtts://, because TLS files are given")
+    return url.scheme, host, port or _PORTS[url.scheme]
+
+
+def _text(value: str) -> str:
+    """Percent-encode what brokers cut connections for: control characters and their like."""
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else quote(c, errors="replace") for c in value)

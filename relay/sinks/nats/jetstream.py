@@ -1,0 +1,98 @@
+"""What JetStream's answers mean: what is confirmed, and what an error in one says of the event.
+
+brokers.md, section 5.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from nats.aio.msg import Msg
+
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+
+MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
+    10002: (Temporary, "the account's JetStream limits are reached"),
+    10023: (Temporary, "the server has no resources left"),
+    10028: (Temporary, "the server has no memory left for streams"),
+    10039: (Misconfigured, "JetStream is not enabled for this account"),
+    10047: (Temporary, "the server has no storage left"),
+    10054: (Refused, "larger than the stream's max_msg_size"),
+    10060: (Misconfigured, "the subject belongs to another stream than `stream` names"),
+    10076: (Misconfigured, "JetStream is not enabled on this server"),
+    10077: (Temporary, "the stream is full and discards what is new, or its storage fails"),
+    10097: (Refused, "the headers are larger than JetStream takes"),
+    10109: (Misconfigured, "the stream is sealed"),
+}
+"""JetStream's own codes (nats-server, errors.json); what is not here is taken for temporary."""
+
+_EXCERPT_BYTES = 1024
+
+
+class Failure(msgspec.Struct):
+    """The `error` of an answer."""
+
+    code: int = 0
+    """An HTTP status."""
+    err_code: int = 0
+
+
+class Document(msgspec.Struct):
+    """The fields of JetStream's answers that are read here."""
+
+    stream: str = ""
+    seq: int = 0
+    streams: tuple[str, ...] | None = None
+    error: Failure | None = None
+
+
+_decode = msgspec.json.Decoder(Document).decode
+
+
+def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkError:
+    """Judge the answer to a message: only a PubAck confirms it.
+
+    `subject` is the setting, for an error; `stream` is the one that has to confirm, None for any.
+    Every subscriber of the subject can answer, and sooner than the stream.
+    """
+    if is_unheard(answer):
+        reason = f"no stream takes the subject {subject}"
+        return Misconfigured(reason, status=503, about_event=True)
+    try:
+        ack = read(answer)
+    except SinkError as error:
+        return error
+    if not ack.stream or ack.seq < 1:
+        return _not_jetstream(answer)
+    if stream is not None and ack.stream != stream:
+        reason = "another stream than `stream` names has answered"
+        return Misconfigured(reason, answer=excerpt(answer), about_event=True)
+    return Answer(excerpt=excerpt(answer))
+
+
+def is_unheard(answer: Msg) -> bool:
+    """Whether nobody listens to the subject that was asked."""
+    return answer.headers is not None and answer.headers.get("Status") == "503"
+
+
+def read(answer: Msg) -> Document:
+    """Decode an answer; raises what `MEANINGS` says of an error in it."""
+    try:
+        document = _decode(answer.data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _not_jetstream(answer) from None
+    if document.error is None:
+        return document
+    code, status = document.error.err_code, document.error.code
+    kind, text = MEANINGS.get(code, (Temporary, "JetStream failed"))
+    raise kind(f"{code}: {text}", status=status, answer=excerpt(answer), about_event=True)
+
+
+def excerpt(answer: Msg) -> str:
+    """What is kept of it with the attempt."""
+    return answer.data[:_EXCERPT_BYTES].decode(errors="replace")
+
+
+def _not_jetstream(answer: Msg) -> Misconfigured:
+    reason = "the answer is not JetStream's: stop the other subscriber that answers on the subject"
+    return Misconfigured(reason, answer=excerpt(answer), about_event=True)

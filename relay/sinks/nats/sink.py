@@ -1,0 +1,249 @@
+"""The `nats` sink: each event is one message that a JetStream stream has confirmed.
+
+brokers.md, section 5; within the stream's window its Nats-Msg-Id makes a second one harmless.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import BatchSettings, Outcomes
+from relay.outbound import cloudevents, message, tls
+from relay.outbound.batching import Batching
+from relay.sinks.nats import credentials, jetstream
+from relay.sinks.nats.connection import Connection, Question
+from relay.sinks.nats.credentials import Server
+
+SUBJECT_MAX_BYTES = 1024
+"""Far below the server's max_control_line, which ends the connection."""
+
+_STREAMS_OF = "$JS.API.STREAM.NAMES"
+_NO_TOKEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
+
+_SUBJECT = message.Naming(
+    lambda subject: _NO_TOKEN.search(subject) is None,
+    "words with dots between, without blanks, * and >",
+    SUBJECT_MAX_BYTES,
+    escape=lambda value: _NO_TOKEN.sub("_", value),
+    reserved=(
+        message.Reserved("$JS.", "JetStream's own commands"),
+        message.Reserved("$SYS.", "the server's own messages"),
+        message.Reserved("$O.", "object stores"),
+        message.Reserved("$KV.", "key-value buckets", until="."),
+        message.Reserved("$", "the server and its protocols"),
+        message.Reserved("_INBOX", "replies"),
+        message.Reserved("_R_", "replies of services in other accounts"),
+        message.Reserved("_GR_", "replies across gateways"),
+    ),
+)
+"""`$KV.bucket.` may be written out: to put a value into a bucket is to publish to its stream."""
+
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type nats."""
+
+    destination: ClassVar[str | None] = "subject"
+    servers: Secret
+    """`nats://` or `tls://` addresses, with commas; each may carry a token or user:password."""
+    subject: str = "relay.{{ event }}"
+    stream: str | None = None
+    """Refuses to publish where another stream takes the subject."""
+    credentials_file: str | None = None
+    """A user's JWT and NKEY seed; read at every connection."""
+    format: message.Format = "raw"
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    concurrency: int = 64
+
+
+class NatsSink(Batching):
+    """Publishes over one connection, made when it is needed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        servers: tuple[Server, ...],
+        subject: message.Destination,
+        context: ssl.SSLContext,
+    ) -> None:
+        self._settings = settings
+        self._servers = servers
+        self._subject = subject
+        self._context = context
+        self._constant = _constant(settings)
+        self._connecting = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        asked = [self._question(event) for event in events]
+        within_s = self._settings.timeout.seconds
+        try:
+            async with asyncio.timeout(within_s):
+                await self._ask([each for each in asked if isinstance(each, Question)])
+        except TimeoutError:
+            pass  # those that have no answer tell
+        late = Temporary(f"no answer within {within_s:g} s")
+        return [self._outcome(each, late) for each in asked]
+
+    async def check(self) -> None:
+        connection = await self._connected()
+        for subject in self._subject.samples(self._settings):
+            try:
+                answer = await connection.ask(_STREAMS_OF, orjson.dumps({"subject": subject}))
+            except Misconfigured:
+                if connection.is_connected:  # a user who may publish need not be allowed to ask
+                    return
+                raise
+            if jetstream.is_unheard(answer):
+                raise Misconfigured("JetStream is not enabled on this server", status=503)
+            self._find_stream(jetstream.read(answer).streams or (), subject)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {
+            "subject": _filled(self._subject.render(event)),
+            "headers": self._headers(event),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def _question(self, event: Event) -> Question | Exception:
+        try:
+            subject = _filled(self._subject.resolve(event))
+            return Question(subject, event.body, self._headers(event))
+        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
+            return error
+
+    async def _ask(self, questions: Sequence[Question]) -> None:
+        if not questions:
+            return
+        try:
+            connection = await self._connected()
+        except SinkError as error:
+            for question in questions:
+                question.found = error
+            return
+        for question in questions:
+            size = _size(question)
+            if size > connection.max_payload:
+                question.found = Refused(f"{size} bytes are more than the server's max_payload")
+        await connection.ask_all([each for each in questions if each.found is None])
+
+    def _outcome(self, asked: Question | Exception, late: Temporary) -> Answer | Exception:
+        found = asked.found or late if isinstance(asked, Question) else asked
+        if isinstance(found, Exception):
+            return found
+        return jetstream.outcome(found, self._subject.source, stream=self._settings.stream)
+
+    async def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is not None and connection.is_connected:
+            return connection
+        async with self._connecting:
+            if self._connection is None or not self._connection.is_connected:
+                await self.close()
+                self._connection = await self._connect()
+            return self._connection
+
+    async def _connect(self) -> Connection:
+        failures: list[SinkError] = []
+        options = self._options()
+        for server in self._servers:
+            connection = Connection(server)
+            try:
+                await connection.open(self._context, **options)
+            except SinkError as error:
+                failures.append(error)
+            except BaseException:
+                await connection.close()
+                raise
+            else:
+                return connection
+            await connection.close()
+        # One that someone has to mend says more than others that are away.
+        raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
+
+    def _options(self) -> dict[str, Any]:
+        options = {"connect_timeout": self._settings.timeout.seconds / len(self._servers)}
+        try:
+            return options | credentials.credentials(self._settings.credentials_file)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
+
+    def _headers(self, event: Event) -> dict[str, str]:
+        headers = message.headers(event, self._settings.format, prefix="ce-")
+        together = "".join(headers.values())
+        if cloudevents.header_value(together) != together:  # one look is cheaper than many
+            headers = {name: cloudevents.header_value(value) for name, value in headers.items()}
+        # An id is unique in its source only, and another sink may write to the same stream.
+        id_ = f"{headers['relay-id']}:{headers['relay-source']}:{self._settings.name}"
+        headers["Nats-Msg-Id"] = id_
+        headers.update(self._constant)
+        return headers
+
+    def _find_stream(self, streams: Sequence[str], subject: str) -> None:
+        wanted = self._settings.stream
+        if not streams:
+            raise Misconfigured(f"no stream takes the subject {subject}")
+        if wanted is not None and wanted not in streams:
+            raise Misconfigured(f"the subject {subject} belongs to the stream {streams[0]}")
+
+
+def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
+    faults = Faults()
+    with faults.noted():
+        subject = _subject(settings)
+    with faults.noted():
+        secure = tls.is_asked_for(settings)
+        servers = credentials.servers(settings.servers.reveal(), secure=secure)
+    with faults.noted():
+        credentials.credentials(settings.credentials_file)
+    with faults.noted():
+        context = tls.context(settings)
+    faults.tell()
+    return NatsSink(settings, servers=servers, subject=subject, context=context)
+
+
+def _subject(settings: Settings) -> message.Destination:
+    subject = message.Destination(settings.subject, key="subject", naming=_SUBJECT)
+    if any(sample != _filled(sample) for sample in subject.samples(settings)):
+        raise ValueError(f"subject: does not fit: expected {_SUBJECT.expected}")
+    return subject
+
+
+def _filled(subject: str) -> str:
+    """Fill tokens that are empty, which a subject may not have."""
+    return ".".join(token or "_" for token in subject.split("."))
+
+
+def _constant(settings: Settings) -> dict[str, str]:
+    """The headers that are the same for every event."""
+    headers = {}
+    if settings.format == "cloudevents":
+        headers["ce-datacontenttype"] = "application/json"
+    if settings.stream is not None:
+        headers["Nats-Expected-Stream"] = settings.stream
+    return headers
+
+
+def _size(question: Question) -> int:
+    """What the server counts: all after its control line."""
+    headers = question.headers or {}
+    text = len("".join(headers)) + len("".join(headers.values()))  # in ASCII
+    lines = text + len(headers) * len(": \r\n")
+    return len("NATS/1.0\r\n\r\n") + lines + len(question.body)

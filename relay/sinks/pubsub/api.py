@@ -1,0 +1,83 @@
+"""The topics of one project, over Pub/Sub's REST API (brokers.md, section 9)."""
+
+from functools import lru_cache
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from relay.core.clock import Clock
+from relay.core.config_values import Duration
+from relay.core.errors import Misconfigured
+from relay.outbound.http import client as http_client
+from relay.sinks.pubsub import errors
+from relay.sinks.pubsub import tokens as google_tokens
+
+SCOPE = "https://www.googleapis.com/auth/pubsub"
+PUBLISH = "pubsub.topics.publish"
+
+_HEAD = {
+    "content-type": "application/json",
+    "user-agent": http_client.USER_AGENT,
+    "accept": "application/json",
+    "accept-encoding": "identity",
+}
+
+
+class Topics:
+    """Asks as the account that the tokens are for; without any it speaks to an emulator."""
+
+    def __init__(
+        self,
+        project_url: str,
+        *,
+        tokens: google_tokens.Tokens | None,
+        clock: Clock,
+        timeout: Duration,
+        connections: int,
+    ) -> None:
+        """`project_url` is up to the project's name: `https://…/v1/projects/my-project-123`."""
+        self._project_url = project_url
+        self._tokens = tokens
+        self._clock = clock
+        self._client = http_client.client(timeout=timeout, connections=connections)
+
+    async def publish(self, topic: str, body: bytes) -> http_client.Response:
+        """Publish the messages of a request's JSON; returns a 2xx, and raises SinkError."""
+        return await self._ask("POST", topic, ":publish", body)
+
+    async def check(self, topic: str) -> None:
+        """Raises SinkError where nothing could be published."""
+        if self._tokens is None:
+            await self._ask("GET", topic)
+            return
+        # Anyone may ask this, whereas a mere publisher may not look at the topic.
+        asked = orjson.dumps({"permissions": [PUBLISH]})
+        response = await self._ask("POST", topic, ":testIamPermissions", asked)
+        granted = errors.document(response).get("permissions")
+        if not isinstance(granted, list) or PUBLISH not in granted:
+            await self._ask("GET", topic)  # says so where there is none
+            raise Misconfigured(f"the credentials lack {PUBLISH} on the topic {topic}")
+
+    async def close(self) -> None:
+        if self._tokens is not None:
+            await self._tokens.close()
+        await self._client.aclose()
+
+    async def _ask(
+        self, method: str, topic: str, verb: str = "", body: bytes = b""
+    ) -> http_client.Response:
+        token = {} if self._tokens is None else await self._tokens.headers()
+        url = _url(self._project_url, topic, verb)
+        request = httpx.Request(method, url, headers={**_HEAD, **token}, content=body)
+        response = await http_client.exchange(self._client, request)
+        if response.status == 401 and self._tokens is not None:
+            self._tokens.forget(token)
+        errors.judge(response, now_ms=self._clock.now_ms())
+        return response
+
+
+@lru_cache(maxsize=64)
+def _url(project_url: str, topic: str, verb: str) -> httpx.URL:
+    """One for many requests, because each that is parsed costs as much as some messages."""
+    return httpx.URL(f"{project_url}/topics/{quote(topic, safe='')}{verb}")

@@ -1,0 +1,153 @@
+"""Google's credentials: where they are looked for, how they ask, and what their failures mean.
+
+The library's calls block, so they belong into a thread; the network is asked through the event loop
+all the same, and so by the relay's one way out by HTTP.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import google.auth
+import httpx
+import orjson
+from google.auth import exceptions
+from google.oauth2 import credentials as authorized_user
+from google.oauth2 import service_account
+
+from relay.core.config_values import Duration
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.outbound.http import client as http_client
+
+# It warns of each failed attempt, which the dispatcher tells of once.
+for _name in ("google.auth", "google.oauth2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+ENVIRONMENT = "GOOGLE_APPLICATION_CREDENTIALS"
+
+_LOADERS: Mapping[str, Callable[..., Any]] = {
+    "service_account": service_account.Credentials.from_service_account_info,
+    "authorized_user": authorized_user.Credentials.from_authorized_user_info,
+}
+_CODES: Mapping[str, str] = {
+    "invalid_grant": "the key or the login has expired or was revoked, or our clock is wrong",
+    "invalid_client": "the client is unknown, or its secret is wrong",
+    "unauthorized_client": "the account may not ask for this",
+}
+_STS = "Error code "
+"""So the library begins when a workload's identity is not taken."""
+_TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+
+Load = Callable[[Any], Any]
+"""Find the credentials, given what they may ask the network with; called in a thread."""
+
+
+def given(text: str) -> Load:
+    """Read the JSON of a credentials file; raises ValueError that quotes nothing of it."""
+    expected = "expected the JSON of a service account's key or of an authorized user's login"
+    try:
+        info = orjson.loads(text)
+        credentials = _LOADERS[info["type"]](info)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(expected) from None
+    return lambda _: credentials
+
+
+def found(request: Any) -> Any:
+    """Go through Google's usual places: a named file, gcloud's login, the metadata server."""
+    try:
+        return google.auth.default(request=request)[0]
+    except exceptions.DefaultCredentialsError:
+        named = os.environ.get(ENVIRONMENT)
+    if named:
+        raise Misconfigured(f"the file that {ENVIRONMENT} names is missing or holds no credentials")
+    raise Misconfigured(
+        f"there are no credentials: set `credentials` or {ENVIRONMENT}, or run where Google's"
+        " metadata server is"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """As the library wants it."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes = field(repr=False)
+
+
+class Asker:
+    """What the library calls, in its thread, to send a request."""
+
+    def __init__(self, timeout: Duration) -> None:
+        self.client = http_client.client(timeout=timeout, connections=1)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._timeout_s = timeout.seconds
+        self._closed = False
+        self._cancel: Callable[[], object] = lambda: None
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **_: object,
+    ) -> _Answer:
+        request = httpx.Request(method, url, content=body, headers=dict(headers or {}))
+        wait_s = min(timeout or math.inf, self._timeout_s)
+        request.extensions["timeout"] = httpx.Timeout(wait_s).as_dict()
+        try:
+            response = self._exchange(request)
+        except SinkError as error:
+            if urlsplit(url).path in ("", "/"):
+                # Only the search for a metadata server asks for nothing: there is none, then.
+                return _Answer(0, {}, b"")
+            raise type(error)(f"no token: {request.url.host}: {error.reason}") from None
+        if response.status in _TRANSIENT:
+            # The library would sleep and try again; the relay does that itself, and says so.
+            raise Temporary(f"no token: {request.url.host} answers {response.status}")
+        return _Answer(response.status, response.headers, response.body)
+
+    def close(self) -> None:
+        self._closed = True
+        self._cancel()
+
+    def _exchange(self, request: httpx.Request) -> http_client.Response:
+        if not self._closed and self.loop is not None:
+            exchange = http_client.exchange(self.client, request)
+            asking = asyncio.run_coroutine_threadsafe(exchange, self.loop)
+            self._cancel = asking.cancel
+            with suppress(CancelledError):
+                return asking.result()
+        raise Temporary("the sink is closed")
+
+
+def meaning(error: Exception) -> SinkError:
+    match error:
+        case SinkError():
+            return error
+        case exceptions.GoogleAuthError(retryable=True):
+            return Temporary(f"no token: {_code(error)}")
+        case exceptions.GoogleAuthError():
+            return Misconfigured(f"no token: {_code(error)}")
+    return Temporary(f"no token: an answer that cannot be understood ({type(error).__name__})")
+
+
+def _code(error: exceptions.GoogleAuthError) -> str:
+    """Name the failure by OAuth's code at most, because the library quotes whole answers."""
+    codes = [each.get("error") for each in error.args if isinstance(each, dict)]
+    texts = [each.removeprefix(_STS) for each in error.args if str(each).startswith(_STS)]
+    found = re.match("[a-z_]{1,40}(?=:|$)", str([*codes, *texts, ""][0]))
+    if found is None:
+        return f"the credentials are not accepted ({type(error).__name__})"
+    return f"{found[0]}: {_CODES.get(found[0], 'the credentials are not accepted')}"

@@ -1,0 +1,84 @@
+"""What Pub/Sub's answers mean to an operator: errors are a google.rpc.Status as JSON."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.outbound.http import client as http_client
+from relay.outbound.http.client import Meaning, Response
+
+MEANINGS: Mapping[str, Meaning] = {
+    "UNAUTHENTICATED": Meaning(Misconfigured, "Google does not accept the credentials"),
+    "PERMISSION_DENIED": Meaning(Misconfigured, "the credentials do not permit this on the topic"),
+    "NOT_FOUND": Meaning(Misconfigured, "the topic or its project does not exist"),
+    "FAILED_PRECONDITION": Meaning(
+        Misconfigured, "the project's billing, the topic's key or its allowed regions forbid it"
+    ),
+    "UNIMPLEMENTED": Meaning(Misconfigured, "what is at this address does not know the method"),
+    "INVALID_ARGUMENT": Meaning(Refused, "Pub/Sub does not take the message"),
+    "OUT_OF_RANGE": Meaning(Refused, "Pub/Sub does not take the message"),
+    "RESOURCE_EXHAUSTED": Meaning(Temporary, "a quota of the project is used up"),
+    "ABORTED": Meaning(Temporary, "Pub/Sub broke it off"),
+    "CANCELLED": Meaning(Temporary, "Pub/Sub broke it off"),
+    "DEADLINE_EXCEEDED": Meaning(Temporary, "Pub/Sub did not manage it in time"),
+    "INTERNAL": Meaning(Temporary, "Pub/Sub has a fault"),
+    "UNAVAILABLE": Meaning(Temporary, "Pub/Sub cannot serve now"),
+    "UNKNOWN": Meaning(Temporary, "Pub/Sub has a fault"),
+}
+"""By the names of google.rpc.Code; what bears none of them is judged by its HTTP status."""
+
+SILENT = "Pub/Sub did not say what became of the message"
+
+_REASON = re.compile("[A-Z][A-Z0-9_]{1,62}")
+
+
+def judge(response: Response, *, now_ms: int) -> None:
+    """Return for a 2xx; raises Temporary, Refused or Misconfigured.
+
+    Google's own words, or a proxy's, are left out: they may quote the message or the token.
+    """
+    error = document(response).get("error")
+    code = error.get("status") if isinstance(error, dict) else None
+    meaning = MEANINGS.get(code) if isinstance(code, str) else None
+    if 200 <= response.status < 300 or meaning is None or not isinstance(error, dict):
+        http_client.judge(replace(response, excerpt=""), now_ms=now_ms)
+        return
+    reason = ", ".join([f"{response.status} {code}", *_reasons(error)]) + f": {meaning.text}"
+    if meaning.error is Temporary:
+        wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
+        raise Temporary(reason, status=response.status, about_event=True, retry_after_ms=wait_ms)
+    raise meaning.error(reason, status=response.status, about_event=code != "UNAUTHENTICATED")
+
+
+def document(response: Response) -> Mapping[str, Any]:
+    """Read the answer's JSON object; empty where there is none."""
+    try:
+        read = orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def ids(response: Response, count: int) -> list[str | None]:
+    """Name the ids of the messages of one request, in their order; None for one without.
+
+    Of an answer with too few or too many of them, or with one twice, none is believed.
+    """
+    named = document(response).get("messageIds")
+    if not isinstance(named, list) or len(named) != count:
+        return [None] * count
+    read = [each if isinstance(each, str) and each else None for each in named]
+    known = [each for each in read if each is not None]
+    return read if len(set(known)) == len(known) else [None] * count
+
+
+def _reasons(error: Mapping[str, Any]) -> list[str]:
+    """Name the causes of google.rpc.ErrorInfo, such as SERVICE_DISABLED."""
+    details = error.get("details")
+    infos = [each for each in details if isinstance(each, dict)] if details else []
+    named = [each.get("reason") for each in infos]
+    return [each for each in named if isinstance(each, str) and _REASON.fullmatch(each)][:1]

@@ -1,0 +1,229 @@
+"""The `pubsub` sink: each event is one message, delivered when Pub/Sub has given it an id.
+
+brokers.md, section 9; over REST. All messages of one request must have the same ordering key, so
+that a batch is a request for each of its keys, side by side.
+"""
+
+import hashlib
+import os
+import re
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import orjson
+
+from relay.core.clock import Clock
+from relay.core.config_values import Address, Secret
+from relay.core.delivery import Answer
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import BatchSettings, Outcomes
+from relay.outbound import message
+from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.sinks.pubsub import credentials as google_credentials
+from relay.sinks.pubsub import errors as pubsub_failure
+from relay.sinks.pubsub import tokens as google_tokens
+from relay.sinks.pubsub.api import SCOPE, Topics
+
+MESSAGES_MAX = 1000
+BYTES_MAX = 10_000_000
+"""Of one request, as JSON; a single message may be refused for its size by Pub/Sub itself."""
+MESSAGE_MAX = 10 << 20
+"""No message is larger, whether Google's 10 MB are decimal or not."""
+TEXT_MAX = 1024
+"""Bytes of an ordering key, and of an attribute's value."""
+
+EMULATOR = "PUBSUB_EMULATOR_HOST"
+"""Google's own clients look at it, too."""
+
+_ENDPOINT = re.compile(
+    r"(https://[A-Za-z0-9.-]+|https?://(localhost|127\.0\.0\.1|\[::1\]))(:[1-9][0-9]{0,4})?/?"
+)
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{1,127}")
+_NOT_IN_TOPIC = re.compile(r"[^A-Za-z0-9._~+-]")
+
+_TOPIC = message.Naming(
+    re.compile(r"[A-Za-z][A-Za-z0-9._~+%-]{2,}").fullmatch,
+    "the topic's name alone: a letter first, 3 to 255 letters, digits and -._~+%",
+    255,
+    escape=lambda value: _NOT_IN_TOPIC.sub("_", value),
+    reserved=(message.Reserved("goog", "Google's own topics"),),
+)
+
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type pubsub."""
+
+    destination: ClassVar[str | None] = "topic"
+    project: str
+    topic: str = "relay"
+    """A template over the event; the topic has to exist."""
+    ordering_key: str | None = None
+    """A template; without one the video's id. With "" all events may share requests."""
+    credentials: Secret | None = None
+    """The JSON of a service account's key or a login; else Google's usual places are searched."""
+    endpoint_url: str = "https://pubsub.googleapis.com"
+    emulator_host: Address | None = None
+    """Takes everything without credentials; else PUBSUB_EMULATOR_HOST is looked at."""
+    format: message.Format = "raw"
+    concurrency: int = 64
+
+    def batch(self) -> int:
+        # All of them, so that no two requests with one ordering key are on their way at once.
+        return self.concurrency
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event on its way."""
+
+    topic: str
+    key: str
+    json: bytes
+
+
+class PubsubSink(Batching):
+    """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        topics: Topics,
+        topic: message.Destination,
+        key: message.Target | None,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._topic = topic
+        self._key = key
+        self._parting = Parting(
+            self._entry, _chains, self._publish, within_s=settings.timeout.seconds
+        )
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
+
+    async def check(self) -> None:
+        for topic in self._topic.samples(self._settings):
+            await self._topics.check(topic)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {
+            "topic": f"projects/{self._settings.project}/topics/{self._topic.render(event)}",
+            **self._beside(event, None if self._key is None else self._key.render(event)),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        await self._topics.close()
+
+    def _entry(self, event: Event) -> Entry:
+        topic = self._topic.resolve(event)
+        beside = self._beside(event, None if self._key is None else self._key.resolve(event))
+        written = orjson.dumps({"data": b64encode(event.body).decode(), **beside})
+        # As JSON it is longer in any case, and to count it has its price.
+        if len(written) > MESSAGE_MAX:
+            _check_size(event.body, beside["attributes"])
+        return Entry(topic, beside.get("orderingKey", ""), written)
+
+    def _beside(self, event: Event, key: str | None) -> dict[str, Any]:
+        named = message.headers(event, self._settings.format, prefix="ce-")
+        if self._settings.format == "cloudevents":
+            named["content-type"] = "application/json"
+        if not _fits("".join(named.values())):  # one look is cheaper than many
+            named = {name: _fit(value) for name, value in named.items()}
+        key = (event.video_id() or "") if key is None else key
+        return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
+
+    async def _publish(self, batch: Sequence[Entry]) -> Outcomes:
+        body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
+        response = await self._topics.publish(batch[0].topic, body)
+        silent = Temporary(pubsub_failure.SILENT, status=response.status)
+        found = pubsub_failure.ids(response, len(batch))
+        return [Answer(response.status, each) if each else silent for each in found]
+
+
+def build(settings: Settings, clock: Clock) -> PubsubSink:
+    faults, key = Faults(), None
+    with faults.noted():
+        if _PROJECT.fullmatch(settings.project) is None:
+            raise ValueError("project: expected the id of a project, such as my-project-123")
+    with faults.noted():
+        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic.samples(settings)
+    with faults.noted():
+        key = message.optional(settings.ordering_key, settings, key="ordering_key")
+    with faults.noted():
+        emulator = _emulator(settings)
+        url = f"http://{emulator}" if emulator is not None else _endpoint(settings.endpoint_url)
+    with faults.noted():
+        load = _load(settings)
+    faults.tell()
+    tokens = None
+    if emulator is None:
+        tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+    topics = Topics(
+        f"{url}/v1/projects/{settings.project}",
+        tokens=tokens,
+        clock=clock,
+        timeout=settings.timeout,
+        connections=settings.concurrency,
+    )
+    return PubsubSink(settings, topics=topics, topic=topic, key=key)
+
+
+def _emulator(settings: Settings) -> Address | None:
+    named = os.environ.get(EMULATOR)
+    if settings.emulator_host is not None or not named:
+        return settings.emulator_host
+    try:
+        return Address.parse(named)
+    except ValueError as error:
+        raise ValueError(f"emulator_host: {EMULATOR}: {error}") from None
+
+
+def _load(settings: Settings) -> google_credentials.Load:
+    if settings.credentials is None:
+        return google_credentials.found
+    try:
+        return google_credentials.given(settings.credentials.reveal())
+    except ValueError as error:
+        raise ValueError(f"credentials: {error}") from None
+
+
+def _endpoint(text: str) -> str:
+    # Over http:// anybody on the way could read the token.
+    if _ENDPOINT.fullmatch(text) is None:
+        raise ValueError("endpoint_url: expected https:// and a host")
+    return text.rstrip("/")
+
+
+def _check_size(body: bytes, attributes: Mapping[str, str]) -> None:
+    size = len(body) + sum(len((name + value).encode()) for name, value in attributes.items())
+    if size > MESSAGE_MAX:
+        raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
+
+
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
+    """One request after the other for each ordering key of a topic, and the keys side by side."""
+    alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
+    for place, entry in entries.items():
+        alike[entry.topic, entry.key][place] = entry
+    return [
+        cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
+        for each in alike.values()
+    ]
+
+
+def _fit(text: str) -> str:
+    """Hash what is longer than Pub/Sub takes."""
+    return text if _fits(text) else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fits(text: str) -> bool:
+    # No character has more than four bytes.
+    return 4 * len(text) <= TEXT_MAX or len(text.encode()) <= TEXT_MAX

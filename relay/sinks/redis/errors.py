@@ -1,0 +1,75 @@
+"""What a failure of the Redis client means to an operator."""
+
+from collections.abc import Iterator, Mapping
+
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.outbound import tls
+
+MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
+    "NOAUTH": (Misconfigured, "the server asks for a password"),
+    "WRONGPASS": (Misconfigured, "wrong user or password"),
+    "NOPERM": (Misconfigured, "the user may not XADD to this stream, or SELECT this database"),
+    "WRONGTYPE": (Misconfigured, "the key of the stream holds something else"),
+    "MOVED": (Misconfigured, "the stream lives on another node of the cluster"),
+    "OOM": (Temporary, "the server is at its maxmemory"),
+    "LOADING": (Temporary, "the server is loading its data"),
+    "READONLY": (Temporary, "the server is a read-only replica"),
+    "MASTERDOWN": (Temporary, "the server has lost its master"),
+    "MISCONF": (Temporary, "the server cannot write to its disk"),
+    "NOREPLICAS": (Temporary, "the server has too few replicas"),
+    "CLUSTERDOWN": (Temporary, "the cluster is down"),
+}
+"""The first word of the server's error; what is not here is taken for temporary."""
+
+OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED"})
+"""Errors that depend on the key, which may be made of the event."""
+
+UNNAMED: Mapping[str, str] = {
+    "DB index is out of range": "the server has no database of this number",
+    "unknown command": "the server does not know XADD",
+}
+"""How errors begin that have no word of their own, and need someone to act."""
+
+
+def code(error: Exception) -> str:
+    """The first word of what the server said."""
+    status = getattr(error, "status_code", None)
+    return str(status or str(error).partition(" ")[0])
+
+
+def meaning(error: Exception) -> Exception:
+    if not isinstance(error, RedisError | OSError):
+        return error  # a bug, and not for us to hide
+    if code(error) in MEANINGS:
+        kind, text = MEANINGS[code(error)]
+        return kind(f"{code(error)}: {text}", about_event=code(error) in OF_KEY)
+    for cause in _causes(error):
+        of_tls = tls.failure(cause, peer="server")
+        if of_tls is not None:
+            return of_tls
+        match cause:
+            case AuthenticationError():
+                return Misconfigured("wrong user or password")
+            case ResponseError():
+                return _unnamed(str(cause))
+            case RedisTimeout() | TimeoutError():
+                return Temporary("no answer in time")
+            case ConnectionRefusedError():
+                return Temporary("connection refused")
+    return Temporary("could not connect, or the connection was lost")
+
+
+def _unnamed(said: str) -> SinkError:
+    for beginning, text in UNNAMED.items():
+        if said.startswith(beginning):
+            return Misconfigured(text)
+    return Temporary("the server answers with an error that is not known here", about_event=True)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

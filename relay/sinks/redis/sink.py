@@ -1,0 +1,229 @@
+"""The `redis` sink: each event is one entry of a stream, delivered when XADD has answered.
+
+brokers.md, section 6; a batch is one pipeline.
+Nothing here trims a stream, for that would drop what nobody has read.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import BatchSettings, Outcomes
+from relay.outbound import message, tls
+from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.sinks.redis import errors as redis_failure
+
+IDEMPOTENT_SINCE = (8, 6)
+
+_KEY = message.Naming(bool, "a key")
+"""Redis reserves none."""
+
+_ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
+
+LARGE_BYTES = 1 << 20
+"""The least proto-max-bulk-len that can be set; what is beyond it cuts the connection off."""
+
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type redis."""
+
+    destination: ClassVar[str | None] = "stream"
+    url: Secret
+    """`redis://` or `rediss://`, with user, password and the number of the database."""
+    stream: str = "relay"
+    format: message.Format = "raw"
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    concurrency: int = 32
+
+    def batch(self) -> int:
+        # All of them, because there is one connection, and the server syncs once for a batch.
+        return self.concurrency
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event on its way."""
+
+    stream: str
+    fields: dict[Any, Any]
+    key: bytes
+    size: int
+
+
+class RedisSink(Batching):
+    """Sends over one connection, one batch after the other."""
+
+    def __init__(self, client: Redis, settings: Settings, *, stream: message.Destination) -> None:
+        self._client = client
+        self._settings = settings
+        self._stream = stream
+        self._parting = Parting(
+            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
+        )
+        self._sending = asyncio.Lock()
+        self._idempotent: bool | None = None
+        """Whether the server knows IDMP; asked anew unless all went well."""
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
+
+    async def check(self) -> None:
+        failure: Exception | None = None
+        try:
+            await self._client.ping()
+            for stream in self._stream.samples(self._settings):
+                if await self._client.type(stream) not in (b"none", b"stream"):
+                    failure = Misconfigured(f"the key {stream} holds something else than a stream")
+        except RedisError as error:
+            # A user who may XADD need not be allowed to ask for a type.
+            failure = None if _is_forbidden(error) else redis_failure.meaning(error)
+        if failure is not None:
+            raise failure
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {
+            "stream": self._stream.render(event),
+            "fields": self._named(event),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _entry(self, event: Event) -> Entry:
+        return Entry(
+            self._stream.resolve(event),
+            {**self._named(event), "body": event.body},
+            # An id is unique in its source only.
+            f"{event.id}:{event.source}".encode(),
+            len(event.body),
+        )
+
+    def _named(self, event: Event) -> dict[str, str]:
+        named = message.headers(event, self._settings.format, prefix="ce_")
+        return {name.removeprefix("relay-"): value for name, value in named.items()}
+
+    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
+        async with self._sending:
+            try:
+                return [_outcome(reply) for reply in await self._add(batch)]
+            except Exception as error:  # noqa: BLE001  also after a bug the connection is of no use
+                failure = redis_failure.meaning(error)
+            # What is still to be read there would answer for the next batch.
+            await self._client.connection_pool.disconnect()
+        raise failure
+
+    async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
+        idempotent, self._idempotent = self._idempotent, None
+        if idempotent is None:
+            idempotent = await self._knows_idempotency()
+        largest = max(entry.size for entry in batch)
+        if largest > LARGE_BYTES:
+            await self._check_size(largest)
+        # Where it is cancelled with replies unread, the library hangs up.
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for entry in batch:
+                idmp = (self._settings.name, entry.key) if idempotent else None
+                pipeline.xadd(entry.stream, entry.fields, idmp=idmp)
+            replies: list[bytes | Exception] = await pipeline.execute(raise_on_error=False)
+        if not any(isinstance(reply, Exception) for reply in replies):
+            self._idempotent = idempotent
+        return replies
+
+    async def _check_size(self, size: int) -> None:
+        """Raises Refused; without the right to ask, only the server can tell."""
+        name = "proto-max-bulk-len"
+        try:
+            limit = int((await self._client.config_get(name))[name] or 0)
+        except RedisError as error:
+            if _is_forbidden(error):
+                return
+            raise
+        if size > limit:
+            raise Refused(f"{size} bytes are more than the server's {name}")
+
+    async def _knows_idempotency(self) -> bool:
+        try:
+            version = str((await self._client.info("server"))["redis_version"])
+        except RedisError as error:
+            if _is_forbidden(error):
+                return False
+            raise
+        return tuple(int(number) for number in version.split(".")[:2]) >= IDEMPOTENT_SINCE
+
+
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
+    """One after the other; a large one goes alone, because it can take its connection along."""
+    return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
+
+
+def _outcome(reply: object) -> Answer | Exception:
+    if isinstance(reply, Exception):
+        return redis_failure.meaning(reply)
+    if not isinstance(reply, bytes) or _ENTRY_ID.fullmatch(reply) is None:
+        return Temporary("the answer to XADD is no entry's id, so that it confirms nothing")
+    return Answer(excerpt=reply.decode())
+
+
+def _is_forbidden(error: RedisError) -> bool:
+    return redis_failure.code(error) == "NOPERM"
+
+
+def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
+    faults, options = Faults(), dict[str, Any]()
+    with faults.noted():
+        stream = message.Destination(settings.stream, key="stream", naming=_KEY)
+        stream.samples(settings)
+    with faults.noted():
+        options = _tls(settings) if _check_url(settings) else {}
+    faults.tell()
+    client = Redis.from_url(
+        settings.url.reveal(),
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),  # the relay tries again by itself, and says so
+        socket_timeout=None,  # it would be for each reply, and a batch has one for all of them
+        socket_connect_timeout=settings.timeout.seconds,
+        **options,
+    )
+    return RedisSink(client, settings, stream=stream)
+
+
+def _check_url(settings: Settings) -> bool:
+    """Whether it asks for TLS."""
+    try:
+        url = urlsplit(settings.url.reveal())
+        usable = url.hostname is not None and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or url.scheme not in ("redis", "rediss"):
+        raise ValueError("url: expected redis:// or rediss:// and a host")
+    if url.query or re.fullmatch(r"/?[0-9]*", url.path) is None:
+        raise ValueError("url: expected nothing but the number of a database after the host")
+    if tls.is_asked_for(settings) and url.scheme != "rediss":
+        raise ValueError("url: expected rediss://, because TLS files are given")
+    return url.scheme == "rediss"
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    tls.context(settings)  # the library loads them by itself, and says less of what is wrong
+    return {
+        "ssl_ca_certs": settings.ca_file,
+        "ssl_certfile": settings.client_cert_file,
+        "ssl_keyfile": settings.client_key_file,
+        "ssl_password": "",
+    }

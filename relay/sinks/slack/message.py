@@ -1,0 +1,89 @@
+"""The payload of one event: our own words in full, in one line, and in the plainest form."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from relay.core.event import Event
+from relay.outbound.template import Value
+from relay.sinks.slack import places
+from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
+from relay.sinks.slack.places import clean
+from relay.sinks.slack.summary import Story, at, tell
+
+_FALLBACK_MAX = 300
+_LATEST_S = 4_102_444_800  # the year 2100
+
+
+def message(event: Event) -> dict[str, Any]:
+    """Our own message; valid whatever the event holds."""
+    story = tell(event.kind, _data(event))
+    notes = [context([plain(story.note)])] if story.note else []
+    top = header(f"{story.icon} {story.headline}")
+    return payload(_line(story), [top, *table(story.facts), *notes, origin(event)])
+
+
+def plainest(event: Event) -> dict[str, Any]:
+    """What is left when Slack refuses an event's content: its kind, its video's id and its own."""
+    video = _bare(_video_id(event))
+    about = f"{_bare(event.kind)} for video {video}" if video else _bare(event.kind)
+    pieces = (f"{about}, event ", Value(event.id), ": its details could not be shown here.")
+    return payload("".join(places.mrkdwn(pieces)), [])
+
+
+def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
+    """A message that no link in it can enlarge; `text` is mrkdwn and has to be escaped already."""
+    bare: dict[str, Any] = {"text": text, "unfurl_links": False, "unfurl_media": False}
+    return bare | {"blocks": list(blocks)} if blocks else bare
+
+
+def fallback(event: Event) -> str:
+    """The one line of notifications and screen readers, escaped."""
+    return _line(tell(event.kind, _data(event)))
+
+
+def origin(event: Event) -> Block:
+    """The small print that every message ends with: when, from where, and the event's id."""
+    video = describe(_video_id(event), limit=100)
+    about = [f"Video {video}"] if video else []
+    details = [f"Source {event.source}", *about, f"Event {event.id}"]
+    return context([mrkdwn(stamp(event)), *map(plain, details)])
+
+
+def _line(story: Story) -> str:
+    line = clean(story.headline + story.aside, limit=_FALLBACK_MAX)
+    return "".join(places.mrkdwn([Value(line)]))
+
+
+def _data(event: Event) -> object:
+    return event.document().get("data")
+
+
+def _video_id(event: Event) -> object:
+    data = _data(event)
+    own = at(data, "id") if event.kind.startswith("video.") else None
+    return at(data, "video", "id") or own
+
+
+def _bare(value: object) -> str:
+    # Only what neither a parser nor a reader could take for anything else.
+    return re.sub(r"[^A-Za-z0-9._:-]", "", describe(value, limit=100))
+
+
+def stamp(event: Event) -> str:
+    """When the event was made, or else received, in each reader's own time zone (mrkdwn)."""
+    at_s = _created_s(event.created_at)
+    at_s = event.received_ms // 1000 if at_s is None else at_s
+    shown = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    # What follows the bar is for clients that cannot.
+    return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{shown}>"
+
+
+def _created_s(text: str | None) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    at_s = int(moment.timestamp()) if moment.tzinfo else -1
+    return at_s if 0 <= at_s < _LATEST_S else None

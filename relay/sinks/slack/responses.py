@@ -1,0 +1,112 @@
+"""What Slack's answer to a message means: status and body together (slack.md, sections 1 and 2)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.outbound.http import client as http_client
+
+_WORD = re.compile(r"[a-z_]+(?![a-z_0-9])")
+
+
+class Meaning(NamedTuple):
+    """What one of Slack's words is to us, and a sentence for the operator."""
+
+    error: type[SinkError]
+    text: str
+
+
+_NEW_HOOK = "create a new webhook in Slack and put its URL into the config"
+
+MEANINGS: Mapping[str, Meaning] = {
+    "invalid_payload": Meaning(Refused, "it cannot read the message"),
+    "invalid_blocks": Meaning(Refused, "it does not accept the message's blocks"),
+    "invalid_blocks_format": Meaning(Refused, "it does not accept the message's blocks"),
+    "msg_blocks_too_long": Meaning(Refused, "the message's blocks are too long together"),
+    "msg_too_long": Meaning(Refused, "the message is too long"),
+    "too_many_attachments": Meaning(Refused, "the message has too many attachments"),
+    "no_text": Meaning(Refused, "the message has no text"),
+    "missing_text_or_fallback_or_attachments": Meaning(Refused, "the message has no text"),
+    "user_not_found": Meaning(Misconfigured, f"the hook's person does not exist: {_NEW_HOOK}"),
+    "channel_not_found": Meaning(Misconfigured, f"the hook's channel does not exist: {_NEW_HOOK}"),
+    "channel_is_archived": Meaning(
+        Misconfigured, f"the hook's channel is archived: bring it back, or {_NEW_HOOK}"
+    ),
+    "action_prohibited": Meaning(
+        Misconfigured, "the workspace forbids this hook to post here: ask a workspace admin"
+    ),
+    "posting_to_general_channel_denied": Meaning(
+        Misconfigured,
+        f"the hook may not post to the general channel: ask a workspace admin, or {_NEW_HOOK}",
+    ),
+    "no_service": Meaning(Misconfigured, f"the hook is disabled or removed: {_NEW_HOOK}"),
+    "no_service_id": Meaning(Misconfigured, f"the URL is not a whole hook URL: {_NEW_HOOK}"),
+    "no_active_hooks": Meaning(Misconfigured, f"the hook is disabled: {_NEW_HOOK}"),
+    "no_team": Meaning(Misconfigured, f"the hook's workspace does not exist: {_NEW_HOOK}"),
+    "team_disabled": Meaning(
+        Misconfigured, f"the hook's workspace is closed: {_NEW_HOOK} in another workspace"
+    ),
+    "invalid_token": Meaning(Misconfigured, f"the URL's last part is not valid: {_NEW_HOOK}"),
+    "rate_limited": Meaning(Temporary, "the hook is used too fast"),
+    "rollup_error": Meaning(Temporary, "it has a fault of its own"),
+}
+"""Slack's answers, as words in the body (slack.md, section 2)."""
+
+_NOT_OK = Meaning(Refused, "neither ok nor any answer that is known")
+
+
+def judge(response: http_client.Response, *, now_ms: int) -> None:
+    """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured."""
+    if response.status == 200 and _is_ok(response):
+        return
+    meaning = MEANINGS.get(_word(response))
+    if meaning is None or (is_temporary(response) and meaning.error is not Temporary):
+        http_client.judge(response, now_ms=now_ms)
+        meaning = _NOT_OK
+    raise _error(meaning, response, now_ms=now_ms)
+
+
+def is_temporary(response: http_client.Response) -> bool:
+    """True where the status alone says to try again, whatever the body says."""
+    known = http_client.MEANINGS.get(response.status)
+    return known is not None and known.error is Temporary
+
+
+def _error(meaning: Meaning, response: http_client.Response, *, now_ms: int) -> SinkError:
+    # Only words that we know are repeated: the rest of an answer can hold anything.
+    word = _word(response)
+    said = f"{response.status} {word}" if word in MEANINGS else str(response.status)
+    reason = f"Slack says {said}: {meaning.text}"
+    if meaning.error is not Temporary:
+        return meaning.error(
+            reason, status=response.status, answer=response.excerpt, about_event=True
+        )
+    wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
+    return Temporary(
+        reason,
+        status=response.status,
+        answer=response.excerpt,
+        about_event=True,
+        retry_after_ms=wait_ms,
+    )
+
+
+def _is_ok(response: http_client.Response) -> bool:
+    return response.excerpt.strip() == "ok" or _json(response).get("ok") is True
+
+
+def _word(response: http_client.Response) -> str:
+    error = _json(response).get("error", response.excerpt)
+    match = _WORD.match(error.strip()) if isinstance(error, str) else None
+    return match[0] if match else ""
+
+
+def _json(response: http_client.Response) -> dict[str, Any]:
+    try:
+        document = orjson.loads(response.excerpt)
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

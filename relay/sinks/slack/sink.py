@@ -1,0 +1,246 @@
+"""The `slack` sink: each event is one message in the channel of an incoming webhook.
+
+slack.md, sections 1 to 3; the words themselves come from `relay.slack`.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol
+
+import httpx
+import orjson
+
+from relay.core import sample_events
+from relay.core.clock import Clock
+from relay.core.config_values import Duration, Rate, Secret
+from relay.core.delivery import Answer
+from relay.core.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused, Temporary
+from relay.core.event import KINDS, Event
+from relay.core.routing import Route
+from relay.core.setting_errors import Faults
+from relay.core.sink import SinkSettings
+from relay.outbound.http import client as http_client
+from relay.sinks.slack.burst import Burst, DigestSettings
+from relay.sinks.slack.digest import EVENTS_MAX, digest
+from relay.sinks.slack.message import message, plainest
+from relay.sinks.slack.responses import is_temporary, judge
+from relay.sinks.slack.template import OwnMessage
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type slack."""
+
+    url: Secret
+    """The incoming webhook; whoever has it can post."""
+    text: str | None = None
+    """A template in Slack's mrkdwn, in place of our own words."""
+    blocks: tuple[dict[str, Any], ...] | None = None
+    """Block Kit tables in which every text is a template, in place of our own layout."""
+    concurrency: int = 1
+    rate: Rate | None = Rate.parse("1/s")
+    """Slack's own limit for one hook (slack.md, section 3)."""
+    digest: DigestSettings | None = None
+    """Sums up what comes in bursts; our own words, whatever `text` and `blocks` say."""
+
+    def slots(self) -> int:
+        return self.concurrency if self.digest is None else EVENTS_MAX
+
+    def pace(self) -> Rate | None:
+        return self.rate if self.digest is None else None
+
+    def patience(self) -> Duration:
+        if self.digest is None:
+            return self.timeout
+        singles_ms = round((self.digest.over + 1) * self.interval_s() * 1000)
+        return Duration(self.timeout + self.digest.every + singles_ms)
+
+    def interval_s(self) -> float:
+        """Between two messages."""
+        return 0.0 if self.rate is None else 1 / self.rate
+
+
+class Words(Protocol):
+    """How an event becomes a payload; raises InvalidTemplate where it cannot."""
+
+    def __call__(self, event: Event, /) -> dict[str, Any]: ...
+
+
+class SlackSink:
+    """Posts to one hook."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncBaseTransport,
+        clock: Clock,
+        settings: Settings,
+        *,
+        url: httpx.URL,
+        words: Words,
+    ) -> None:
+        self._burst = None
+        if settings.digest is not None:
+            self._burst = Burst(
+                settings.digest,
+                single=lambda event: self._in_time(self._send_one(event)),
+                summed_up=lambda events: self._in_time(self._post(digest(events))),
+                interval_s=settings.interval_s(),
+            )
+        self._timeout = settings.timeout
+        self._client = client
+        self._clock = clock
+        self._url = url
+        self._words = words
+        # A trigger is no hook to a channel: any POST starts the workflow.
+        self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
+
+    async def send(self, event: Event) -> Answer:
+        return await (self._send_one(event) if self._burst is None else self._burst.send(event))
+
+    async def _in_time(self, sending: Coroutine[None, None, Answer]) -> Answer:
+        """One message's share of the sink's patience."""
+        try:
+            async with asyncio.timeout(self._timeout.seconds):
+                return await sending
+        except TimeoutError:
+            raise Temporary(f"no answer within {self._timeout.seconds:g} s") from None
+
+    async def _send_one(self, event: Event) -> Answer:
+        try:
+            payload = self._words(event)
+        except InvalidTemplate as error:
+            raise Refused(f"the template fails on this event: {error}") from None
+        try:
+            return await self._post(payload)
+        except Refused as error:
+            refusal = error
+        return await self._post_plainest(event, refusal)
+
+    async def check(self) -> str:
+        if self._is_workflow:
+            await self._reach_host()
+            return "the host answers; the workflow itself is not asked, for any POST would start it"
+        # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
+        # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
+        response = await self._exchange({})
+        try:
+            self._judge(response)
+        except Refused as error:
+            refusal = error
+        else:
+            return "an empty message was taken"
+        if _is_success(refusal.status):
+            raise Misconfigured(
+                "the URL answers, but not as a Slack webhook does", status=refusal.status
+            )
+        return f"{refusal.status} to an empty message, as a live webhook answers"
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return self._words(event)
+
+    async def close(self) -> None:
+        if self._burst is not None:
+            await self._burst.close()
+        await self._client.aclose()
+
+    async def _post(self, payload: dict[str, Any]) -> Answer:
+        response = await self._exchange(payload)
+        self._judge(response)
+        return Answer(response.status, response.excerpt)
+
+    async def _post_plainest(self, event: Event, refusal: Refused) -> Answer:
+        try:
+            answer = await self._post(plainest(event))
+        except Refused as error:
+            second = error
+        else:
+            return Answer(answer.status, f"{answer.excerpt} (in plainest form: {refusal.reason})")
+        raise Refused(
+            f"{refusal.reason}; its plainest form fared no better: {second.reason}",
+            status=second.status,
+            answer=second.answer,
+        )
+
+    async def _exchange(self, payload: dict[str, Any]) -> http_client.Response:
+        headers = {
+            "content-type": "application/json; charset=utf-8",
+            "accept-encoding": "identity",
+            "user-agent": http_client.USER_AGENT,
+        }
+        content = orjson.dumps(payload)
+        request = httpx.Request("POST", self._url, headers=headers, content=content)
+        return await http_client.exchange(self._client, request)
+
+    async def _reach_host(self) -> None:
+        root = self._url.copy_with(raw_path=b"/")
+        response = await http_client.exchange(self._client, httpx.Request("HEAD", root))
+        if is_temporary(response):
+            self._judge(response)
+
+    def _judge(self, response: http_client.Response) -> None:
+        # A workflow answers success with nothing, or with words of its own.
+        if not (self._is_workflow and _is_success(response.status)):
+            judge(response, now_ms=self._clock.now_ms())
+
+
+def _is_success(status: int | None) -> bool:
+    return status is not None and 200 <= status < 300
+
+
+def build(settings: Settings, clock: Clock) -> SlackSink:
+    faults = Faults()
+    with faults.noted():
+        url = _url(settings.url)
+    with faults.noted():
+        words = _words(settings)
+    with faults.noted():
+        _check_order(settings)
+    faults.tell()
+    client = http_client.client(timeout=settings.timeout, connections=settings.concurrency)
+    return SlackSink(client, clock, settings, url=url, words=words)
+
+
+def _url(secret: Secret) -> httpx.URL:
+    # The host is not checked: Slack has more than one, and a proxy may stand before it.
+    try:
+        url = httpx.URL(secret.reveal())
+    except httpx.InvalidURL:  # its text repeats the URL, so that nothing is raised from in here
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("url: expected the https:// address of a Slack incoming webhook")
+    return url
+
+
+def _check_order(settings: Settings) -> None:
+    if settings.digest is not None and settings.ordered is not None:
+        raise ValueError(
+            f"ordered: does not go with digest, because of each {settings.ordered} only one event "
+            "at a time would get into a summary: leave one of the two out"
+        )
+
+
+def _words(settings: Settings) -> Words:
+    if settings.text is None and settings.blocks is None:
+        return message
+    words = OwnMessage(text=settings.text, blocks=settings.blocks).render
+    _check(words, settings)
+    return words
+
+
+def _check(words: Words, settings: Settings) -> None:
+    for sample in _samples(settings):
+        try:
+            words(sample)
+        except InvalidTemplate as error:
+            raise InvalidTemplate(f"{error} (tried with a sample of {sample.kind})") from None
+
+
+def _samples(settings: Settings) -> Iterator[Event]:
+    """Every sample that the sink would be sent."""
+    try:
+        route = Route(settings.name, events=settings.events, when=settings.when)
+    except InvalidRule:  # which the config reports by itself
+        return
+    for kind in KINDS:
+        yield from (
+            each for each in sample_events.series(kind) if route.judge(each).outcome == "takes"
+        )

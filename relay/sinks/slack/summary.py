@@ -1,0 +1,215 @@
+"""What people in a channel want to read about each kind of event: who and what first."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST
+from relay.sinks.slack.blocks import TOTAL_MAX, Fact, address, describe, fact, mrkdwn, room_for
+
+FORM_ROWS = 20
+"""More fields of a form, or of an unknown event, than this are left to the stored event."""
+
+_FORM_ROOM = TOTAL_MAX - 3_000
+"""The rest is for the header, the facts beside the form, and the small print."""
+
+_WHO_MAX = 60
+_TITLE_MAX = 70
+_REASON_MAX = 1000
+_FULL = 100
+_PERCENT = dict(zip(MILESTONES, (0, 25, 50, 75, _FULL), strict=True))
+_WORD_START = re.compile(r"(?<=[a-z0-9])([A-Z])(?=[a-z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One event as a reader sees it; `aside` joins the headline where only one line is shown."""
+
+    icon: str
+    headline: str
+    facts: tuple[Fact, ...] = ()
+    aside: str = ""
+    note: str = ""
+
+
+def tell(kind: str, data: object) -> Story:
+    """Never fails, whatever `data` is."""
+    return _STORIES.get(kind, _unknown)(kind, data)
+
+
+def at(value: object, *path: str) -> object:
+    """The value at a path, or None where the path leads nowhere."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _lead(_kind: str, data: object) -> Story:
+    email = describe(at(data, "email"), limit=_WHO_MAX)
+    who = describe(at(data, "name"), limit=_WHO_MAX)
+    form, note = _form(at(data, "fields"))
+    video = fact("Video", at(data, "video", "title"), limit=300)
+    return Story(
+        icon="👋",
+        headline=f"New lead: {who or email}" if who or email else "New lead",
+        facts=(*address("Email", at(data, "email")), *form, *video),
+        aside=f", {email}" if who and email else "",
+        note=note,
+    )
+
+
+def _watched(_kind: str, data: object) -> Story:
+    name, email = at(data, "viewer", "name"), at(data, "viewer", "email")
+    who = describe(name, limit=_WHO_MAX) or describe(email, limit=_WHO_MAX) or "Someone"
+    percent = _percent(data)
+    how = {None: "watched", 0: "started", _FULL: "finished"}.get(percent, f"watched {percent}% of")
+    headline = f"{who} {how} {_quoted(at(data, 'video', 'title'))}"
+    return Story(
+        icon="🏁" if percent == _FULL else "▶️",
+        headline=headline,
+        facts=(
+            *([] if percent is None else [Fact("Progress", mrkdwn(_bar(percent)))]),
+            *_beyond(headline, "Viewer", name),
+            *address("Email", email),
+            *_beyond(headline, "Video", at(data, "video", "title")),
+        ),
+    )
+
+
+def _created(_kind: str, data: object) -> Story:
+    return _about_video("🎬", "New video", data)
+
+
+def _ready(_kind: str, data: object) -> Story:
+    version = at(data, "version")
+    is_again = isinstance(version, int) and version > 1
+    return _about_video(
+        "✅",
+        "Video ready again" if is_again else "Video ready",
+        data,
+        *fact("Length", _length(at(data, "durationSeconds"))),
+        *fact("Resolution", _pixels(at(data, "width"), at(data, "height"))),
+        *(fact("Version", version) if is_again else ()),
+        *fact("Remark", at(data, "errorMessage"), limit=_REASON_MAX),
+    )
+
+
+def _failed(_kind: str, data: object) -> Story:
+    reason = fact("Reason", at(data, "errorMessage"), limit=_REASON_MAX)
+    return _about_video("⚠️", "Video could not be processed", data, *reason)
+
+
+def _deleted(_kind: str, data: object) -> Story:
+    match at(data, "trashed"):
+        case True:
+            how = "moved to Trash"
+        case False:
+            how = "deleted for good"
+        case _:
+            how = "deleted"
+    return _about_video("🗑️", f"Video {how}", data)
+
+
+def _tested(_kind: str, _data: object) -> Story:
+    return Story(
+        icon="🔔",
+        headline="Test event received",
+        note="The way from the video service through the relay to this channel works.",
+    )
+
+
+def _unknown(kind: str, data: object) -> Story:
+    rows, note = _form(data)
+    return Story(icon="📨", headline=f"Event {kind}", facts=rows, note=note)
+
+
+_STORIES: dict[str, Callable[[str, object], Story]] = {
+    "video.created": _created,
+    "video.ready": _ready,
+    "video.failed": _failed,
+    "video.deleted": _deleted,
+    VIDEO_WATCHED: _watched,
+    LEAD_CAPTURED: _lead,
+    WEBHOOK_TEST: _tested,
+}
+
+
+def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Story:
+    title = at(data, "title")
+    headline = f"{what}: {describe(title, limit=_TITLE_MAX) or 'untitled'}"
+    return Story(icon=icon, headline=headline, facts=(*facts, *_beyond(headline, "Title", title)))
+
+
+def _beyond(headline: str, label: str, value: object) -> list[Fact]:
+    """The fact, unless the headline has all of it."""
+    text = describe(value, limit=300)
+    return [] if text in headline else fact(label, text, limit=300)
+
+
+def _form(fields: object) -> tuple[tuple[Fact, ...], str]:
+    """The first rows of a form, and a note about those that are left out."""
+    pairs = _pairs(fields)
+    rows: list[Fact] = []
+    room = _FORM_ROOM
+    for place, (name, value) in enumerate(pairs):
+        for row in fact(_spoken(name), value):
+            room -= room_for(row)
+            if room < 0 or len(rows) == FORM_ROWS:
+                left = len(pairs) - place
+                return tuple(rows), f"Not shown here: {left} more field{'s' * (left > 1)}."
+            rows.append(row)
+    return tuple(rows), ""
+
+
+def _pairs(fields: object) -> list[tuple[str, Any]]:
+    # The sender documents no more than the name `fields`: an object, or a list of named values.
+    match fields:
+        case dict():
+            return list(fields.items())
+        case list() if all(isinstance(each, dict) and "value" in each for each in fields):
+            return [(_name(each), each["value"]) for each in fields]
+    return [("Details", fields)]
+
+
+def _name(field: dict[str, Any]) -> str:
+    return describe(field.get("label") or field.get("name") or field.get("key"), limit=100)
+
+
+def _spoken(name: str) -> str:
+    """`jobTitle` and `job_title` as people write it."""
+    words = _WORD_START.sub(lambda found: " " + found[1].lower(), name[:300])
+    words = re.sub(r"[_\s]+", " ", words).strip()
+    return words[:1].upper() + words[1:]
+
+
+def _quoted(title: object) -> str:
+    text = describe(title, limit=_TITLE_MAX)
+    return f"“{text}”" if text else "a video"
+
+
+def _percent(data: object) -> int | None:
+    milestone, progress = at(data, "milestone"), at(data, "progress")
+    if isinstance(milestone, str) and milestone in _PERCENT:
+        return _PERCENT[milestone]
+    if isinstance(progress, bool) or not isinstance(progress, int):
+        return None
+    return progress if 0 <= progress <= _FULL else None
+
+
+def _bar(percent: int) -> str:
+    full = percent * 8 // _FULL  # eight cells, so that every quarter shows
+    return f"{'█' * full}{'░' * (8 - full)} {percent}%"
+
+
+def _length(seconds: object) -> str:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
+        return describe(seconds, limit=50)
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+
+
+def _pixels(width: object, height: object) -> str:
+    known = isinstance(width, int) and isinstance(height, int)
+    return f"{width} x {height}" if known else ""

@@ -1,0 +1,188 @@
+"""An operator's own Slack message: `text` and `blocks` of the config, filled in with events.
+
+The structure is the operator's; only texts are templates, so that no event can change it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from relay.core.errors import InvalidTemplate
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.outbound.template import Template, Write
+from relay.sinks.slack import places
+from relay.sinks.slack.blocks import (
+    BLOCKS_MAX,
+    CONTEXT_MAX,
+    FIELD_MAX,
+    FIELDS_MAX,
+    HEADER_MAX,
+    NOTHING,
+    TEXT_MAX,
+    TOTAL_MAX,
+    Block,
+    mrkdwn,
+    section,
+    size,
+)
+from relay.sinks.slack.message import fallback, origin, payload
+from relay.sinks.slack.places import cut
+
+_OWN_BLOCKS_MAX = BLOCKS_MAX - 1  # the last one carries the event's id
+_LISTS = {"fields": FIELDS_MAX, "elements": CONTEXT_MAX}
+_PARTLY_ESCAPED = re.compile(r"(&[a-z]*|<[^>]*)$")
+
+
+def _cut_mrkdwn(text: str, limit: int) -> str:
+    # Neither an entity nor a link may be cut through.
+    if len(text) <= limit:
+        return text
+    return _PARTLY_ESCAPED.sub("", text[: limit - 1]) + "…"
+
+
+class _Style(NamedTuple):
+    """How values enter a text, how the whole is shortened, and to how much."""
+
+    write: Write
+    cut: Callable[[str, int], str]
+    limit: int
+
+
+_MRKDWN = _Style(places.mrkdwn, _cut_mrkdwn, TEXT_MAX)
+_PLAIN = _Style(places.plain_text, cut, TEXT_MAX)
+_URL = _Style(places.url, _cut_mrkdwn, 3000)
+_STYLES_BY_KEY = {
+    "action_id": _PLAIN._replace(limit=255),
+    "alt_text": _PLAIN._replace(limit=2000),
+    "block_id": _PLAIN._replace(limit=255),
+    "image_url": _URL,
+    "thumbnail_url": _URL,
+    "title_url": _URL,
+    "url": _URL,
+    "value": _PLAIN._replace(limit=2000),
+}
+_STYLES_BY_TYPE = {
+    "link": _PLAIN,
+    "markdown": _Style(places.markdown, cut, TEXT_MAX),
+    "plain_text": _PLAIN,
+    "text": _PLAIN,
+}
+_LIMITS = {
+    "button": 75,
+    "confirm": 30,
+    "deny": 30,
+    "fields": FIELD_MAX,
+    "header": HEADER_MAX,
+    "markdown": 12_000,
+    "options": 75,
+    "placeholder": 150,
+}
+"""Of the texts in a table of that type, or below that key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One text of a block with its place in the config, and what is left of it in Slack."""
+
+    path: str
+    template: Template
+    style: _Style
+
+    def render(self, event: Event) -> str:
+        text = _at(self.path, self.template, event)
+        return self.style.cut(text, self.style.limit) if text.strip() else NOTHING
+
+
+class OwnMessage:
+    """What `text` and `blocks` make of an event; either may be left out."""
+
+    def __init__(self, *, text: str | None = None, blocks: Sequence[Block] | None = None) -> None:
+        """Raises InvalidTemplate as `Faults` does, each with its key and what is wrong there."""
+        faults = Faults()
+        self._text: _Text | None = None
+        self._blocks: list[Any] = []
+        with faults.noted():
+            if blocks is not None and not 0 < len(blocks) <= _OWN_BLOCKS_MAX:
+                raise InvalidTemplate(f"blocks: expected 1 to {_OWN_BLOCKS_MAX} tables")
+        with faults.noted():
+            self._text = None if text is None else _template("text", text, _MRKDWN)
+        for place, block in enumerate(blocks or ()):
+            with faults.noted():
+                self._blocks.append(_block(block, f"blocks[{place}]"))
+        faults.tell()
+
+    def render(self, event: Event) -> dict[str, Any]:
+        """Make the payload; raises InvalidTemplate where a template fails on this event."""
+        blocks = [_fill(block, event) for block in self._blocks]
+        if self._text is None:
+            return self._whole(fallback(event), blocks, event)
+        text = _cut_mrkdwn(_at("text", self._text.template, event).strip(), TEXT_MAX)
+        if not text:
+            raise InvalidTemplate("text: nothing is written")
+        return self._whole(text, blocks or [section(mrkdwn(text))], event)
+
+    def _whole(self, text: str, blocks: list[Block], event: Event) -> dict[str, Any]:
+        every = [*blocks, origin(event)]
+        if size(every) > TOTAL_MAX:
+            raise InvalidTemplate(f"blocks: longer than {TOTAL_MAX} characters, as JSON")
+        return payload(text, every)
+
+
+def _block(block: Block, path: str) -> Any:
+    if not isinstance(block.get("type"), str):
+        raise InvalidTemplate(f"{path}.type: expected Slack's name of a block")
+    return _compile(block, path, _MRKDWN)
+
+
+def _compile(value: object, path: str, style: _Style) -> Any:
+    match value:
+        case str():
+            return _template(path, value, style)
+        case dict():
+            return dict(_compile_table(value, path, style))
+        case list():
+            return [_compile(each, f"{path}[{place}]", style) for place, each in enumerate(value)]
+        case bool() | int() | float():
+            return value
+    raise InvalidTemplate(f"{path}: Slack's blocks hold texts, numbers, true, false and lists")
+
+
+def _compile_table(table: Block, path: str, outer: _Style) -> Iterator[tuple[str, Any]]:
+    kind = str(table.get("type"))
+    style = _STYLES_BY_TYPE.get(kind, _MRKDWN)
+    style = style._replace(limit=_LIMITS.get(kind, outer.limit))
+    for key, value in table.items():
+        if isinstance(value, list) and len(value) > _LISTS.get(key, len(value)):
+            raise InvalidTemplate(f"{path}.{key}: expected at most {_LISTS[key]}")
+        inner = style._replace(limit=_LIMITS.get(key, style.limit))
+        yield key, _compile(value, f"{path}.{key}", _STYLES_BY_KEY.get(key, inner))
+    if kind == "mrkdwn":
+        # Without it Slack makes links of what only looks like one, a stranger's text included.
+        yield "verbatim", table.get("verbatim", True)
+
+
+def _fill(value: object, event: Event) -> Any:
+    match value:
+        case _Text():
+            return value.render(event)
+        case dict():
+            return {key: _fill(each, event) for key, each in value.items()}
+        case list():
+            return [_fill(each, event) for each in value]
+    return value
+
+
+def _template(path: str, source: str, style: _Style) -> _Text:
+    try:
+        return _Text(path, Template(source, write=style.write), style)
+    except InvalidTemplate as error:
+        raise InvalidTemplate(f"{path}: {error}") from None
+
+
+def _at(path: str, template: Template, event: Event) -> str:
+    try:
+        return template.render(event)
+    except InvalidTemplate as error:
+        raise InvalidTemplate(f"{path}: {error}") from None

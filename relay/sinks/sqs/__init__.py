@@ -1,0 +1,5 @@
+"""The `sqs` sink."""
+
+from relay.sinks.sqs.sink import Settings, build
+
+__all__ = ["Settings", "build"]

@@ -1,0 +1,246 @@
+"""The `sqs` sink: each event is one message, delivered when SQS lists it as taken.
+
+brokers.md, section 8; a batch is as many SendMessageBatch as it needs, side by side.
+"""
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from itertools import count
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore.exceptions import BotoCoreError, ClientError
+
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery import Answer
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.core.setting_errors import Faults
+from relay.core.sink import BatchSettings, Outcomes
+from relay.outbound import message
+from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.sinks.sqs import errors as sqs_failure
+
+ENTRIES_MAX = 10
+BYTES_MAX = 1 << 20
+"""Of one message, and of one request; names, types and values of attributes count."""
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Settings(BatchSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type sqs."""
+
+    queue_url: str
+    region: str | None = None
+    """Else the one in `queue_url`, or that of the AWS environment."""
+    endpoint_url: str | None = None
+    aws_access_key_id: Secret | None = None
+    """With aws_secret_access_key, in place of the AWS credential chain."""
+    aws_secret_access_key: Secret | None = None
+    group: str | None = None
+    """A template for MessageGroupId; without one a FIFO queue gets the video's id."""
+    format: message.Format = "raw"
+    concurrency: int = 40
+
+    def batch(self) -> int:
+        # No request goes out half full while more wait.
+        half = super().batch()
+        return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event on its way."""
+
+    fields: dict[str, Any]
+    size: int
+
+
+class SqsSink(Batching):
+    """Sends over one client, a few requests at once."""
+
+    def __init__(self, settings: Settings, group: message.Target | None) -> None:
+        self._settings = settings
+        self._group = group
+        self._fifo = settings.queue_url.endswith(".fifo")
+        self._parting = Parting(
+            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
+        )
+        self._requests = count()
+        self._lock = asyncio.Lock()
+        self._exit = AsyncExitStack()
+        self._client: Any = None
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        return await self._parting.deliver(events)
+
+    async def check(self) -> None:
+        failure: Exception | None = None
+        try:
+            client = await self._connect()
+            await _understood(
+                client.get_queue_attributes(
+                    QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
+                )
+            )
+        except (BotoCoreError, ClientError, OSError) as error:
+            failure = sqs_failure.meaning(error)
+        if failure is not None:
+            raise failure
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {
+            "queue_url": self._settings.queue_url,
+            **self._ids(event, self._group.render(event) if self._group else None),
+            "attributes": self._named(event),
+            "body": event.body.decode(errors="replace"),
+        }
+
+    async def close(self) -> None:
+        self._client = None
+        await self._exit.aclose()
+
+    def _entry(self, event: Event) -> Entry:
+        body = event.body.decode()
+        named = self._named(event)
+        if any(_NOT_XML.search(text) for text in (body, *named.values())):
+            raise Refused("it holds a character that SQS does not take")
+        size = len(event.body) + sum(
+            len(f"{name}String{value}".encode()) for name, value in named.items()
+        )
+        if size > BYTES_MAX:
+            raise Refused(f"{size} bytes are more than the {BYTES_MAX} that SQS takes")
+        fields = {
+            "MessageBody": body,
+            "MessageAttributes": {
+                name: {"DataType": "String", "StringValue": value} for name, value in named.items()
+            },
+            **self._ids(event, self._group.resolve(event) if self._group else None),
+        }
+        return Entry(fields, size)
+
+    def _named(self, event: Event) -> dict[str, str]:
+        named = message.headers(event, self._settings.format, prefix="ce-")
+        return {name: value for name, value in named.items() if value}
+
+    def _ids(self, event: Event, group: str | None) -> dict[str, str]:
+        if not self._fifo:
+            return {"MessageGroupId": _fit(group)} if group else {}
+        # Without a video there is nothing to keep in order.
+        chosen = group or event.video_id() or event.id
+        # Two sources may use one id for two events, and SQS drops the second without a word.
+        identity = f"{event.source}/{event.id}"
+        return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
+
+    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
+        try:
+            return await self._add(batch)
+        except Exception as error:  # noqa: BLE001  a bug is told as it is
+            failure = sqs_failure.meaning(error)
+        raise failure
+
+    async def _add(self, batch: Sequence[Entry]) -> Outcomes:
+        client = await self._connect()
+        # No two requests share ids, so that the answer to one says nothing of another.
+        request = next(self._requests)
+        ids = [f"{request}-{number}" for number in range(len(batch))]
+        entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)]
+        answer = await _understood(
+            client.send_message_batch(QueueUrl=self._settings.queue_url, Entries=entries)
+        )
+        outcomes: dict[str, Answer | Exception] = {
+            each.get("Id", ""): Answer(200, each["MessageId"])
+            for each in answer.get("Successful", ())
+            if each.get("MessageId")
+        }
+        outcomes |= {
+            each.get("Id", ""): sqs_failure.of_entry(each) for each in answer.get("Failed", ())
+        }
+        silent = Temporary("SQS did not say what became of the message")
+        return [outcomes.get(id_, silent) for id_ in ids]
+
+    async def _connect(self) -> Any:
+        async with self._lock:
+            if self._client is None:
+                client = get_session().create_client("sqs", **_options(self._settings))
+                self._client = await self._exit.enter_async_context(client)
+            return self._client
+
+
+async def _understood(asking: Awaitable[Any]) -> Any:
+    """Return the answer; raises Temporary for one that the client cannot read."""
+    with suppress(*sqs_failure.UNREADABLE):
+        return await asking
+    raise Temporary("no answer that can be understood")
+
+
+def _requests_at_once(settings: Settings) -> int:
+    """As many as full batches take; of large messages some wait for others."""
+    return (settings.slots() // settings.batch()) * math.ceil(settings.batch() / ENTRIES_MAX)
+
+
+def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
+    """Requests go side by side, each as full as SQS takes it."""
+    return [[part] for part in cut(entries, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
+
+
+def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
+    faults, group = Faults(), None
+    for key in ("queue_url", "endpoint_url"):
+        with faults.noted():
+            _check_url(key, getattr(settings, key))
+    with faults.noted():
+        _check_keys(settings)
+    with faults.noted():
+        group = message.optional(settings.group, settings, key="group")
+    faults.tell()
+    return SqsSink(settings, group)
+
+
+def _check_url(key: str, value: str | None) -> None:
+    if value is not None and not _is_url(value):
+        raise ValueError(f"{key}: expected http:// or https:// and a host, without a password")
+
+
+def _check_keys(settings: Settings) -> None:
+    if (settings.aws_access_key_id is None) != (settings.aws_secret_access_key is None):
+        raise ValueError("aws_access_key_id: needs aws_secret_access_key, and the other way round")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return False
+    return url.scheme in ("http", "https") and bool(url.hostname) and url.password is None
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    found = re.match(r"https?://sqs\.([a-z0-9-]+)\.amazonaws\.com", settings.queue_url)
+    key, secret = settings.aws_access_key_id, settings.aws_secret_access_key
+    return {
+        "region_name": settings.region or (found[1] if found else None),
+        "endpoint_url": settings.endpoint_url,
+        "aws_access_key_id": key and key.reveal(),
+        "aws_secret_access_key": secret and secret.reveal(),
+        "config": AioConfig(
+            connect_timeout=settings.timeout.seconds,
+            read_timeout=settings.timeout.seconds,
+            max_pool_connections=_requests_at_once(settings),
+            retries={"total_max_attempts": 1},  # the relay tries again by itself, and says so
+        ),
+    }
+
+
+def _fit(text: str) -> str:
+    """Hash what SQS takes as no id: others than 128 letters, digits and punctuation marks."""
+    return text if _ID.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()

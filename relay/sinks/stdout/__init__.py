@@ -1,0 +1,5 @@
+"""The `stdout` sink."""
+
+from relay.sinks.stdout.sink import Settings, build
+
+__all__ = ["Settings", "build"]

@@ -1,0 +1,153 @@
+"""The `stdout` sink: each event is one JSON line; nothing else of the relay writes to stdout."""
+
+import asyncio
+import errno
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+import orjson
+
+from relay.core.clock import Clock
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import SinkSettings
+
+_CLOSED = "stdout is closed"
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
+
+Done = Callable[[SinkError | None], None]
+
+
+class Settings(SinkSettings, frozen=True, kw_only=True):
+    """`[[sink]]` of type stdout: nothing beyond what every sink has."""
+
+
+class _Pen:
+    """Writes whole lines: what an error leaves of one is written before the next."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = Lock()
+        self._rest = memoryview(b"")
+
+    def write(self, line: bytes) -> None:
+        with self._lock:
+            self._flush()
+            self._rest = memoryview(line)
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._rest:
+            try:
+                self._rest = self._rest[os.write(self._descriptor, self._rest) :]
+            except BlockingIOError:  # whoever started us made the pipe so
+                select.select((), (self._descriptor,), ())
+            except OSError as error:
+                if error.errno in _GONE:
+                    self._rest = memoryview(b"")
+                raise
+
+
+@cache
+def _pen(descriptor: int) -> _Pen:
+    # Stdout is one for the process: two sinks, or the old and the new one of a reload, share it.
+    return _Pen(descriptor)
+
+
+class StdoutSink:
+    """Writes in a thread of its own, so that a reader that stalls holds up only this sink.
+
+    Waiting for the pipe in the event loop would make it non-blocking, and with it every other
+    descriptor of the same terminal: the shell's, and stderr.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._lines: SimpleQueue[tuple[bytes, Done] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._turn = asyncio.Lock()
+        self._written: asyncio.Future[SinkError | None] | None = None
+
+    async def send(self, event: Event) -> Answer:
+        async with self._turn:
+            # The line of a send that was cancelled; to queue more behind it would never end.
+            if self._written is not None:
+                await asyncio.shield(self._written)
+            self._written = self._hand_over(_line(event))
+            error = await asyncio.shield(self._written)
+        if error is not None:
+            raise error
+        return Answer()
+
+    async def check(self) -> None:
+        if self._descriptor is None:
+            raise Misconfigured(_CLOSED)
+        poll = select.poll()
+        poll.register(self._descriptor, 0)
+        if any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0)):
+            raise Misconfigured(_CLOSED)
+
+    def render(self, event: Event) -> dict[str, Any]:
+        return {"line": _line(event).decode(errors="replace")}
+
+    async def close(self) -> None:
+        # The thread may hang in a write for ever, so nobody waits for it; it ends with its line.
+        self._lines.put(None)
+        self._thread = None
+
+    def _hand_over(self, line: bytes) -> asyncio.Future[SinkError | None]:
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[SinkError | None] = loop.create_future()
+
+        def done(error: SinkError | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(written.set_result, error)
+
+        self._lines.put((line, done))
+        if self._thread is None:
+            # A daemon, because the process must end even if the reader never comes back.
+            self._thread = Thread(target=self._run, name="stdout", daemon=True)
+            self._thread.start()
+        return written
+
+    def _run(self) -> None:
+        while (work := self._lines.get()) is not None:
+            line, done = work
+            done(self._write(line))
+
+    def _write(self, line: bytes) -> SinkError | None:
+        if self._descriptor is None:
+            return Misconfigured(_CLOSED)
+        try:
+            _pen(self._descriptor).write(line)
+        except OSError as error:
+            if error.errno in _GONE:
+                return Misconfigured(_CLOSED)
+            return Temporary(f"stdout cannot be written: {error.strerror}")
+        return None
+
+
+def build(settings: Settings, clock: Clock) -> StdoutSink:  # noqa: ARG001
+    return StdoutSink(None if sys.stdout is None else sys.stdout.fileno())
+
+
+def _line(event: Event) -> bytes:
+    head = orjson.dumps(
+        {
+            "source": event.source,
+            "id": event.id,
+            "event": event.kind,
+            "receivedAt": event.received_ms,
+        }
+    )
+    # JSON has line breaks between tokens only; within a text they are escaped.
+    body = event.body.replace(b"\n", b" ").replace(b"\r", b" ")
+    return head[:-1] + b',"body":' + body + b"}\n"

@@ -1,0 +1,125 @@
+"""Whether an e-mail address stands in some bytes, whole, however it is written there (pure)."""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from urllib.parse import unquote
+
+from relay.core.event import folded
+
+LEVELS = 3
+"""JSON within a text of JSON, once more: deeper is hardly meant."""
+
+_ESCAPES = {
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_ESCAPE = re.compile(
+    r"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[0-9a-fA-F]{4}|\\."
+)
+_PLAIN = re.compile(r"[a-z0-9]+")
+_JOINS_LOCAL = "._+'-"
+_JOINS_DOMAIN = ".-"
+
+
+class Address:
+    """One person's e-mail address; upper and lower case are one.
+
+    A longer address that this one is a part of is another person's.
+    """
+
+    def __init__(self, text: str, *, number: int | None = None) -> None:
+        """`number` stands for the person where the address itself is not stored."""
+        self.folded = folded(text.strip())
+        self.number = number
+
+    @cached_property
+    def landmark(self) -> str | None:
+        """The longest run of plain letters and digits in it, which hardly anyone encodes.
+
+        None where there is none, so that nothing can be said beforehand.
+        """
+        return max(_PLAIN.findall(self.folded), key=len, default=None)
+
+    def stands_in(self, content: bytes | str | None) -> bool:
+        """Whether it is in there, plainly or escaped as JSON, URLs or HTML do it."""
+        return content is not None and any(self._is_in(text) for text in _readings(content))
+
+    def _is_in(self, text: str) -> bool:
+        start = text.find(self.folded)
+        while start >= 0:
+            if _begins(text, start) and _ends(text, start + len(self.folded)):
+                return True
+            start = text.find(self.folded, start + 1)
+        return False
+
+
+def _begins(text: str, start: int) -> bool:
+    """Whether no address can have begun before `start`: dots and quotes alone begin none."""
+    place = start - 1
+    while place >= 0 and text[place] in _JOINS_LOCAL:
+        if text[place] == "_" or text[max(0, place - 1) : place + 1] == "..":
+            return text[place] == "."
+        place -= 1
+    return place < 0 or not text[place].isalnum()
+
+
+def _ends(text: str, end: int) -> bool:
+    """Whether the domain ends there; a full stop after it is the sentence's."""
+    place = end
+    while place < len(text) and text[place] in _JOINS_DOMAIN:
+        if text[place : place + 2] == "..":
+            return True
+        place += 1
+    return place == len(text) or not text[place].isalnum()
+
+
+def _readings(content: bytes | str) -> Iterator[str]:
+    for text in _unescaped(_decoded(content)):
+        plain = folded(text)
+        yield plain
+        if "%" in plain:
+            yield folded(unquote(text, errors="replace"))
+        if "&" in plain:
+            yield folded(html.unescape(text))
+
+
+def _decoded(content: bytes | str) -> str:
+    if isinstance(content, str):
+        return content
+    # Without the zeros, UTF-16 and UTF-32 are ASCII where it matters.
+    return content.replace(b"\0", b"").decode(errors="replace")
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """The text as it is, unless it is JSON with escapes, and as it was before it was escaped."""
+    if "\\" not in text or not _is_json(text):
+        yield text
+    for _ in range(LEVELS):
+        if "\\" not in text:
+            return
+        text = _ESCAPE.sub(_character, text)
+        yield text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _character(escape: re.Match[str]) -> str:
+    found = escape[0]
+    if found[1] == "u" and len(found) > 2:
+        code = bytes.fromhex(found.replace("\\u", ""))
+        return code.decode("utf-16-be", errors="replace")
+    if found[1] in '"\\/':
+        return found[1]
+    return _ESCAPES.get(found[1], found)

@@ -1,0 +1,136 @@
+"""How events come into the database, each with its deliveries, in one statement for many."""
+
+from collections.abc import Container, Sequence
+
+import orjson
+
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
+from relay.core.totals import Total
+from relay.store.sqlite import bulk
+from relay.store.sqlite.digests import digest
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.ordering import HELD_BACK, Turns
+from relay.store.sqlite.totals import TRIGGERED
+
+Arrival = tuple[Event, Sequence[Verdict], Total]
+"""An event, the sinks that are to have it, and the total that it adds to."""
+
+_VIEW = """
+CREATE TEMP VIEW {view} AS
+SELECT seq, source, id, kind, created_at, received_at, digest, headers, body,
+    '' AS verdicts, '' AS known_kind, '' AS milestone
+FROM main.events;
+
+CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
+    INSERT INTO events (seq, source, id, kind, created_at, received_at, digest, headers, body)
+    VALUES (
+        NEW.seq, NEW.source, NEW.id, NEW.kind, NEW.created_at, NEW.received_at, NEW.digest,
+        NEW.headers, NEW.body
+    ) ON CONFLICT DO NOTHING;
+    {totals}
+    INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
+    SELECT
+        NEW.seq, key, iif(type = 'text', 'dead', 'pending'), NEW.received_at + {held_back},
+        iif(type = 'text', NEW.received_at, NULL), iif(type = 'text', atom, NULL), {turn}
+    FROM json_each(NEW.verdicts)
+    WHERE changes() > 0;
+END;
+"""
+_TURN = "iif(type = 'integer', atom, NULL)"
+TRIGGER = _VIEW.format(
+    view="arrivals", totals=TRIGGERED, held_back="0", turn="NULL"
+) + _VIEW.format(
+    view="arrivals_with_turns",
+    totals=TRIGGERED,
+    held_back=HELD_BACK.format(sink="key", turn=_TURN),
+    turn=_TURN,
+)
+"""`verdicts` is an object of the sinks: null, a turn, or why the rule failed on the event.
+
+Who waits for a turn is looked up, which nobody else is to pay for.
+"""
+
+# What retention has removed, the audience has counted: no number comes twice.
+_LAST_SEQ = """
+SELECT max(
+    (SELECT coalesce(max(seq), 0) FROM events),
+    coalesce((SELECT value FROM state WHERE name = 'audience'), 0)
+)
+"""
+_ADD = "INSERT INTO arrivals VALUES {rows}"
+_ADD_WITH_TURNS = "INSERT INTO arrivals_with_turns VALUES {rows}"
+_ADDED = "SELECT json_group_array(seq) FROM events WHERE seq >= ?"
+_KNOWN_DIGEST = "SELECT digest FROM events WHERE source = ? AND id = ?"
+_KEEP = """
+INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
+VALUES {rows} ON CONFLICT DO NOTHING
+"""
+
+
+class Acceptance:
+    """Inserts events with their deliveries; says of each known one what it is to the first.
+
+    Numbers the events by itself, which saves a question to the database per transaction.
+    """
+
+    def __init__(self, db: sqlite3.Connection, turns: Turns) -> None:
+        self._turns = turns
+        self._last: int = db.execute(_LAST_SEQ).fetchone()[0]
+
+    def __call__(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
+        first = self._last + 1
+        # A transaction that fails leaves a gap, which does no harm.
+        self._last += len(arrivals)
+        events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
+        before = db.total_changes
+        in_order = any(each.key is not None for _, verdicts, _ in arrivals for each in verdicts)
+        bulk.write(db, _ADD_WITH_TURNS if in_order else _ADD, events)
+        if db.total_changes - before == sum(2 + len(verdicts) for _, verdicts, _ in arrivals):
+            return ["accepted"] * len(arrivals)
+        new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
+        return ["accepted" if row[0] in new else _compare(db, row) for row in events]
+
+    def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], total: Total) -> Row:
+        return (
+            seq,
+            event.source,
+            event.id,
+            event.kind,
+            event.created_at,
+            event.received_ms,
+            digest(event.body),
+            event.headers,
+            event.body,
+            orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
+            total.kind,
+            total.milestone,
+        )
+
+    def _word(self, verdict: Verdict) -> str | int | None:
+        if verdict.outcome == "fails":
+            return verdict.why
+        return None if verdict.key is None else self._turns.live(verdict.sink, verdict.key)
+
+
+def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
+    _, source, event_id, _, _, _, taken, *_ = row
+    known = db.execute(_KNOWN_DIGEST, (source, event_id)).fetchone()[0]
+    return "duplicate" if known == taken else "conflict"
+
+
+def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:
+    """Insert raw requests that hold no event, once per body."""
+    kept = [
+        (
+            request.source,
+            request.digest,
+            request.received_ms,
+            request.reason,
+            request.headers,
+            request.body,
+        )
+        for request in requests
+    ]
+    bulk.write(db, _KEEP, kept)
+    return ["unreadable"] * len(kept)

@@ -1,0 +1,141 @@
+"""The audience in SQLite: rows made of the events' bodies, in steps behind the acknowledgements."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from relay.core.errors import StoreError, StoreFull
+from relay.core.event import engagement
+from relay.store.audience import Funnel, Question
+from relay.store.sqlite import bulk, funnel, queries
+from relay.store.sqlite.disk import Room
+from relay.store.sqlite.driver import Connection, Row, sqlite3
+from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.keys import PersonDigests
+from relay.store.sqlite.operator_writes import each
+
+T = TypeVar("T")
+
+STEP_ROWS = 200
+STEP_BYTES = 1 << 20
+"""Per transaction, because acknowledgements wait for its end."""
+
+CATCH_UP_STEPS = 50
+"""An answer waits for this many steps at most."""
+
+_ID_CHARS = 200
+_TITLE_CHARS = 300
+
+_NEXT = f"""
+SELECT seq, source, kind, received_at,
+    iif(kind = 'lead.captured' OR kind GLOB 'video.*', body, NULL)
+FROM events WHERE seq > {funnel.COUNTED_TO} ORDER BY seq LIMIT {STEP_ROWS}
+"""
+_NAME = """
+INSERT INTO videos (id, title) VALUES {rows}
+ON CONFLICT (id) DO UPDATE SET title = excluded.title
+WHERE excluded.title IS NOT NULL AND excluded.title IS NOT title
+"""
+_NUMBERS = "SELECT id, number FROM videos WHERE id IN (SELECT value FROM json_each(?))"
+_SOURCES = "SELECT DISTINCT source FROM totals ORDER BY source"
+_ADD = """
+INSERT INTO audience (event, source, video, step, person, at) VALUES {rows}
+ON CONFLICT DO NOTHING
+"""
+
+
+class SqliteAudience:
+    """Fulfils `relay.store.audience.Audience`; lives as long as the store whose parts it shares."""
+
+    def __init__(
+        self,
+        reader: Connection,
+        writer: Writer,
+        *,
+        searcher: Connection,
+        room: Room,
+        digests: PersonDigests,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._searcher = searcher
+        self._room = room
+        self._fill = each(lambda db, _: fill(db, digests))
+
+    async def fill(self) -> bool:
+        self._room.require()
+        return await self.count()
+
+    async def count(self) -> bool:
+        """Do as `fill`, but also below the floor of free space, where retention is to make room."""
+        if await _ask(self._reader, funnel.oldest_uncounted) is None:
+            return False
+        return await self._writer.submit(self._fill, None)
+
+    async def sources(self) -> Sequence[str]:
+        found = await _ask(self._reader, lambda db: db.execute(_SOURCES).fetchall())
+        return [source for (source,) in found]
+
+    async def funnel(self, question: Question) -> Funnel:
+        try:
+            for _ in range(CATCH_UP_STEPS):
+                if not await self.fill():
+                    break
+        except StoreFull:
+            pass  # The answer says how far it goes.
+        return await _ask(self._searcher, lambda db: funnel.ask(db, question))
+
+
+async def _ask(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        return await connection.run(work)
+    except sqlite3.Error as error:
+        raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+
+
+def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
+    """Count the next events; whether more may be left.
+
+    Reads and writes in one transaction, so that nothing of a person comes in whose erasure has
+    taken the body meanwhile.
+    """
+    events = list(_bounded(db.execute(_NEXT)))
+    if not events:
+        return False
+    titles: dict[str, str | None] = {}
+    found: list[tuple[Any, ...]] = []
+    for seq, source, kind, at_ms, body in events:
+        document = _document(body)
+        if document is None:
+            continue
+        step, video, title, person = engagement(kind, document)
+        video = None if video is None else video[:_ID_CHARS]
+        if video is not None:
+            titles[video] = title[:_TITLE_CHARS] if title else titles.get(video)
+        if step is not None:
+            number = None if person is None else digests.number(person)
+            found.append((seq, source, video, step, number, at_ms))
+    bulk.write(db, _NAME, list(titles.items()))
+    numbers = dict(db.execute(_NUMBERS, (orjson.dumps(list(titles)).decode(),)).fetchall())
+    bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in found])
+    queries.remember(db, [("audience", events[-1][0])])
+    return funnel.oldest_uncounted(db) is not None
+
+
+def _bounded(events: Iterable[Row]) -> Iterator[Row]:
+    held = 0
+    for event in events:
+        yield event
+        held += len(event[4] or b"")
+        if held >= STEP_BYTES:
+            return
+
+
+def _document(body: bytes | None) -> dict[str, Any] | None:
+    """None for a body that is forgotten or erased, tells nothing, or is damaged on the disk."""
+    try:
+        document = None if body is None else orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,111 @@
+"""Which SQLite is used: the newer one of the `sqlite` extra where installed, else Python's own.
+
+Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each other's locks.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+try:
+    import pysqlite3
+
+    sys.modules["sqlite3"] = pysqlite3
+except ModuleNotFoundError:
+    pass
+
+import sqlite3
+
+import aiosqlite
+
+__all__ = [
+    "VERSION",
+    "Connection",
+    "Row",
+    "has_wal_reset_fault",
+    "open_reader",
+    "open_writer",
+    "sqlite3",
+]
+
+VERSION = sqlite3.sqlite_version
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+_STATEMENTS = 512
+"""Enough for `relay.store.sqlite.bulk`; some kilobytes each, and few are ever used."""
+
+_COMMON = """
+PRAGMA busy_timeout = 2000;
+PRAGMA cache_size = -8000;
+PRAGMA temp_store = MEMORY;
+PRAGMA wal_autocheckpoint = 0;
+"""
+_WRITER = """
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA foreign_keys = ON;
+PRAGMA secure_delete = ON;
+PRAGMA journal_size_limit = 67108864;
+"""
+_READER = """
+PRAGMA query_only = ON;
+"""
+
+
+class Connection(aiosqlite.Connection):
+    """A connection on its own thread that takes whole functions, because every hop to it costs."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `work` on the connection's thread."""
+        result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+        return result
+
+    async def cut_off(self) -> None:
+        """Close it without an answer to what it works on."""
+        if self._connection is not None:
+            await self.interrupt()
+        await self.close()
+
+
+async def open_writer(path: Path) -> Connection:
+    """Open the one connection that writes and checkpoints, the latter only when it is told to."""
+    return await _open(f"file:{quote(str(path))}?mode=rwc", _WRITER)
+
+
+async def open_reader(path: Path) -> Connection:
+    """Open a connection that can neither write nor checkpoint."""
+    return await _open(f"file:{quote(str(path))}?mode=ro", _READER)
+
+
+async def _open(uri: str, pragmas: str) -> Connection:
+    connection = Connection(
+        lambda: sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS),
+        64,
+    )
+    try:
+        await connection
+    except BaseException:
+        # aiosqlite has told its thread to end, but whoever closes the loop now would be faster.
+        connection._thread.join()  # noqa: SLF001
+        raise
+    try:
+        await connection.run(lambda db: db.executescript(_COMMON + pragmas))
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def has_wal_reset_fault() -> bool:
+    """Whether this SQLite can lose pages where several connections write at once.
+
+    sqlite.org, changes.html: fixed in 3.51.3, with back-ports to 3.50.7 and 3.44.6.
+    """
+    version = sqlite3.sqlite_version_info
+    backported = {(3, 50): (3, 50, 7), (3, 44): (3, 44, 6)}
+    return version < backported.get(version[:2], (3, 51, 3))

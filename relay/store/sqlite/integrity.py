@@ -1,0 +1,115 @@
+"""What is in a SQLite store and whether it is sound, read beside whoever writes to it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from relay.core.delivery import Status
+from relay.core.errors import StoreBroken
+from relay.store.sqlite import digests, disk, queries, schema
+from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.store import check
+
+T = TypeVar("T")
+
+_SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
+_COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM unreadable)"
+_DELIVERIES = "SELECT status, count(*) FROM deliveries GROUP BY status"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a store holds; the numbers are those of one moment."""
+
+    schema: int
+    events: int
+    unreadable: int
+    deliveries: dict[Status, int]
+    sinks: dict[str, dict[Status, int]] = field(default_factory=dict)
+    """The pending and the dead deliveries of each sink that has any."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`content` is None where it cannot be read; then there is a fault."""
+
+    size_bytes: int
+    content: Content | None
+    faults: tuple[str, ...]
+
+
+class Inspections:
+    """Readings of one store: all who ask at once wait for the same one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reading: asyncio.Task[Inspection] | None = None
+
+    async def inspect(self) -> Inspection:
+        """As the function of this name; whoever stops waiting leaves it to the others."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(inspect(self._path))
+        return await asyncio.shield(self._reading)
+
+    async def close(self) -> None:
+        """End a reading that goes on."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+
+async def inspect(path: Path) -> Inspection:
+    """Read the whole store; changes nothing, and a running relay is not held up."""
+    size = disk.size_bytes(path)
+    try:
+        content = await _read(path, _content)
+        found = await check(path) or await _read(path, digests.damaged)
+    except (StoreBroken, sqlite3.Error) as error:
+        return Inspection(size, None, (_readable(error),))
+    return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *found))
+
+
+async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    reader = await open_reader(path)
+    try:
+        return await reader.run(work)
+    except asyncio.CancelledError:
+        await reader.interrupt()
+        raise
+    finally:
+        await reader.close()
+
+
+def _content(db: sqlite3.Connection) -> Content:
+    number = db.execute(_SCHEMA).fetchone()[0]
+    db.execute("BEGIN")
+    events, unreadable = db.execute(_COUNTS).fetchone()
+    deliveries = dict.fromkeys(Status, 0)
+    deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
+    sinks = queries.tallies(db)
+    db.execute("COMMIT")
+    return Content(number, events, unreadable, deliveries, sinks)
+
+
+def _age(number: int) -> tuple[str, ...]:
+    newest = schema.steps()[-1].number
+    if number <= newest:
+        return ()
+    return (f"the schema is number {number}, and this relay knows up to {newest}",)
+
+
+def _readable(error: Exception) -> str:
+    if "no such table" in str(error):
+        return f"it is no store of a relay: {error}"
+    if getattr(error, "sqlite_errorname", "").startswith(_NOT_ALLOWED):
+        return f"{error}: {_WHOSE}"
+    return str(error)
+
+
+_NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
+_WHOSE = (
+    "to read a store, SQLite has to read its -wal and read or make its -shm beside it; "
+    "run this as relay's user"
+)

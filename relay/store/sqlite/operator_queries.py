@@ -1,0 +1,205 @@
+"""What operators look up, in SQL: plain functions of a connection, run on its thread."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import orjson
+
+from relay.core.delivery import Status
+from relay.core.event import KINDS
+from relay.core.routing import Route
+from relay.store.operations import (
+    AttemptRecord,
+    DeadLetter,
+    DeliveryRecord,
+    EventRecord,
+    History,
+    Reason,
+)
+from relay.store.replays import Mark
+from relay.store.selection import Selection
+from relay.store.sqlite.conditions import Condition, all_of, fits, of_delivery, of_event
+from relay.store.sqlite.digests import is_damaged
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.ordering import HELD_MS
+
+_EVENT = "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body)"
+_DELIVERIES = """
+SELECT sink, status, attempts, due_at, settled_at, reason, replay
+FROM deliveries WHERE event = ? ORDER BY sink
+"""
+_ATTEMPTS = """
+SELECT sink, started_at, duration_ms, result, status, reason, answer, replay
+FROM attempts WHERE event = ? ORDER BY started_at, rowid
+"""
+_DEAD = """
+SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason
+FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.status = 'dead' AND {fits}
+ORDER BY d.event DESC, d.sink LIMIT ?
+"""
+_DEAD_KEYS = """
+SELECT d.event, d.sink FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.status = 'dead' AND {fits}
+ORDER BY d.event DESC LIMIT ?
+"""
+_REASONS = """
+SELECT d.sink, d.reason, count(*) FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.status = 'dead' AND {fits}
+GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason
+"""
+_NEWEST = """
+SELECT (SELECT coalesce(max(seq), 0) FROM events),
+    (SELECT coalesce(max(rowid), 0) FROM attempts)
+"""
+_NAMES = {
+    # From one to the next in an index, however many events there are of each.
+    "source": """
+        WITH RECURSIVE known(name) AS (
+            SELECT min(source) FROM events
+            UNION ALL
+            SELECT (SELECT min(source) FROM events WHERE source > name) FROM known
+            WHERE name IS NOT NULL
+        )
+        SELECT name FROM known WHERE name IS NOT NULL
+    """,
+    "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
+    "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
+}
+_FITTING_KIND = """
+SELECT 1 FROM json_each(?) WHERE value GLOB ? UNION ALL SELECT 1 FROM events WHERE kind GLOB ?
+LIMIT 1
+"""
+# Every text that begins so lies between the two, and the index is by source and id.
+_BEGINS = f"""
+SELECT {_EVENT} FROM events e
+WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LIMIT ?
+"""
+
+
+def events(
+    db: sqlite3.Connection, selection: Selection, routes: Sequence[Route], *, limit: int
+) -> list[EventRecord]:
+    """The newest that fit, with their deliveries."""
+    where, values = fits(db, selection, routes)
+    sql = f"SELECT {_EVENT} FROM events e WHERE {where} ORDER BY e.seq DESC LIMIT ?"
+    return [_record(db, row) for row in db.execute(sql, (*values, limit)).fetchall()]
+
+
+def named(
+    db: sqlite3.Connection, beginning: str, *, source: str | None, limit: int
+) -> list[EventRecord]:
+    """Events whose ids begin so, source by source; where one is just that, no others."""
+    sources = names(db, "source") if source is None else [source]
+    rows = [
+        row
+        for each in sources
+        for row in db.execute(_BEGINS, (each, beginning, beginning, limit)).fetchall()
+    ]
+    exact = [row for row in rows if row[2] == beginning]
+    return [_record(db, row) for row in (exact or rows)[:limit]]
+
+
+def _record(db: sqlite3.Connection, row: Row) -> EventRecord:
+    return EventRecord(
+        seq=row[0],
+        source=row[1],
+        id=row[2],
+        kind=row[3],
+        created_at=row[4],
+        received_ms=row[5],
+        bytes=row[6],
+        deliveries=[_delivery(each) for each in db.execute(_DELIVERIES, row[:1])],
+    )
+
+
+def _delivery(row: Row) -> DeliveryRecord:
+    sink, status, attempts, due_ms, settled_ms, reason, replay = row
+    return DeliveryRecord(
+        sink=sink,
+        status=Status(status),
+        attempts=attempts,
+        due_ms=due_ms if status == Status.PENDING and due_ms < HELD_MS else None,
+        settled_ms=settled_ms,
+        reason=reason,
+        replay=replay,
+    )
+
+
+def history(db: sqlite3.Connection, seq: int) -> History | None:
+    """All that is known of one event."""
+    sql = f"SELECT {_EVENT}, e.headers, e.body, e.digest FROM events e WHERE e.seq = ?"
+    row = db.execute(sql, (seq,)).fetchone()
+    if row is None:
+        return None
+    names = AttemptRecord.__dataclass_fields__
+    attempts = [
+        AttemptRecord(**dict(zip(names, each, strict=True)))
+        for each in db.execute(_ATTEMPTS, (seq,))
+    ]
+    return History(
+        event=_record(db, row[:7]),
+        headers=row[7],
+        body=row[8],
+        is_damaged=is_damaged(row[8], row[9]),
+        attempts=attempts,
+    )
+
+
+def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:
+    """The newest; those of the last event are all in it, so that a page ends between two events."""
+    found = _letters(db, _dead(selection), limit)
+    if len(found) < limit:
+        return found
+    last = found[-1].seq
+    whole = _letters(db, _dead(selection, ("d.event = ?", [last])), -1)
+    return [each for each in found if each.seq != last] + whole
+
+
+def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[DeadLetter]:
+    where, values = condition
+    names = DeadLetter.__dataclass_fields__
+    rows = db.execute(_DEAD.format(fits=where), (*values, limit))
+    return [DeadLetter(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def dead(
+    db: sqlite3.Connection, selection: Selection, *, up_to: int, limit: int
+) -> list[tuple[int, str]]:
+    """The newest dead letters that fit, by event and sink, of events not after this one."""
+    where, values = _dead(selection, ("d.event <= ?", [up_to]))
+    return db.execute(_DEAD_KEYS.format(fits=where), (*values, limit)).fetchall()
+
+
+def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
+    """The dead letters by sink and reason."""
+    where, values = _dead(selection)
+    return [
+        Reason(sink=sink, reason=reason, count=count)
+        for sink, reason, count in db.execute(_REASONS.format(fits=where), values)
+    ]
+
+
+def _dead(selection: Selection, *more: Condition) -> Condition:
+    return all_of(*of_delivery(selection), *of_event(selection), *more)
+
+
+def newest(db: sqlite3.Connection) -> Mark:
+    """The newest event and the newest attempt."""
+    return Mark(*db.execute(_NEWEST).fetchone())
+
+
+def names(db: sqlite3.Connection, of: Literal["source", "sink", "kind"]) -> list[str]:
+    """All that are stored, in order."""
+    return [name for (name,) in db.execute(_NAMES[of])]
+
+
+def has_kind(db: sqlite3.Connection, glob: str) -> bool:
+    """Whether the glob fits a kind of the sender's list, or a stored one."""
+    known = orjson.dumps(KINDS).decode()
+    return db.execute(_FITTING_KIND, (known, glob, glob)).fetchone() is not None
+
+
+def paused(db: sqlite3.Connection) -> dict[str, int]:
+    """The paused sinks, and since when."""
+    return dict(db.execute("SELECT sink, since FROM paused_sinks").fetchall())

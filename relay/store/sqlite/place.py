@@ -1,0 +1,61 @@
+"""Whether a store could be opened at a path, found out without making anything there."""
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from relay.store.sqlite import disk
+
+_SUFFIXES = ("", "-wal", "-shm", ".lock")
+
+
+def obstacle(path: Path) -> str | None:
+    """Return why this process could not open or make a store here; None where it could."""
+    real = disk.real(path)
+    for suffix in _SUFFIXES:
+        file = real.with_name(real.name + suffix)
+        if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
+            return f"{_user()} may not read and write {file}, {_ownership(file)}"
+    return _obstacle_of_folder(real.parent) or next(disk.exposures(path), None)
+
+
+def _obstacle_of_folder(folder: Path) -> str | None:
+    there = folder
+    while (mode := _mode(there)) is None:
+        there = there.parent
+    if not stat.S_ISDIR(mode):
+        return f"{there} is not a folder"
+    if _allows(there, os.W_OK | os.X_OK):
+        return None
+    if there == folder:
+        return f"{_user()} may not write in the folder {folder}, {_ownership(folder)}"
+    return f"the folder {folder} is missing, and {_user()} may not make it in {there}"
+
+
+def _mode(path: Path) -> int | None:
+    """None also below a folder that may not be entered; that folder is then the obstacle."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return None
+
+
+def _allows(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=True)
+
+
+def _user() -> str:
+    return f"the user {_name(os.geteuid())}"
+
+
+def _ownership(path: Path) -> str:
+    status = path.stat()
+    return f"which belongs to {_name(status.st_uid)} (mode {stat.S_IMODE(status.st_mode):04o})"
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

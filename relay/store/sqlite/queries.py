@@ -1,0 +1,155 @@
+"""What the SQLite store asks and writes: plain functions of a connection, run on its thread."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import orjson
+
+from relay.core.delivery import Delivery, Status
+from relay.core.event import Event
+from relay.store import Lease, Tier
+from relay.store.sqlite.digests import is_damaged
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.ordering import HELD_MS
+
+BYTES_MAX = 4 << 20
+"""A lease ends with the delivery whose body makes it so large."""
+
+OF_TIER: dict[Tier, str] = {
+    "live": "replay IS NULL AND tries = 0",
+    "replay": "replay IS NOT NULL AND tries = 0",
+    "tried": "tries > 0",
+}
+DUE = {
+    tier: f"""
+SELECT event FROM deliveries
+WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at <= ?
+ORDER BY due_at, event LIMIT ?
+"""
+    for tier, belongs in OF_TIER.items()
+}
+# In one row, because Python's lock changes hands at each row too.
+_DUE = {tier: f"SELECT json_group_array(event) FROM ({question})" for tier, question in DUE.items()}
+_NEXT_DUE = {
+    tier: f"""
+SELECT min(due_at) FROM deliveries
+WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < {HELD_MS}
+"""
+    for tier, belongs in OF_TIER.items()
+}
+_DELIVERIES = """
+SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
+       e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.digest
+FROM json_each(?) AS chosen
+CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
+CROSS JOIN events AS e ON e.seq = d.event
+"""
+_BODY, _DIGEST = 13, 15
+"""Columns of `_DELIVERIES`."""
+_OLDEST = """
+SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
+WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
+"""
+# One question for each partial index: anything else reads and sorts the whole table.
+TALLIES = (
+    *(
+        f"SELECT sink, 'pending', count(*) FROM deliveries WHERE status = 'pending' AND {belongs} "
+        "GROUP BY sink"
+        for belongs in ("replay IS NULL", "replay IS NOT NULL")
+    ),
+    "SELECT sink, 'dead', count(*) FROM deliveries WHERE status = 'dead' GROUP BY sink",
+)
+_REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+_RECALL = "SELECT value FROM state WHERE name = ?"
+
+
+def due(
+    db: sqlite3.Connection,
+    sink: str,
+    *,
+    now_ms: int,
+    limits: Mapping[Tier, int],
+    leased: frozenset[int],
+) -> Lease:
+    """The longest due deliveries of each tier that are not leased, and when more come due."""
+    sound: list[Delivery] = []
+    damaged: list[Delivery] = []
+    looks: list[int] = []
+    for tier, limit in limits.items():
+        found = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
+        free = [seq for seq in orjson.loads(found) if seq not in leased]
+        chosen = orjson.dumps(free[:limit]).decode()
+        # Of two tiers there is mostly nothing.
+        taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
+        for row in taken:
+            (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
+        if len(free) > len(taken) or len(taken) == limit:
+            looks.append(now_ms)
+        else:
+            looks += [ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None]
+    return Lease(tuple(sound), min(looks, default=None), tuple(damaged))
+
+
+def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
+    held = 0
+    for row in rows:
+        yield row
+        held += len(row[_BODY])
+        if held >= BYTES_MAX:
+            return
+
+
+def _delivery(row: Row) -> Delivery:
+    return Delivery(
+        seq=row[0],
+        sink=row[1],
+        attempts=row[2],
+        first_attempt_ms=row[3],
+        replay=row[4],
+        turn=row[5],
+        tries=row[6],
+        tried_ms=row[7],
+        event=Event(
+            source=row[8],
+            id=row[9],
+            kind=row[10],
+            created_at=row[11],
+            received_ms=row[12],
+            body=row[_BODY],
+            headers=row[14],
+        ),
+    )
+
+
+def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:
+    """When each sink's oldest pending event was received."""
+    found = ((sink, db.execute(_OLDEST, (sink,)).fetchone()) for sink in sinks)
+    return {sink: row[0] for sink, row in found if row is not None}
+
+
+def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:
+    """How many deliveries of each sink are pending and dead."""
+    counts: dict[str, dict[Status, int]] = {}
+    for question in TALLIES:
+        for sink, status, count in db.execute(question):
+            counts.setdefault(sink, dict.fromkeys(Status, 0))[Status(status)] += count
+    return counts
+
+
+def remember(db: sqlite3.Connection, values: Sequence[tuple[str, int]]) -> list[None]:
+    """Write some of the relay's own values."""
+    db.executemany(_REMEMBER, values)
+    return [None] * len(values)
+
+
+def recall(db: sqlite3.Connection, name: str) -> int | None:
+    """Read one of the relay's own values."""
+    row = db.execute(_RECALL, (name,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def faults(db: sqlite3.Connection) -> tuple[str, ...]:
+    """What SQLite's own checks find wrong, the words of `PRAGMA quick_check` for it."""
+    found = [str(row[0]) for row in db.execute("PRAGMA quick_check")]
+    orphans = db.execute("PRAGMA foreign_key_check").fetchall()
+    found += [f"row {row[1]} of {row[0]} names an event that is not there" for row in orphans]
+    return tuple(text for text in found if text != "ok")

@@ -1,0 +1,43 @@
+"""The latest events and attempts, oldest first, a page at a time, in SQL."""
+
+from relay.store.operations import Accepted, Attempted
+from relay.store.replays import Mark
+from relay.store.sqlite.driver import sqlite3
+
+# Both tables grow at their end, so a walk back from there visits only the rows since then.
+_MARKS = """
+SELECT
+    coalesce((SELECT seq FROM events WHERE received_at < :since ORDER BY seq DESC LIMIT 1), 0),
+    coalesce((
+        SELECT rowid FROM attempts WHERE started_at + duration_ms < :since
+        ORDER BY rowid DESC LIMIT 1
+    ), 0)
+"""
+_ACCEPTED = """
+SELECT seq, received_at, source, id, kind,
+    (SELECT group_concat(sink) FROM deliveries WHERE event = e.seq)
+FROM events e WHERE seq > ? ORDER BY seq LIMIT ?
+"""
+_ATTEMPTED = """
+SELECT a.rowid, a.started_at, a.duration_ms, a.result, a.status, a.reason, a.replay,
+    a.sink, e.source, e.id, e.kind, e.received_at
+FROM attempts a JOIN events e ON e.seq = a.event WHERE a.rowid > ? ORDER BY a.rowid LIMIT ?
+"""
+
+
+def mark(db: sqlite3.Connection, since_ms: int) -> Mark:
+    """The end of all that is older."""
+    return Mark(*db.execute(_MARKS, {"since": since_ms}).fetchone())
+
+
+def accepted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Accepted]:
+    """The oldest events after this one."""
+    return [
+        Accepted(number, received_ms, source, id_, kind, sorted(sinks.split(",")) if sinks else [])
+        for number, received_ms, source, id_, kind, sinks in db.execute(_ACCEPTED, (after, limit))
+    ]
+
+
+def attempted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Attempted]:
+    """The oldest attempts after this one."""
+    return [Attempted(*row) for row in db.execute(_ATTEMPTED, (after, limit))]

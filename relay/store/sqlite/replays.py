@@ -1,0 +1,130 @@
+"""What a replay looks up, in SQL: its events with their bodies, and how far it is."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import orjson
+
+from relay.core.delivery import Status
+from relay.core.event import Event
+from relay.core.routing import Route
+from relay.store.replays import Chosen, Mark, Replay, Standing
+from relay.store.selection import Selection
+from relay.store.sqlite.conditions import all_of, fits, of_delivery
+from relay.store.sqlite.driver import Row, sqlite3
+
+_CHOSEN = """
+SELECT e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
+FROM events e WHERE {fits} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq LIMIT ?
+"""
+_CHOSEN_BYTES = 1 << 20
+"""So many bytes of bodies are chosen in one go, or one that is larger."""
+TRIED_SINCE = """
+EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
+"""
+"""Whether a delivery has been tried since an attempt."""
+
+# One row of JSON, for Python's lock changes hands at each row.
+_STANDING = f"""
+SELECT json_group_array(json_array(
+    d.event, d.sink,
+    iif({TRIED_SINCE.format(event="d.event", sink="d.sink")}, 'pending', d.status), d.reason
+)) FROM deliveries d
+WHERE d.event IN (SELECT value FROM json_each(?)) AND {{meant}}
+"""
+_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
+
+
+def choose(
+    db: sqlite3.Connection,
+    selection: Selection,
+    routes: Sequence[Route],
+    *,
+    after: int,
+    until: Mark,
+    limit: int,
+) -> list[Chosen]:
+    """The oldest that fit and still have their body."""
+    where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
+    found = list(_light(db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))))
+    standing = _standing(db, selection, [row[0] for row in found], until.attempt)
+    return [
+        Chosen(
+            row[0],
+            Event(
+                source=row[1],
+                id=row[2],
+                kind=row[3],
+                created_at=row[4],
+                received_ms=row[5],
+                body=row[6],
+                headers=row[7],
+            ),
+            standing[row[0]],
+        )
+        for row in found
+    ]
+
+
+def _light(rows: Iterable[Row]) -> Iterator[Row]:
+    left = _CHOSEN_BYTES
+    for row in rows:
+        yield row
+        left -= len(row[6])
+        if left <= 0:
+            return
+
+
+def _standing(
+    db: sqlite3.Connection, selection: Selection, seqs: Sequence[int], attempt: int
+) -> Mapping[int, dict[str, Standing]]:
+    """The deliveries that are meant, by event and sink."""
+    meant, values = all_of(*of_delivery(selection))
+    sql = _STANDING.format(meant=meant)
+    row = db.execute(sql, (attempt, orjson.dumps(seqs).decode(), *values)).fetchone()
+    standing: defaultdict[int, dict[str, Standing]] = defaultdict(dict)
+    for event, sink, status, reason in orjson.loads(row[0]):
+        standing[event][sink] = Standing(Status(status), reason)
+    return standing
+
+
+def replays(db: sqlite3.Connection, *, before: int | None, limit: int) -> list[Replay]:
+    """The newest."""
+    where, values = all_of(("id < ?", [before]))
+    sql = f"SELECT {_REPLAY} FROM replays WHERE {where} ORDER BY id DESC LIMIT ?"
+    return [_replay(row) for row in db.execute(sql, (*values, limit))]
+
+
+def running(db: sqlite3.Connection) -> list[Replay]:
+    """The ones that go on, the first begun first."""
+    sql = f"SELECT {_REPLAY} FROM replays WHERE state = 'running' ORDER BY id"
+    return [_replay(row) for row in db.execute(sql)]
+
+
+def replay(db: sqlite3.Connection, number: int) -> Replay | None:
+    """One of them."""
+    row = db.execute(f"SELECT {_REPLAY} FROM replays WHERE id = ?", (number,)).fetchone()
+    return None if row is None else _replay(row)
+
+
+def _replay(row: Row) -> Replay:
+    return Replay(
+        id=row[0],
+        created_ms=row[1],
+        selection=msgspec.json.decode(row[2], type=Selection),
+        state=row[3],
+        total=row[4],
+        opened=row[5],
+        cursor=row[6],
+        until=Mark(row[7], row[8]),
+        ended_ms=row[9],
+    )
+
+
+def under_way(db: sqlite3.Connection, number: int) -> dict[str, int]:
+    """How many pending deliveries a replay has opened, by sink."""
+    sql = """
+SELECT sink, count(*) FROM deliveries WHERE status = 'pending' AND replay = ? GROUP BY sink
+"""
+    return dict(db.execute(sql, (number,)).fetchall())

@@ -1,0 +1,210 @@
+"""What is forgotten and when: bodies of settled events first, their ids much later, in small steps.
+
+A step finds its rows with a reader and removes them in a transaction that acknowledgements share;
+there it looks again at each of them, for a replay may have opened a delivery in between.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from relay.store import StoreSettings
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.funnel import COUNTED_TO
+
+STEP_ROWS = 100
+STEP_BYTES = 1 << 20
+"""Per transaction; what is removed is overwritten, so that bytes take as long as rows do."""
+
+LOOK_ROWS = 5000
+"""Looked through per step: whoever leases waits for the same reader."""
+
+VACUUM_PAGES = 200
+SPARE_SHARE = 8
+"""So many-th part of the file may stay empty for what comes next; the rest is given back."""
+
+SPARE_PAGES = 256
+
+AUDIT_MS = 400 * 86_400_000
+"""Changes are kept so long: a year and the time to look back at it."""
+
+_WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
+_SETTLED = """
+NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
+"""
+_COUNTED = f"e.seq <= {COUNTED_TO}"
+"""What the audience has not counted is kept until it has: nothing else holds it."""
+
+_OLD = f"""
+SELECT e.rowid, {{size}} FROM {{table}} e
+WHERE e.rowid >= ? AND e.rowid < ? AND {{is_old}} {{more}}
+ORDER BY e.rowid LIMIT {STEP_ROWS}
+"""
+_STILL_SETTLED = f"SELECT 1 FROM events e WHERE e.seq = ? AND {_SETTLED}"
+_FIRST = "SELECT min(rowid) FROM {table} WHERE rowid >= ?"
+_DEAD_OF = "SELECT sink FROM deliveries WHERE event = ? AND status = 'dead'"
+_SPACE = """
+SELECT page_count, freelist_count, auto_vacuum
+FROM pragma_page_count, pragma_freelist_count, pragma_auto_vacuum
+"""
+_INCREMENTAL = 2
+
+Remove = Callable[[sqlite3.Connection, list[Row]], Counter[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows to remove in one transaction; `more` says whether another step may follow at once."""
+
+    rows: list[Row]
+    removal: Remove
+    more: bool
+
+
+class _Phase(NamedTuple):
+    table: str
+    more: str
+    removal: Remove
+    keep: "_Keep"
+    size: str = "coalesce(length(e.body), 0)"
+
+
+class _Keep(NamedTuple):
+    """How long rows are kept: those of the first glob of a kind that fits, else all others."""
+
+    kinds: tuple[tuple[str, int], ...]
+    others_ms: int
+    since: str = "received_at"
+
+    def is_old(self) -> str:
+        """The condition that takes the values of `times`."""
+        if not self.kinds:
+            return f"e.{self.since} < ?"
+        cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(self.kinds))
+        return f"e.{self.since} < CASE {cases} ELSE ? END"
+
+    def times(self, now_ms: int) -> list[str | int]:
+        times: list[str | int] = []
+        for glob, keep_ms in self.kinds:
+            times += [glob, now_ms - keep_ms]
+        return [*times, now_ms - self.others_ms]
+
+
+class Sweep:
+    """One round over the store after another, some rows at a time, oldest first."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
+        bodies = _Keep(_by_kind(settings), settings.payload_retention)
+        with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED} AND {_COUNTED}"
+        self._phases = (
+            _Phase("events", f"{with_body} {settled}", _forget_bodies, bodies),
+            _Phase("events", settled, _forget_events, ids),
+            _Phase("unreadable", with_body, _forget_unreadable_bodies, rest),
+            _Phase("unreadable", "", _deletion("unreadable"), ids),
+            _Phase(
+                "absences",
+                _WITHOUT_OPEN_LOSS,
+                _deletion("absences"),
+                ids._replace(since="to_at"),
+                size="0",
+            ),
+            _Phase("audit", "", _deletion("audit"), _Keep((), AUDIT_MS, "begun_at"), size="0"),
+        )
+        self._phase = 0
+        self._from = 0
+
+    def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
+        """Find the next rows whose time is over; the last step of a round has `more` False."""
+        if self._phase == len(self._phases):
+            return self._find_space(db)
+        phase = self._phases[self._phase]
+        first = db.execute(_FIRST.format(table=phase.table), (self._from,)).fetchone()[0]
+        if first is None:
+            self._phase += 1
+            self._from = 0
+            return Step([], phase.removal, more=True)
+        sql = _OLD.format(
+            size=phase.size, table=phase.table, is_old=phase.keep.is_old(), more=phase.more
+        )
+        end = first + LOOK_ROWS
+        old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
+        rows = list(_light(old))
+        self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
+        return Step(rows, phase.removal, more=True)
+
+    def _find_space(self, db: sqlite3.Connection) -> Step:
+        step = find_space(db)
+        if not step.more:
+            self._phase = 0
+        return step
+
+
+def find_space(db: sqlite3.Connection) -> Step:
+    """Find pages to give back; `more` is False, and no rows are left, where enough were."""
+    pages, free, mode = db.execute(_SPACE).fetchone()
+    if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
+        return Step([(VACUUM_PAGES,)], _shrink, more=True)
+    return Step([], _shrink, more=False)
+
+
+def _by_kind(settings: StoreSettings) -> tuple[tuple[str, int], ...]:
+    """The globs, the shortest time first; SQLite writes `[^a]` for `[!a]`."""
+    found = sorted(settings.retention.items(), key=lambda item: item[1])
+    return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in found)
+
+
+def _light(old: list[Row]) -> Iterator[Row]:
+    """As many rows as a step may remove by their bytes, one at least."""
+    left = STEP_BYTES
+    for row, size in old:
+        if left <= 0:
+            return
+        left -= size
+        yield (row,)
+
+
+def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
+    """Remove the rows of each step; return how many dead letters of each sink went with them."""
+    return [step.removal(db, step.rows) if step.rows else Counter() for step in steps]
+
+
+def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if db.execute(_STILL_SETTLED, row).fetchone()]
+
+
+def _forget_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    rows = _settled(db, rows)
+    db.executemany("UPDATE events SET body = NULL, headers = NULL WHERE seq = ?", rows)
+    db.executemany("UPDATE attempts SET answer = '' WHERE event = ?", rows)
+    return Counter()
+
+
+def _forget_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    rows = _settled(db, rows)
+    dead = Counter(sink for row in rows for (sink,) in db.execute(_DEAD_OF, row))
+    db.executemany("DELETE FROM attempts WHERE event = ?", rows)
+    db.executemany("DELETE FROM deliveries WHERE event = ?", rows)
+    db.executemany("DELETE FROM events WHERE seq = ?", rows)
+    return dead
+
+
+def _forget_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    db.executemany("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = ?", rows)
+    return Counter()
+
+
+def _deletion(table: str) -> Remove:
+    def delete(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+        db.executemany(f"DELETE FROM {table} WHERE rowid = ?", rows)
+        return Counter()
+
+    return delete
+
+
+def _shrink(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    # SQLite frees a page per step of this statement, and Python takes one step of it only.
+    for _ in range(rows[0][0]):
+        db.execute("PRAGMA incremental_vacuum(1)")
+    return Counter()

@@ -1,0 +1,119 @@
+"""How attempts and what became of their deliveries come into the database."""
+
+from collections.abc import Sequence
+
+from relay.core.delivery import MOVES, STATUS_AFTER, Settlement, Status
+from relay.store.sqlite import bulk, operator_writes
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.group_commit import transaction
+
+TRIGGER = """
+CREATE TEMP VIEW outcomes AS
+SELECT
+    d.event, d.sink, d.attempts, d.status, d.due_at, d.settled_at, 0 AS counts,
+    a.started_at, a.duration_ms, a.result, a.status AS code, a.reason, a.answer, a.replay
+FROM main.deliveries AS d JOIN main.attempts AS a USING (event, sink);
+
+CREATE TEMP TRIGGER settle INSTEAD OF INSERT ON outcomes BEGIN
+    UPDATE deliveries
+    SET status = NEW.status, due_at = NEW.due_at, settled_at = NEW.settled_at,
+        tries = tries + 1, tried_at = NEW.started_at,
+        reason = nullif(NEW.reason, ''), attempts = attempts + NEW.counts,
+        first_attempt_at = coalesce(first_attempt_at, iif(NEW.counts, NEW.started_at, NULL))
+    WHERE event = NEW.event AND sink = NEW.sink AND status = 'pending'
+        AND attempts = NEW.attempts;
+    SELECT raise(ABORT, 'overtaken') WHERE changes() = 0;
+    INSERT INTO attempts
+        (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
+    VALUES (
+        NEW.event, NEW.sink, NEW.started_at, NEW.duration_ms, NEW.result, NEW.code, NEW.reason,
+        NEW.answer, NEW.replay
+    );
+END;
+"""
+"""`attempts` is the number before; `counts` is added to it."""
+
+_SETTLE = "INSERT INTO outcomes VALUES {rows}"
+# With the event's body goes what a far end may have repeated of it, and what has been forgotten
+# altogether is not to leave an attempt behind.
+_OVERTAKEN = """
+INSERT INTO attempts (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
+SELECT d.event, d.sink, ?3, ?4, ?5, ?6, ?7, iif(e.body IS NULL, '', ?8), ?9
+FROM deliveries AS d JOIN events AS e ON e.seq = d.event
+WHERE d.event = ?1 AND d.sink = ?2
+"""
+
+
+def settle(
+    db: sqlite3.Connection, batches: Sequence[Sequence[Settlement]]
+) -> list[list[Status | None]]:
+    """Record attempts and move their deliveries; return the statuses that these have now.
+
+    None for a delivery that has moved meanwhile: it stays, though the attempt did happen.
+    One that failed is not tried again where its replay has been cancelled.
+    """
+    settlements = [settlement for batch in batches for settlement in batch]
+    statuses: list[Status | None] = []
+    for start in range(0, len(settlements), bulk.ROWS_MAX):
+        statuses += _settle(db, settlements[start : start + bulk.ROWS_MAX])
+    for place, (settlement, status) in enumerate(zip(settlements, statuses, strict=True)):
+        if status is Status.PENDING and settlement.delivery.replay is not None:
+            statuses[place] = operator_writes.withdraw_one(db, settlement.delivery)
+    found = iter(statuses)
+    return [[next(found) for _ in batch] for batch in batches]
+
+
+def rows_of(batches: Sequence[Sequence[Settlement]]) -> int:
+    """How many rows `settle` makes of them."""
+    return sum(map(len, batches))
+
+
+def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:
+    try:
+        bulk.write(db, _SETTLE, [_row(settlement) for settlement in settlements])
+    except sqlite3.IntegrityError:
+        if len(settlements) > 1:
+            # One of them has moved, and nothing was written: by itself each shows whether it did.
+            with transaction(db):
+                return [status for each in settlements for status in _settle(db, [each])]
+        db.execute(_OVERTAKEN, _attempt(settlements[0]))
+        return [None]
+    return [STATUS_AFTER[settlement.attempt.result] for settlement in settlements]
+
+
+def _row(settlement: Settlement) -> Row:
+    delivery, attempt = settlement.delivery, settlement.attempt
+    status = STATUS_AFTER[attempt.result]
+    if status not in MOVES[Status.PENDING]:
+        raise ValueError(f"no delivery moves from pending to {status}")
+    event, sink, *tried = _attempt(settlement)
+    return (
+        event,
+        sink,
+        delivery.attempts,
+        status.value,
+        settlement.due_ms,
+        None if status is Status.PENDING else attempt.started_ms + attempt.duration_ms,
+        int(settlement.counts),
+        *tried,
+    )
+
+
+def _attempt(settlement: Settlement) -> Row:
+    delivery, attempt = settlement.delivery, settlement.attempt
+    return (
+        delivery.seq,
+        delivery.sink,
+        attempt.started_ms,
+        attempt.duration_ms,
+        attempt.result,
+        attempt.status,
+        _text(attempt.reason),
+        _text(attempt.answer),
+        delivery.replay,
+    )
+
+
+def _text(said: str) -> str:
+    """What a far end said, in characters that can be stored: halves of some cannot."""
+    return said if said.isascii() else said.encode(errors="replace").decode()

@@ -1,0 +1,399 @@
+"""The store on SQLite: one connection writes for everybody who waits, others only read.
+
+Leases are kept in memory: one process holds the store; after a crash all that is pending is due.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import IO, TypeVar
+
+from relay.core.clock import Clock
+from relay.core.delivery import Delivery, Settlement, Status
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
+from relay.core.totals import Total
+from relay.store import Backlog, Lease, StoreSettings, Tier
+from relay.store.sqlite import accept as acceptance
+from relay.store.sqlite import disk, due, operator_writes, ordering, queries, retention, schema
+from relay.store.sqlite import settle as settling
+from relay.store.sqlite.absences import SqliteAbsences
+from relay.store.sqlite.audience import SqliteAudience
+from relay.store.sqlite.audit import SqliteAudit
+from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
+from relay.store.sqlite.files import Files
+from relay.store.sqlite.group_commit import Statement, Writer, may_lack_room, meaning, transaction
+from relay.store.sqlite.keys import PersonDigests
+from relay.store.sqlite.operations import SqliteDesk
+from relay.store.sqlite.ordering import Turns
+from relay.store.sqlite.personal_data import SqlitePeople
+from relay.store.sqlite.quarantine import SqliteQuarantine
+from relay.store.sqlite.secure_delete import Wiper
+from relay.store.sqlite.totals import Totals
+from relay.store.sqlite.unreadable import SqliteUnreadable
+
+T = TypeVar("T")
+
+_SETTLE = Statement(settling.settle, rows=settling.rows_of)
+
+
+class SqliteStore:
+    """Fulfils `relay.store.Store`; made by `open_store`."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        clock: Clock,
+        held: IO[bytes],
+        files: Files,
+        writer: Writer,
+        reader: Connection,
+        operators: Connection,
+        searcher: Connection,
+        accept: acceptance.Acceptance,
+        turns: Turns,
+        digests: PersonDigests,
+        tallies: dict[str, dict[Status, int]],
+        totals: Totals,
+        counted: Callable[[Total], None],
+        unclean: bool,
+    ) -> None:
+        self.path = disk.real(Path(settings.path))
+        self.unclean = unclean
+        """Whether the relay that had the store before ended without closing it."""
+        self._settings = settings
+        self._clock = clock
+        self._held = held
+        self._files = files
+        self._writer = writer
+        self._reader = reader
+        self._accept = Statement(accept)
+        self.totals = totals
+        self._counted = counted
+        self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
+        self._room = disk.Room(self.path, settings.min_free, clock)
+        self._leased: defaultdict[str, set[int]] = defaultdict(set)
+        self._cancelled: set[int] = set()
+        self._operators = operators
+        self._searcher = searcher
+        self.desk = SqliteDesk(
+            operators,
+            writer,
+            searcher=searcher,
+            room=self._room,
+            tallies=self._tallies,
+            leased=self._leased,
+            cancelled=self._cancelled,
+            turns=turns,
+        )
+        self.audit = SqliteAudit(operators, writer, digests=digests)
+        self.absences = SqliteAbsences(operators, writer, room=self._room)
+        self.audience = SqliteAudience(
+            operators, writer, searcher=searcher, room=self._room, digests=digests
+        )
+        self._wiper = Wiper(self.path, writer, operators)
+        self.people = SqlitePeople(
+            operators,
+            writer,
+            self._wiper,
+            digests=digests,
+            leased=self._leased,
+            leases_made=lambda: reader.run(_read_nothing),
+            count=self.desk.count,
+        )
+        self.unreadable = SqliteUnreadable(operators, writer, wipe=self._wiper.start)
+        self.quarantine = SqliteQuarantine(
+            operators, writer, room=self._room, wipe=self._wiper.start
+        )
+        self._sweep = retention.Sweep(settings)
+        self._swept = False
+
+    async def accept(
+        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+    ) -> Outcome:
+        self._room.require()
+        total = self.totals.of(event)
+
+        def done(outcome: Outcome) -> None:
+            if outcome == "accepted":
+                total.add(event.received_ms)
+                self._counted(total)
+                for verdict in verdicts:
+                    status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
+                    self._tallies[verdict.sink][status] += 1
+            stored(outcome)
+
+        return await self._writer.submit(self._accept, (event, verdicts, total), done)
+
+    async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
+        self._room.require()
+        return await self._writer.submit(acceptance.keep, unreadable, stored)
+
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+        # The reader may still see as pending what is settled while it reads, so what is left out is
+        # what was leased before it began.
+        leased = frozenset(self._leased[sink])
+        lease = await self._read(
+            lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
+        )
+        # Another lease of the same sink may have been quicker, and so may the end of a replay.
+        held = frozenset(self._leased[sink])
+
+        def is_free(delivery: Delivery) -> bool:
+            return delivery.seq not in held and delivery.replay not in self._cancelled
+
+        free = tuple(filter(is_free, lease.deliveries))
+        damaged = tuple(filter(is_free, lease.damaged))
+        self._leased[sink].update(delivery.seq for delivery in (*free, *damaged))
+        return replace(lease, deliveries=free, damaged=damaged)
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._leased[delivery.sink].discard(delivery.seq)
+
+    async def settle(self, *settlements: Settlement) -> None:
+        def done(statuses: Sequence[Status | None]) -> None:
+            for settlement, status in zip(settlements, statuses, strict=True):
+                delivery = settlement.delivery
+                self._leased[delivery.sink].discard(delivery.seq)
+                if status is not None:
+                    self._tallies[delivery.sink][Status.PENDING] -= 1
+                    self._tallies[delivery.sink][status] += 1
+
+        await self._writer.submit(_SETTLE, settlements, done)
+
+    async def bring_forward(
+        self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
+    ) -> int:
+        count = 0
+        for span in due.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
+            while True:
+                if only is None:
+                    events = await self._read(partial(due.later, sink=sink, span=span))
+                else:
+                    events = due.only(only)
+                if events == "[]":
+                    break
+                step = due.Forward(sink, span, events, now_ms)
+                count += await self._writer.submit(due.bring_forward, step)
+                if only is not None:
+                    break
+        return count
+
+    def is_leased(self, sink: str, seq: int) -> bool:
+        """Whether somebody may be sending this delivery."""
+        return seq in self._leased[sink]
+
+    async def reclaim(self, sink: str) -> None:
+        # Writes are made in the order of their coming, also where nobody waits for them any more.
+        await self._writer.catch_up()
+        self._leased[sink].clear()
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
+        oldest = await self._read(lambda db: queries.oldest(db, waiting))
+        # A receipt in the future, by a clock that was ahead, would be the age of nothing.
+        now_ms = self._clock.now_ms()
+        received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
+        return {
+            sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], received.get(sink))
+            for sink, tally in self._tallies.items()
+        }
+
+    async def probe(self, *, now_ms: int) -> None:
+        self._room.require()
+        await self._writer.submit(queries.remember, ("probed", now_ms))
+
+    async def respond(self) -> None:
+        # Not `submit`, which refuses at once where too many wait for a disk that hangs.
+        await self._writer.apart(_read_nothing)
+
+    async def expire(self, *, now_ms: int) -> bool:
+        if await self.audience.count():
+            return True
+        step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
+        removed = await self._writer.submit(retention.remove, step)
+        for sink, count in removed.items():
+            self._tallies[sink][Status.DEAD] -= count
+        self._swept |= bool(step.rows)
+        if self._swept and not step.more:
+            self._swept = False
+            self._wiper.start()
+        return step.more
+
+    async def resume(self) -> None:
+        """Take up what the relay that had the store before has left undone."""
+        await self._wiper.resume()
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._reader.run(work)
+        except sqlite3.Error as error:
+            refusal = meaning(error) or StoreError(f"the store cannot be read: {error}")
+            if isinstance(refusal, StoreBroken):
+                self._writer.condemn(refusal)
+            raise refusal from None
+
+    async def inspect(self) -> None:
+        """Read the whole file after an unclean stop; until it was found sound, it stays unclean.
+
+        Raises StoreBroken for a damaged one.
+        """
+        faults = await check(self.path)
+        if faults:
+            damage = StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
+            self._writer.condemn(damage)
+            raise damage
+        self.unclean = False
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as closing:
+            closing.callback(self._held.close)
+            # Only once SQLite has let go of them.
+            closing.callback(self._files.close)
+            closing.callback(self._wiper.release)
+            closing.push_async_callback(self._close_connections)
+            closing.push_async_callback(self._wiper.close)
+            if self._writer.broken is None and not self.unclean:
+                await self._mark_clean()
+
+    async def _close_connections(self) -> None:
+        # Whoever asked has been cut off by now, and a search can take minutes.
+        closes = [self._searcher.cut_off, self._operators.cut_off, self._reader.close]
+        # The last to close writes the log home, and a reader cannot. A damaged log stays for the
+        # next start to judge; one that was removed is still open here, and saved by this.
+        is_log_good = self._writer.broken is None or isinstance(self._writer.broken, StoreMoved)
+        closes.insert(len(closes) if is_log_good else 0, self._writer.close)
+        async with AsyncExitStack() as closing:
+            for close in reversed(closes):
+                closing.push_async_callback(close)
+
+    async def _mark_clean(self) -> None:
+        """Raises StoreBroken where the last look finds it so."""
+        try:
+            await self._writer.submit(queries.remember, ("clean", 1))
+        except StoreBroken:
+            raise
+        except StoreError:
+            pass  # without the mark the next start reads the file, and that is all
+
+
+async def open_store(
+    settings: StoreSettings,
+    *,
+    clock: Clock,
+    committed: Callable[[float], None] = lambda _: None,
+    counted: Callable[[Total], None] = lambda _: None,
+) -> SqliteStore:
+    """Lock, open and migrate the store.
+
+    `committed` is passed the seconds of each transaction, and `counted` the total that a new event
+    is part of, once that is on disk.
+
+    Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull, and StoreBroken for a file that cannot
+    be opened.
+    """
+    path = Path(settings.path)
+    async with AsyncExitStack() as opened:
+        try:
+            disk.make_folder(path)
+            held = opened.enter_context(disk.lock(path))
+            disk.make_file(path)
+            disk.require_single(path)
+            connection = await open_writer(path)
+            opened.push_async_callback(connection.close)
+            unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
+            reader = await open_reader(path)
+            opened.push_async_callback(reader.close)
+            operators = await open_reader(path)
+            opened.push_async_callback(operators.close)
+            searcher = await open_reader(path)
+            opened.push_async_callback(searcher.close)
+            tallies = await reader.run(queries.tallies)
+            totals = await reader.run(Totals.of_store)
+            own_turns = await connection.run(Turns.of)
+            digests = await connection.run(PersonDigests.of)
+            accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
+            files = Files(path)
+            opened.callback(files.close)
+        except (OSError, sqlite3.Error) as error:
+            raise _unopened(path, error) from None
+        writer = Writer(connection, clock=clock, committed=committed, files=files)
+        store = SqliteStore(
+            settings,
+            clock=clock,
+            held=held,
+            files=files,
+            writer=writer,
+            reader=reader,
+            operators=operators,
+            searcher=searcher,
+            accept=accept,
+            turns=own_turns,
+            digests=digests,
+            tallies=tallies,
+            totals=totals,
+            counted=counted,
+            unclean=unclean,
+        )
+        await store.resume()
+        opened.pop_all()
+    return store
+
+
+def _read_nothing(_: sqlite3.Connection) -> None:
+    pass
+
+
+def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    """A full disk needs room rather than a repair."""
+    if shortage := _shortage(path, error):
+        return StoreFull(f"the store {path} cannot be opened: {shortage}")
+    return StoreBroken(f"the store {path} cannot be opened: {error}")
+
+
+def _shortage(path: Path, error: OSError | sqlite3.Error) -> str | None:
+    if isinstance(error, OSError):
+        return disk.lack_of_room(error)
+    if isinstance(meaning(error), StoreFull):
+        return "the disk is full"
+    return disk.shortage(path) if may_lack_room(error) else None
+
+
+def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
+    """Bring the schema up to date; True if the store was not closed by whoever had it last."""
+    schema.migrate(db, now_ms=now_ms)
+    db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
+    with transaction(db):
+        operator_writes.withdraw_all(db)
+    unclean = queries.recall(db, "clean") == 0
+    queries.remember(db, [("clean", 0)])
+    return unclean
+
+
+async def check(path: Path) -> tuple[str, ...]:
+    """Read the whole file and say what is wrong with it; empty for a sound one.
+
+    Takes as long as reading the file does, on a thread and a connection of its own; ends at once
+    when it is cancelled.
+    Raises StoreBroken for a file that cannot be opened.
+    """
+    try:
+        reader = await open_reader(path)
+    except sqlite3.Error as error:
+        raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
+    try:
+        return await reader.run(queries.faults)
+    except sqlite3.DatabaseError as error:
+        return (str(error),)
+    except asyncio.CancelledError:
+        await reader.interrupt()
+        raise
+    finally:
+        await reader.close()

@@ -1,0 +1,91 @@
+"""What happens, as it happens, for whoever watches: bounded, and free where nobody does."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+from relay.core.clock import Clock
+
+QUEUE_MAX = 1000
+"""Of one watcher; one that is too slow misses some, and is told how many."""
+
+Happening = dict[str, Any]
+"""`what`, `at_ms`, and fields that are JSON values."""
+
+Wanted = Callable[[Happening], bool]
+
+
+class Watcher:
+    """What happens from its making on, in order, until it or the feed is closed."""
+
+    def __init__(self, watchers: "set[Watcher]", wanted: Wanted) -> None:
+        self._watchers = watchers
+        self._watchers.add(self)
+        self._wanted = wanted
+        self._queue: asyncio.Queue[Happening | None] = asyncio.Queue()
+        self._missed = 0
+        self._missed_ms = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Happening:
+        if self._missed and self._queue.empty():
+            # Told at the place of what was missed, also where nothing more happens for a while.
+            return self._what_was_missed()
+        happening = await self._queue.get()
+        if happening is None:
+            raise StopAsyncIteration
+        return happening
+
+    def take(self, happening: Happening) -> None:
+        if not self._wanted(happening):
+            return
+        if self._queue.qsize() >= QUEUE_MAX:
+            self._missed += 1
+            self._missed_ms = happening["at_ms"]
+            return
+        if self._missed:
+            self._queue.put_nowait(self._what_was_missed())
+        self._queue.put_nowait(happening)
+
+    def _what_was_missed(self) -> Happening:
+        count, self._missed = self._missed, 0
+        return {"what": "missed", "at_ms": self._missed_ms, "count": count}
+
+    def close(self) -> None:
+        self._watchers.discard(self)
+        self._queue.put_nowait(None)
+
+
+class Feed:
+    """Hands what happens to all who watch at that moment; nobody is waited for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watchers: set[Watcher] = set()
+
+    @property
+    def watched(self) -> bool:
+        """Whether it is worth while to put something together."""
+        return bool(self._watchers)
+
+    def publish(self, what: str, *, at_ms: int | None = None, **fields: Any) -> None:
+        """Tell all watchers; fields are JSON values, without secrets or personal data.
+
+        `at_ms` is the time of what the store has too, as it is there; else it is now.
+        """
+        if self._watchers:
+            at_ms = self._clock.now_ms() if at_ms is None else at_ms
+            happening = {"what": what, "at_ms": at_ms, **fields}
+            for watcher in self._watchers:
+                watcher.take(happening)
+
+    def watch(self, wanted: Wanted = lambda _: True) -> Watcher:
+        """Begin to watch what is wanted; to be closed by whoever does."""
+        return Watcher(self._watchers, wanted)
+
+    def close(self) -> None:
+        """Let every watcher end."""
+        for watcher in tuple(self._watchers):
+            watcher.close()

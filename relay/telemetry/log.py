@@ -1,0 +1,258 @@
+"""What the log looks like, and which fields may stand in it: what is not listed cannot leak."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO, cast
+
+import msgspec
+import orjson
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from relay.core.clock import Clock, SystemClock
+
+Level = Literal["debug", "info", "warning", "error"]
+
+FIELDS = (
+    *("timestamp", "level", "event"),
+    *("source", "id", "kind", "outcome", "code", "reason", "request_id", "client", "skew_s"),
+    *("sink", "attempt", "status", "result", "state", "previous"),
+    *("duration_ms", "lag_ms", "due_ms"),
+    *("pending", "dead", "count", "seconds", "lost_s", "bytes", "free_bytes", "suppressed"),
+    *("path", "file", "key", "faults", "listen", "admin_listen", "sources", "sinks"),
+    *("added", "changed", "removed"),
+    *("operation", "target", "asked", "counts", "actor", "replay"),
+    *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),
+    *("error", "cause", "trace", "logger", "message"),
+)
+"""Every field there is, in the order of a line."""
+
+VALUE_MAX = 500
+"""The longest text of a field, in characters."""
+
+TRACE_FRAMES = 8
+
+# Their messages are constant texts; another library may have put anything into its own.
+_LITERAL_LOGGERS = frozenset({"uvicorn", "asyncio", "httpx", "httpcore", "aiosqlite"})
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`."""
+
+    format: Literal["json", "console"] = "json"
+    level: Level = "info"
+
+
+def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
+    """Send our lines, and the warnings of the libraries, to stderr."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _describe_exception,
+            _allow,
+            *_renderers(settings.format, sys.stderr),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(settings.level),
+        logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", _Output(sys.stderr))),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers = [_Bridge(clock or SystemClock())]
+    root.setLevel(logging.WARNING)
+    warnings.showwarning = _warned
+
+
+def get() -> FilteringBoundLogger:
+    """Return a logger; event names are dotted, lower-case: the subject, then what happened."""
+    return cast("FilteringBoundLogger", structlog.get_logger())
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Return the fields for an exception: its type and where it was raised, never its text."""
+    fields = {"error": _type_name(error), "trace": _trace(error)}
+    if error.__cause__ is not None:
+        fields["cause"] = _type_name(error.__cause__)
+    return fields
+
+
+class Sampled:
+    """Repeating lines: at most `limit` per window, event and reason, then the number left out.
+
+    Safe to call from any thread.
+    """
+
+    def __init__(
+        self, clock: Clock, *, level: Level = "warning", limit: int = 10, window_s: float = 60.0
+    ) -> None:
+        self._clock = clock
+        self._level = level
+        self._limit = limit
+        self._window_s = window_s
+        self._windows: dict[tuple[str, str], _Window] = {}
+        self._lock = threading.Lock()
+
+    def line(self, event: str, *, reason: str, level: Level | None = None, **fields: Any) -> None:
+        """Write the line, or count it where there were enough of its like."""
+        now_s = self._clock.monotonic()
+        with self._lock:
+            self._close(until_s=now_s - self._window_s)
+            window = self._windows.setdefault((event, reason), _Window(now_s))
+            window.lines += 1
+            if window.lines > self._limit:
+                return
+        _write(level or self._level, event, reason=reason or None, **fields)
+
+    def flush(self) -> None:
+        """Report at once what was left out so far; for the end of a run."""
+        with self._lock:
+            self._close(until_s=float("inf"))
+
+    def _close(self, *, until_s: float) -> None:
+        # Windows stand in the order of their start.
+        while self._windows:
+            (event, reason), window = next(iter(self._windows.items()))
+            if window.started_s > until_s:
+                return
+            del self._windows[event, reason]
+            if window.lines > self._limit:
+                suppressed = window.lines - self._limit
+                _write(self._level, event, reason=reason or None, suppressed=suppressed)
+
+
+@dataclass(slots=True)
+class _Window:
+    started_s: float
+    lines: int = 0
+
+
+class _Bridge(logging.Handler):
+    """Writes the libraries' warnings and errors as lines of ours."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(logging.WARNING)
+        self._sampled = Sampled(clock)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        place = f"{Path(record.pathname).name}:{record.lineno} {record.funcName}"
+        self._sampled.line(
+            "library.message",
+            reason=place,
+            level="error" if record.levelno >= logging.ERROR else "warning",
+            logger=record.name,
+            message=_template(record),
+            **(describe(error) if error is not None else {}),
+        )
+
+
+class _Output:
+    """Standard error, which may be gone: a line that cannot be written must fail no request."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._file = stream.buffer
+
+    def write(self, line: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(line)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.flush()
+
+
+def _write(level: Level, event: str, **fields: Any) -> None:
+    getattr(get(), level)(event, **fields)
+
+
+def _renderers(form: Literal["json", "console"], stream: TextIO) -> list[Processor]:
+    if form == "json":
+        return [_as_json]
+    colours = stream.isatty() and not os.environ.get("NO_COLOR")  # https://no-color.org
+    return [structlog.dev.ConsoleRenderer(colors=colours), _encoded]
+
+
+def _as_json(_: WrappedLogger, __: str, fields: EventDict) -> bytes:
+    return orjson.dumps(fields)
+
+
+def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:
+    return cast("str", line).encode()
+
+
+def _describe_exception(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
+    given = fields.pop("exc_info", None)
+    error = sys.exc_info()[1] if given is True else given
+    if isinstance(error, BaseException):
+        fields.update(describe(error))
+    return fields
+
+
+def _allow(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
+    return {name: _clean(fields[name]) for name in FIELDS if fields.get(name) is not None}
+
+
+def _clean(value: object) -> str | int | float | None:
+    match value:
+        case str():
+            text = value if value.isprintable() else "".join(filter(str.isprintable, value))
+            return text if len(text) <= VALUE_MAX else text[: VALUE_MAX - 1] + "…"
+        case None | bool() | float():
+            return value
+        case int():
+            return value if abs(value) < 1 << 63 else str(value)[:VALUE_MAX]
+        case list() | tuple():
+            return _clean(", ".join(str(_clean(item)) for item in value))
+        case BaseException():
+            return _type_name(value)
+        case _:
+            # Its text could hold anything.
+            return type(value).__name__
+
+
+def _type_name(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        return f"{name}({', '.join(_type_name(each) for each in error.exceptions)})"
+    return name
+
+
+def _trace(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    frames = traceback.StackSummary.extract(
+        traceback.walk_tb(error.__traceback__), lookup_lines=False
+    )
+    return " > ".join(
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in frames[-TRACE_FRAMES:]
+    )
+
+
+def _template(record: logging.LogRecord) -> str | None:
+    known = record.name.partition(".")[0] in _LITERAL_LOGGERS
+    if not known or not isinstance(record.msg, str):
+        return None
+    # asyncio puts the representation of a callback's arguments behind a bracket.
+    return record.msg.partition("\n")[0].partition("(")[0]
+
+
+def _warned(  # noqa: PLR0917 - as `warnings` calls it
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Stand in for `warnings.showwarning`, whose text could hold anything."""
+    del message, file, line
+    place = f"{Path(filename).name}:{lineno}"
+    _write("warning", "library.warning", error=category.__name__, trace=place)

@@ -1,0 +1,173 @@
+"""A sender that behaves as the video service does; for trials, the demo and tests, never for sinks.
+
+Rules: video-service.md, section 6 (Request, Delivery rules, Signature).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.lowlevel
+import httpx
+import orjson
+
+from relay.core import signature
+from relay.core.clock import Clock
+from relay.core.config_values import Secret
+from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
+from relay.core.errors import SinkError
+from relay.outbound import tls
+from relay.outbound.http import client as http_client
+from relay.outbound.http.pool import Lanes
+
+CONNECTIONS = 64
+
+USER_AGENT = "Service-Webhooks/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """One try: the answer's status, or None and the `reason` why there was none."""
+
+    status: int | None
+    seconds: float
+    outcome: str = ""
+    """Relay's own word in the answer, such as accepted or duplicate; empty where there is none."""
+    reason: str = ""
+
+    @property
+    def acknowledged(self) -> bool:
+        """Any 2xx is final (Delivery rule 2); a redirect is a failure like any other (rule 3)."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one body: its attempts, one or more, in order."""
+
+    attempts: tuple[Attempted, ...]
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.attempts[-1].acknowledged
+
+
+Watch = Callable[[Attempted, float | None], None]
+"""Told of each attempt as it ends, and in how many seconds the next begins; None for the last."""
+
+
+def _unwatched(_attempted: Attempted, _next_s: float | None) -> None:
+    pass
+
+
+class Sender:
+    """Signs and posts bodies to one URL; any number of `send`s may run at once.
+
+    `secret` may be replaced while it runs: every attempt is signed anew, with its own time.
+    """
+
+    def __init__(
+        self,
+        url: str | httpx.URL,
+        secret: Secret,
+        *,
+        clock: Clock,
+        schedule: Sequence[float] = WAITS_S,
+        wait_s: float = TIMEOUT_S,
+        time_scale: float = 1.0,
+        header: str = "Service-Signature",
+        connections: int = CONNECTIONS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """An empty `schedule` means one attempt; each wait runs from the end of an attempt.
+
+        `time_scale` multiplies the waits.
+
+        Where more attempts than `connections` are under way, some wait for others.
+
+        Raises ValueError for a URL that is not http or https.
+        """
+        self.secret = secret
+        self._url = parse_url(url) if isinstance(url, str) else url
+        self._clock = clock
+        self._waits = tuple(wait * time_scale for wait in schedule)
+        self._wait_s = wait_s
+        self._header = header
+        self._sleep = sleep
+        # No limit per phase strikes, because each attempt has one for all of it.
+        self._client = Lanes(tls.trusting(), connections=connections, timeout_s=2 * wait_s)
+
+    async def __aenter__(self) -> Self:
+        # httpx loads its backend with the first request, which would look like the receiver's time.
+        await anyio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def send(self, body: bytes, *, watch: Watch = _unwatched) -> Sent:
+        """Post the body until it is acknowledged or the schedule is at its end."""
+        attempts = []
+        for next_s in (*self._waits, None):
+            attempted = await self.attempt(body)
+            attempts.append(attempted)
+            if attempted.acknowledged or next_s is None:
+                watch(attempted, None)
+                break
+            watch(attempted, next_s)
+            await self._sleep(next_s)
+        return Sent(tuple(attempts))
+
+    async def attempt(self, body: bytes) -> Attempted:
+        """Post the body once, signed now."""
+        started_s = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                answer = await http_client.exchange(self._client, self._request(body))
+        except TimeoutError:
+            status, outcome, reason = None, "", f"no answer within {self._wait_s:g} s"
+        except SinkError as error:
+            status, outcome, reason = None, "", error.reason
+        else:
+            status, outcome, reason = answer.status, _outcome(answer.excerpt), ""
+        return Attempted(status, self._clock.monotonic() - started_s, outcome, reason)
+
+    def _request(self, body: bytes) -> httpx.Request:
+        secret, now_s = self.secret.reveal().encode(), self._clock.now_ms() // 1000
+        headers = {
+            "User-Agent": USER_AGENT,
+            "Content-Type": "application/json",
+            self._header: signature.header(secret, now_s=now_s, body=body),
+        }
+        return httpx.Request("POST", self._url, content=body, headers=headers)
+
+
+def parse_url(url: str) -> httpx.URL:
+    """Raises ValueError for what is not http or https to a host."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ValueError("expected a URL such as http://127.0.0.1:8080/webhooks")
+    return parsed
+
+
+def _outcome(answer: str) -> str:
+    try:
+        document = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return ""
+    word = document.get("status") if isinstance(document, dict) else None
+    return word if isinstance(word, str) else ""
