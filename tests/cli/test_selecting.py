@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from relay.cli import main
 from tests import service
+from tests.admin.test_api import body, send
 from tests.operator import ADMIN, TOKEN
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
-from tests.test_api import body, send
 
 SINK = """
 [[sink]]

@@ -22,10 +22,10 @@ from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.integrity import Inspection
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests import service
+from tests.app.reloading import body
 from tests.caller import post
 from tests.conftest import NOW_MS, ManualClock
 from tests.operator import ADMIN
-from tests.reloading import body
 
 Check = Callable[..., Result]
 

@@ -15,10 +15,10 @@ import yaml
 from relay import config
 from relay.config import Config
 from relay.core.errors import ConfigError
+from tests.app.reloading import body
 from tests.caller import SECRET, post
 from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, SIDECAR, Objects, built
 from tests.guarantees.process import free_port, until
-from tests.reloading import body
 from tests.service import serving
 
 GOOD = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from relay.app import maintenance
+from tests.app.reloading import party, sink
 from tests.caller import PATIENCE_S
-from tests.reloading import party, sink
 from tests.service import Relay, read, serving
 from tests.sinks.far_end import FarEnd, Reply, until
 

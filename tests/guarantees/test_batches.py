@@ -11,7 +11,7 @@ from relay.delivery.concurrency import UNSETTLED
 from relay.store import StoreSettings
 from relay.store.sqlite.store import open_store
 from tests.brokers.redis import STREAM, RedisServer
-from tests.dispatching import lead
+from tests.delivery.dispatching import lead
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.process import Relay, until

@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Self
 from relay.core.clock import Clock
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.sink import Sink
+from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.conformance import Harness, Message
 from tests.sinks.far_end import FarEnd, Reply, Request
-from tests.sinks.harness_amqp import AmqpHarness
-from tests.sinks.harness_kafka import KafkaHarness
-from tests.sinks.harness_mqtt import MqttHarness
-from tests.sinks.harness_nats import NatsHarness
-from tests.sinks.harness_pubsub import PubsubHarness
-from tests.sinks.harness_redis import RedisHarness
-from tests.sinks.harness_sqs import SqsHarness
+from tests.sinks.kafka.harness import KafkaHarness
+from tests.sinks.mqtt.harness import MqttHarness
+from tests.sinks.nats.harness import NatsHarness
+from tests.sinks.pubsub.harness import PubsubHarness
+from tests.sinks.redis.harness import RedisHarness
+from tests.sinks.sqs.harness import SqsHarness
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),

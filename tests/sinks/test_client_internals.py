@@ -36,7 +36,7 @@ from relay.sinks.kafka.errors import MEANINGS, UNNAMED
 from relay.sinks.mqtt import connection as mqtt_connection
 from relay.sinks.mqtt import publisher as mqtt_publisher
 from relay.sinks.nats import connection as nats_connection
-from tests.test_project import CAPPED
+from tests.project.test_project import CAPPED
 
 AMQP = {
     "_split_body",

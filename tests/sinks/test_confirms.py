@@ -21,13 +21,14 @@ from tests.brokers.kafka_mock import PRODUCE
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
-from tests.sinks import test_mqtt, test_redis
 from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.far_end import FarEnd, Reply, Request
-from tests.sinks.harness_kafka import KafkaHarness
-from tests.sinks.harness_pubsub import PubsubHarness
-from tests.sinks.test_nats import Make, error_of, make, server
-from tests.sinks.test_sqs_answers import Double, double, entries, sink, take
+from tests.sinks.kafka.harness import KafkaHarness
+from tests.sinks.mqtt import test_sink as mqtt
+from tests.sinks.nats.test_sink import Make, error_of, make, server
+from tests.sinks.pubsub.harness import PubsubHarness
+from tests.sinks.redis import test_sink as redis
+from tests.sinks.sqs.test_errors import Double, double, entries, sink, take
 
 __all__ = ["double", "make", "server", "sink"]  # fixtures
 
@@ -112,7 +113,7 @@ async def test_nats_what_answers_one_event_does_not_answer_its_neighbours(
 async def test_mqtt_a_code_that_no_puback_has_confirms_nothing(lead: Event, code: int) -> None:
     async with MqttDouble().listen() as broker:
         broker.reply = lambda publish: PubAck(packet_id=publish.packet_id or 0, reason_code=code)
-        sink = test_mqtt.build(url=broker.url)
+        sink = mqtt.build(url=broker.url)
         (found,) = await sink.send_batch([lead])
         await sink.close()
     assert isinstance(found, Exception)
@@ -128,7 +129,7 @@ async def test_redis_only_an_entrys_id_confirms(lead: Event, said: bytes) -> Non
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        sink = test_redis.build(url=f"redis://127.0.0.1:{port}")
+        sink = redis.build(url=f"redis://127.0.0.1:{port}")
         outcomes = await sink.send_batch(series(lead, 2))
         await sink.close()
     reason = "the answer to XADD is no entry's id, so that it confirms nothing"

@@ -17,18 +17,19 @@ from relay.core.errors import InvalidTemplate, Refused
 from relay.core.event import LEAD_CAPTURED, Event
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.nats import NatsServer
+from tests.config.test_sinks import HEAD, WELL
 from tests.conftest import ManualClock
-from tests.sinks import test_mqtt, test_nats
+from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.batch import DELIVERED, series, told, unfit
 from tests.sinks.conformance import Harness
-from tests.sinks.harness_amqp import AmqpHarness
-from tests.sinks.harness_kafka import KafkaHarness
-from tests.sinks.harness_mqtt import MqttHarness
-from tests.sinks.harness_nats import NatsHarness
-from tests.sinks.harness_pubsub import PubsubHarness
-from tests.sinks.harness_redis import RedisHarness
-from tests.sinks.test_nats import make, server
-from tests.test_config_sinks import HEAD, WELL
+from tests.sinks.kafka.harness import KafkaHarness
+from tests.sinks.mqtt import test_sink as mqtt
+from tests.sinks.mqtt.harness import MqttHarness
+from tests.sinks.nats import test_sink as nats
+from tests.sinks.nats.harness import NatsHarness
+from tests.sinks.nats.test_sink import make, server
+from tests.sinks.pubsub.harness import PubsubHarness
+from tests.sinks.redis.harness import RedisHarness
 
 __all__ = ["make", "server"]  # fixtures
 
@@ -128,7 +129,7 @@ async def test_an_mqtt_wildcard_from_a_branch_that_no_sample_takes_is_refused(le
 
 
 async def test_a_lead_cannot_empty_another_stream_of_nats(
-    server: NatsServer, make: test_nats.Make, lead: Event
+    server: NatsServer, make: nats.Make, lead: Event
 ) -> None:
     async with server.jetstream() as js:
         await js.add_stream(name="OTHER", subjects=["other"])
@@ -164,7 +165,7 @@ async def test_with_an_exchange_of_its_own_a_routing_key_may_be_any(lead: Event)
 
 
 async def test_a_bucket_of_nats_that_the_operator_wrote_out_is_filled(
-    server: NatsServer, make: test_nats.Make, lead: Event
+    server: NatsServer, make: nats.Make, lead: Event
 ) -> None:
     async with server.jetstream() as js:
         bucket = await js.create_key_value(bucket="leads")
@@ -180,7 +181,7 @@ async def test_a_topic_of_mqtt_under_a_dollar_that_the_operator_wrote_out_is_use
     server.configure(topics="$aws/#")
     server.start()
     login = {"url": server.url, "username": "relay", "password": PASSWORD}
-    sink = test_mqtt.build(**login, topic="$aws/rules/leads/{{ event }}", unheard="accept")
+    sink = mqtt.build(**login, topic="$aws/rules/leads/{{ event }}", unheard="accept")
     assert told(await sink.send_batch([lead])) == [DELIVERED]
     await sink.close()
     server.stop()

@@ -8,9 +8,9 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
 from tests.brokers.pubsub_double import said
+from tests.outbound.http.test_surplus_responses import of_http, of_pubsub, of_slack, of_sqs
 from tests.sinks.far_end import FarEnd, Reply
-from tests.sinks.test_google_tokens import Google, google
-from tests.sinks.test_surplus_answers import of_http, of_pubsub, of_slack, of_sqs
+from tests.sinks.pubsub.test_tokens import Google, google
 
 __all__ = ["google"]
 

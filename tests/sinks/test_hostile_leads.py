@@ -15,7 +15,7 @@ from relay.core.clock import SystemClock
 from relay.core.sink import Sink, SinkSettings
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.redis import RedisServer
-from tests.dispatching import policy, working
+from tests.delivery.dispatching import policy, working
 from tests.sinks.far_end import FarEnd, Reply
 
 SOON_S = 30.0

@@ -24,8 +24,8 @@ from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
-from tests.sinks.harness_sqs import SqsHarness, shared_server
 from tests.sinks.harnesses import HARNESSES
+from tests.sinks.sqs.harness import SqsHarness, shared_server
 
 CONCURRENCY = 8
 FIRST = 10

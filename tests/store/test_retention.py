@@ -19,15 +19,7 @@ from relay.store.sqlite import absences, audit, retention
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
-from tests.store.conformance import (
-    FAILS,
-    TAKES,
-    accept,
-    event,
-    lease,
-    settlement,
-    unreadable,
-)
+from tests.store.conformance import FAILS, TAKES, accept, event, lease, settlement, unreadable
 
 DAY_MS = 86_400_000
 BODY_DAYS, ID_DAYS = 30, 90

@@ -17,16 +17,7 @@ from relay.store import Store, StoreSettings
 from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
-from tests.store.conformance import (
-    FAILS,
-    OTHER,
-    TAKES,
-    Shelf,
-    accept,
-    event,
-    lease,
-    settlement,
-)
+from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, lease, settlement
 
 STORES: dict[str, Callable[[Path, ManualClock], Shelf]] = {}
 

@@ -1,0 +1,53 @@
+"""The API against its own description: nothing is answered that it does not say, or refuses."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tests import service
+from tests.admin.test_api import body, send, working
+from tests.operator import ADMIN, TOKEN, operating
+from tests.sinks.far_end import FarEnd
+
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+DEADLINE_S = 240.0
+
+# 422 is what a filter is answered that is well formed and cannot apply, or an order without one.
+SETTINGS = """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "404", "409", "422"]
+"""
+
+
+async def test_every_answer_is_as_the_document_says(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, _):
+        await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))
+        (tmp_path / "schemathesis.toml").write_text(SETTINGS, encoding="utf-8")
+        command = [
+            str(SCHEMATHESIS),
+            *("run", f"{relay.service.admin.url}/api/v1/openapi.json"),
+            *("--header", f"Authorization: Bearer {TOKEN}"),
+            *("--exclude-operation-id", "watch"),  # it has no end
+            *("--max-examples", "20", "--generation-deterministic", "--no-color"),
+        ]
+        running = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            printed, _ = await running.communicate()
+        assert running.returncode == 0, printed.decode()[-6000:]
+        assert relay.lines("receiver.bug") == []
+
+
+async def test_the_document_names_every_operation_once(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        document = await operator.get("/openapi.json")
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(names) == len(set(names))
+    assert {"list_events", "begin_replay", "pause_sink", "watch"} <= set(names)
+    assert document["security"] == [{"token": []}]

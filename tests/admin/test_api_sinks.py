@@ -1,0 +1,141 @@
+"""What an operator does with what waits for a sink, by the admin API of a running relay."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import service
+from tests.admin.test_api import body, send
+from tests.caller import post
+from tests.operator import ADMIN, Operator, operating
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, until
+
+CRM = """
+[[sink]]
+name = "{name}"
+type = "http"
+url = "{url}"
+retry = {{ first = "1h" }}
+"""
+OTHER = """
+[[source]]
+name = "other"
+path = "/other"
+secrets = ["env:RELAY_SECRET"]
+"""
+
+
+@asynccontextmanager
+async def working(
+    folder: Path, far_end: FarEnd, *, name: str = "crm", more: str = ""
+) -> AsyncIterator[tuple[Relay, Operator]]:
+    tables = ADMIN + more + CRM.format(name=name, url=far_end.url("/crm"))
+    async with (
+        service.serving(service.read(folder, tables=tables)) as relay,
+        operating(relay) as operator,
+    ):
+        yield relay, operator
+
+
+def refuse_for_now(far_end: FarEnd) -> None:
+    far_end.reply = lambda _: Reply(500)
+
+
+async def sinks(operator: Operator) -> dict[str, Any]:
+    found = (await operator.get("/sinks"))["sinks"]
+    return {each["condition"]["name"]: each for each in found}
+
+
+async def test_what_waits_for_an_hour_is_tried_at_once_all_or_one(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        refuse_for_now(far_end)
+        await send(relay, body("a"), body("b"), body("c"))
+        await relay.until_counted("relay_attempts_total", "retry", "crm", value=3)
+        far_end.reply = lambda _: Reply()
+        answer = await operator.post("/sinks/crm/retry", {"id": "b"})
+        assert answer["brought_forward"] == 1
+        assert answer["sink"]["condition"]["name"] == "crm"
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=1)
+        assert (await operator.post("/sinks/crm/retry", {}))["brought_forward"] == 2
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=3)
+        assert [b'"b"' in each.body for each in far_end.requests[3:]] == [True, False, False]
+        assert (await operator.post("/sinks/crm/retry", {}))["brought_forward"] == 0
+        assert len(relay.lines("sink.retried")) == 3
+
+
+async def test_one_pending_delivery_is_discarded_and_never_sent_again(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        refuse_for_now(far_end)
+        await send(relay, body("a"), body("b"))
+        await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
+        answer = await operator.post("/sinks/crm/discard", {"id": "a"})
+        assert answer == {"source": "main", "id": "a", "in_flight": False}
+        (event,) = (await operator.get("/events", id="a"))["events"]
+        (delivery,) = event["deliveries"]
+        assert delivery["status"] == "discarded"
+        assert delivery["reason"].startswith("discarded by an operator after: 500")
+        assert (await sinks(operator))["crm"]["pending"] == 1
+        far_end.reply = lambda _: Reply()
+        assert (await operator.post("/sinks/crm/retry", {}))["brought_forward"] == 1
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=1)
+        assert len(far_end.requests) == 3
+        for wrong in ("a", "b", "never there"):
+            await operator.post("/sinks/crm/discard", {"id": wrong}, status=404)
+        await operator.post("/sinks/nobody/discard", {"id": "a"}, status=404)
+        await operator.post("/sinks/nobody/retry", {}, status=404)
+
+
+async def test_a_delivery_that_is_being_sent_is_discarded_with_a_word_of_warning(
+    tmp_path: Path,
+) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        far_end.reply = lambda _: None
+        await send(relay, body("a"))
+        await until(lambda: len(far_end.requests) == 1, what="the request without an answer")
+        answer = await operator.post("/sinks/crm/discard", {"id": "a"})
+        assert answer["in_flight"] is True
+        assert (await sinks(operator))["crm"]["pending"] == 0
+
+
+async def test_an_id_of_two_sources_needs_the_source(tmp_path: Path) -> None:
+    async with (
+        FarEnd() as far_end,
+        working(tmp_path, far_end, more=OTHER) as (relay, operator),
+    ):
+        refuse_for_now(far_end)
+        await send(relay, body("a"))
+        assert (await relay.ask(post(body("a"), target="/other"))).status == 202
+        await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
+        for verb in ("retry", "discard"):
+            refused = await operator.post(f"/sinks/crm/{verb}", {"id": "a"}, status=409)
+            assert refused["detail"] == "a came from main and other: say which source."
+        await operator.post("/sinks/crm/retry", {"source": "main"}, status=409)
+        meant = {"id": "a", "source": "other"}
+        assert (await operator.post("/sinks/crm/discard", meant))["source"] == "other"
+        assert (await sinks(operator))["crm"]["pending"] == 1
+
+
+async def test_the_backlog_of_a_sink_that_was_renamed_is_listed_and_can_be_discarded(
+    tmp_path: Path,
+) -> None:
+    async with FarEnd() as far_end:
+        async with working(tmp_path, far_end) as (relay, operator):
+            refuse_for_now(far_end)
+            await send(relay, body("a"), body("b"))
+            await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
+        async with working(tmp_path, far_end, name="customers") as (relay, operator):
+            found = await sinks(operator)
+            assert list(found) == ["customers", "crm"]
+            gone = found["crm"]
+            assert (gone["condition"]["state"], gone["condition"]["type"]) == (
+                "not configured",
+                None,
+            )
+            assert (gone["pending"], gone["dead"]) == (2, 0)
+            assert gone["oldest_pending_ms"] is not None
+            for event_id in ("a", "b"):
+                await operator.post("/sinks/crm/discard", {"id": event_id})
+            assert list(await sinks(operator)) == ["customers"]
+            await operator.post("/sinks/crm/retry", {}, status=404)

@@ -1,0 +1,76 @@
+"""Copies of a running relay's store."""
+
+import stat
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from relay.core.errors import StoreError
+from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.store import check
+from tests import service
+from tests.admin.test_api import body, send
+from tests.operator import ADMIN, operating
+from tests.sinks.far_end import FarEnd
+
+
+async def test_a_copy_is_sound_and_holds_what_was_accepted(tmp_path: Path) -> None:
+    async with FarEnd() as far_end:
+        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+        async with service.serving(settings) as relay, operating(relay) as operator:
+            await send(relay, *(body(f"e{number}") for number in range(50)))
+            answer = await operator.client.get("/api/v1/store/backup")
+            assert answer.headers["content-type"] == "application/vnd.sqlite3"
+            copy = tmp_path / "copy.db"
+            copy.write_bytes(answer.content)
+            assert await check(copy) == ()
+            with closing(sqlite3.connect(copy)) as db, db:
+                assert db.execute("SELECT count(*) FROM events").fetchone() == (50,)
+            await send(relay, body("later"))
+            assert list(tmp_path.glob("relay.db.backup-*")) == []
+
+
+async def test_acknowledgements_go_on_while_a_copy_is_read(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(service.serving(settings))
+        operator = await stack.enter_async_context(operating(relay))
+        asked = operator.client.stream("GET", "/api/v1/store/backup")
+        answer = await stack.enter_async_context(asked)
+        await send(relay, body("meanwhile"))
+        assert len(await answer.aread()) == int(answer.headers["content-length"])
+
+
+async def test_a_copy_is_read_by_nobody_else(tmp_path: Path) -> None:
+    async with service.serving(service.read(tmp_path)):
+        async with Backups(tmp_path / "relay.db", min_free=0).copied() as copy:
+            assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+            assert await check(copy) == ()
+        assert not copy.exists()
+
+
+async def test_without_room_there_is_no_copy(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        relay.service._backups._min_free = 1 << 60
+        answer = await operator.client.get("/api/v1/store/backup")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+        assert "no room for a copy" in answer.json()["detail"]
+
+
+async def test_a_start_removes_what_a_killed_relay_left(tmp_path: Path) -> None:
+    left = tmp_path / "relay.db.backup-0123456789abcdef"
+    left.write_bytes(b"half a copy")
+    async with service.serving(service.read(tmp_path)):
+        assert not left.exists()
+
+
+async def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    path.write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StoreError, match="cannot be"):
+        async with Backups(path, min_free=0).copied():
+            raise AssertionError
+    assert [file.name for file in tmp_path.iterdir()] == ["relay.db"]

@@ -1,0 +1,269 @@
+"""One filter means the same wherever it is given, compared with a plain reading of it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from relay.core.delivery import Result
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict
+from relay.store.selection import Outcome, Selection
+from tests.conftest import NOW_MS
+from tests.delivery.replaying import Bench, event, replaying
+from tests.store.conformance import settlement
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
+
+ROUTES = (
+    Route("all"),
+    Route("leads", events=["lead.*"]),
+    Route("big", when="data.n > `4`"),
+    Route("second", sources=["second"]),
+)
+SINKS = (*(each.sink for each in ROUTES), "retired")
+KINDS = ("lead.captured", "video.ready", "video.watched")
+RESULTS: tuple[Result | None, ...] = ("delivered", "dead", "dead", "retry", None)
+REASONS = ("the mailbox is full", "422: refused")
+DAY_MS = 86_400_000
+EVENTS = 60
+SELECTIONS = 40
+PAGE = 7
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _still() -> Iterator[None]:
+    with still_while_the_store_works():
+        yield
+
+
+@dataclass
+class Stored:
+    """An event as the test knows it."""
+
+    seq: int
+    event: Event
+    has_body: bool = True
+    status: dict[str, str] = field(default_factory=dict)
+    reason: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = orjson.loads(self.event.body)["data"]
+        return found
+
+    def is_meant(self, selection: Selection) -> bool:
+        """By all that does not speak of deliveries."""
+        one = self.event
+        return (
+            selection.id in (None, one.id)
+            and selection.source in (None, one.source)
+            and fnmatchcase(one.kind, selection.kind or "*")
+            and one.received_ms >= (selection.since_ms or 0)
+            and one.received_ms < (selection.until_ms or NOW_MS * 2)
+            and self.seq < (selection.before or EVENTS * 2)
+            and (selection.email is None or self._has(email=selection.email))
+            and (selection.video is None or self._has(video=selection.video))
+        )
+
+    def _has(self, *, email: str | None = None, video: str | None = None) -> bool:
+        found = self.data.get("video", {}).get("id"), self.data.get("email", "").lower()
+        return self.has_body and (video == found[0] or (email or "-").lower() == found[1])
+
+    def fitting(self, selection: Selection) -> set[str]:
+        """The sinks whose deliveries fit; for missed ones, also those that were never made."""
+        if selection.outcome == "missed":
+            return {
+                sink
+                for sink in self.takers(selection)
+                if self.status.get(sink) not in ("pending", "delivered")
+            }
+        return {
+            sink
+            for sink, status in self.status.items()
+            if selection.sink in (None, sink)
+            and selection.outcome in (None, status)
+            and (selection.reason is None or status == "dead")
+            and (selection.reason or "") in self.reason.get(sink, "")
+        }
+
+    def takers(self, selection: Selection) -> set[str]:
+        """The sinks of the config to which it could be delivered."""
+        return {
+            each.sink
+            for each in ROUTES
+            if selection.sink in (None, each.sink)
+            and self.has_body
+            and each.judge(self.event).outcome == "takes"
+        }
+
+    def replayed(self, selection: Selection) -> set[str]:
+        takers = self.takers(selection)
+        if selection.names_deliveries:
+            takers &= self.fitting(selection)
+        return {sink for sink in takers if self.status.get(sink) != "pending"}
+
+
+async def fill(bench: Bench, dice: Random) -> list[Stored]:
+    """Have events whose sinks are not those that would take them today."""
+    model = []
+    for number in range(1, EVENTS + 1):
+        is_old = dice.random() < 0.2
+        data = {
+            "n": dice.randrange(10),
+            "email": dice.choice(["Ada@example.com", "bob@example.com"]),
+            "video": {"id": dice.choice(["vid_1", "vid_2"])},
+        }
+        made = event(
+            number,
+            kind=dice.choice(KINDS),
+            at_ms=NOW_MS - 40 * DAY_MS if is_old else NOW_MS - dice.randrange(5) * 1000,
+            **data,
+        )
+        known = Stored(number, replace_source(made, dice.choice(["main", "second"])))
+        sinks = [sink for sink in SINKS if dice.random() < 0.5]
+        verdicts = [Verdict(sink, "takes", "") for sink in sinks]
+        await bench.store.accept(known.event, verdicts, lambda _: None)
+        known.status = dict.fromkeys(sinks, "pending")
+        model.append(known)
+    for sink in SINKS:
+        await settle(bench, model, sink, dice)
+    while await bench.store.expire(now_ms=NOW_MS):
+        pass
+    for known in model:
+        is_settled = "pending" not in known.status.values()
+        known.has_body = not (is_settled and known.event.received_ms < NOW_MS - 30 * DAY_MS)
+    return model
+
+
+def replace_source(made: Event, source: str) -> Event:
+    return Event(
+        **{**{name: getattr(made, name) for name in Event.__struct_fields__}, "source": source}
+    )
+
+
+async def settle(bench: Bench, model: Sequence[Stored], sink: str, dice: Random) -> None:
+    limits: Mapping[Any, int] = {"live": EVENTS}
+    lease = await bench.store.lease(sink, now_ms=NOW_MS, limits=limits)
+    for each in lease.deliveries:
+        known = model[each.seq - 1]
+        result, reason = dice.choice(RESULTS), dice.choice(REASONS)
+        if result is None:
+            bench.store.release([each])
+            continue
+        reason = "" if result == "delivered" else reason
+        known.reason[sink] = reason
+        await bench.store.settle(settlement(each, result, reason=reason))
+        known.status[sink] = "pending" if result == "retry" else result
+        if result == "dead" and dice.random() < 0.3:
+            one = Selection(id=each.event.id, source=each.event.source, sink=sink)
+            assert await bench.store.desk.discard(one, now_ms=NOW_MS) == 1
+            known.status[sink] = "discarded"
+
+
+def choose(dice: Random) -> Selection:
+    """A filter that names one to four things, most often about deliveries."""
+    outcomes: list[Outcome] = ["pending", "delivered", "dead", "discarded", "missed", "missed"]
+    every: dict[str, Any] = {
+        "id": f"e{dice.randrange(EVENTS):05}",
+        "source": dice.choice(["main", "second"]),
+        "kind": dice.choice(["video.*", "lead.captured", "*.w*", "*"]),
+        "since_ms": NOW_MS - dice.randrange(4) * 1000,
+        "until_ms": NOW_MS - dice.randrange(4) * 1000,
+        "before": dice.randrange(1, EVENTS),
+        "video": "vid_1",
+        "email": "ADA@example.com",
+        "sink": dice.choice(SINKS),
+        "outcome": dice.choice(outcomes),
+        "reason": dice.choice(["full", "422", "nonsense"]),
+    }
+    names = dice.choices(list(every), weights=[1] * 8 + [4] * 3, k=dice.randrange(5))
+    selection = Selection(**{name: every[name] for name in names})
+    return selection if selection.contradiction is None else replace(selection, reason=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_list_a_count_and_a_replay_agree_on_what_a_filter_means(
+    tmp_path: Path, seed: int
+) -> None:
+    dice = Random(seed)
+    async with replaying(tmp_path, *SINKS) as bench:
+        bench.replayer.routes = ROUTES
+        model = await fill(bench, dice)
+        before = bench.statuses()
+        for _ in range(SELECTIONS):
+            selection = choose(dice)
+            meant = [each for each in reversed(model) if each.is_meant(selection)]
+            listed = [
+                each.seq
+                for each in meant
+                if each.fitting(selection) or not selection.names_deliveries
+            ]
+            assert await pages(bench, selection) == listed, selection
+            await compare_dead_letters(bench, selection, meant)
+            wanted = {(each.seq, sink) for each in meant for sink in each.replayed(selection)}
+            assert await opened(bench, selection) == wanted, selection
+            assert bench.statuses() == before
+
+
+async def pages(bench: Bench, selection: Selection) -> list[int]:
+    """What is listed, page by page."""
+    seen: list[int] = []
+    while True:
+        found = await bench.store.desk.events(selection, ROUTES, limit=PAGE)
+        seen += [each.seq for each in found]
+        if len(found) < PAGE:
+            return seen
+        selection = replace(selection, before=seen[-1])
+
+
+async def compare_dead_letters(bench: Bench, selection: Selection, meant: list[Stored]) -> None:
+    if selection.outcome not in (None, "dead"):
+        return
+    selection = replace(selection, outcome="dead")
+    wanted = [
+        (each.seq, sink, each.reason[sink])
+        for each in meant
+        for sink in sorted(each.fitting(selection))
+    ]
+    counted = await bench.store.desk.reasons(selection)
+    assert {(each.sink, each.reason): each.count for each in counted} == Counter(
+        (sink, reason) for _, sink, reason in wanted
+    )
+    seen: list[tuple[int, str, str | None]] = []
+    while found := await bench.store.desk.dead_letters(selection, limit=PAGE):
+        seen += [(each.seq, each.sink, each.reason) for each in found]
+        selection = replace(selection, before=seen[-1][0])
+    assert seen == wanted
+
+
+async def opened(bench: Bench, selection: Selection) -> set[tuple[int, str]]:
+    """What a replay makes pending, which is what it says beforehand; then it is cancelled."""
+    forecast = await bench.replayer.count(selection)
+    begun = await bench.replayer.begin(selection)
+    if begun is None:
+        assert not forecast.deliveries
+        return set()
+    now = await bench.until_still(begun)
+    records = await bench.store.desk.events(Selection(), ROUTES, limit=EVENTS)
+    found = {
+        (each.seq, one.sink)
+        for each in records
+        for one in each.deliveries
+        if one.replay == begun.id and one.status == "pending"
+    }
+    assert len(found) == forecast.deliveries.total() == begun.total == now.opened
+    ended = await bench.replayer.cancel(begun.id)
+    assert ended is not None
+    assert ended.opened == 0
+    return found

@@ -1,0 +1,270 @@
+"""A person is erased from a running relay and given out of it, by the commands and the API."""
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from relay.core import signature
+from relay.core.errors import StoreFull
+from tests import service
+from tests.admin.test_api import body, send, working
+from tests.cli.scene import Scene, plain, staged
+from tests.guarantees.process import SECRET, Relay, http_client, until
+from tests.operator import ADMIN, TOKEN, operating
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+ANN = "ann.lee@example.com"
+CASES = ("Ann.Lee@Example.com", "ANN.LEE@EXAMPLE.COM", "ann.lee\\u0040example.com")
+SECOND_LINE = "Her own words, and her number 555-0137"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
+
+_SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\n{more}\n'
+_SHORT = "drain_timeout = '500ms'"
+_HANGS = "timeout = '60s'\nconcurrency = 1"
+
+
+def in_files(folder: Path, *texts: str) -> list[str]:
+    """Which files hold one of the texts, in any case, also where they are no text."""
+    found = []
+    for text in texts:
+        search = ["grep", "--recursive", "-ilaF", "-e", text, str(folder)]
+        done = subprocess.run(search, capture_output=True, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        found += done.stdout.decode().splitlines()
+    return found
+
+
+def answered(request: Request) -> Reply | None:
+    """One sink echoes what it is sent, one refuses, one is down, one never answers."""
+    match request.target:
+        case "/echo":
+            return Reply(200, request.body)
+        case "/refuses":
+            return Reply(422, b"no: " + request.body)
+        case "/down":
+            return Reply(503)
+    return None
+
+
+class Sender:
+    """Signs and sends to a relay's public side."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    async def send(self, content: bytes) -> dict[str, Any]:
+        header = signature.header(SECRET.encode(), now_s=int(time.time()), body=content)
+        async with http_client() as client:
+            answer = await client.post(
+                self._relay.url, content=content, headers={"service-signature": header}
+            )
+        assert answer.is_success, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def lead(event_id: str, email: str) -> bytes:
+    """As text, so that an escape stays one."""
+    data = f'{{"email":"{email}","name":"N. N.","fields":{{"words":"{SECOND_LINE}"}}}}'
+    return f'{{"id":"{event_id}","event":"lead.captured","data":{data}}}'.encode()
+
+
+@contextlib.asynccontextmanager
+async def busy(folder: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
+    """A relay whose sinks have got, refused, missed, and are being sent what comes."""
+    far_end.reply = answered
+    sinks = "".join(
+        _SINK.format(name=name, url=far_end.url(f"/{name}"), more=more)
+        for name, more in (("echo", ""), ("refuses", ""), ("down", ""), ("hangs", _HANGS))
+    )
+    async with Relay(folder, sinks=sinks, rest=ADMIN, server=_SHORT) as relay:
+        await relay.start()
+        yield relay
+
+
+async def asked(relay: Relay, path: str, content: dict[str, object]) -> Any:
+    async with http_client() as client:
+        answer = await client.post(
+            f"{relay.admin_url}/api/v1/people/{path}",
+            json=content,
+            headers={"authorization": f"Bearer {TOKEN}"},
+        )
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
+    tmp_path: Path,
+) -> None:
+    async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
+        sender = Sender(relay)
+        for number, email in enumerate((ANN, *CASES)):
+            await sender.send(lead(f"evt_{number}", email))
+        watched = {"viewer": {"email": CASES[0]}, "video": {"id": "v1"}, "milestone": "50%"}
+        await sender.send(orjson.dumps({"id": "evt_w", "event": "video.watched", "data": watched}))
+        await sender.send(orjson.dumps({"id": "evt_b", "event": "lead.captured", "data": {}}))
+        assert (await sender.send(f"not JSON: <{ANN}> {SECOND_LINE}".encode()))["status"] == (
+            "unreadable"
+        )
+
+        async def all_at_work() -> bool:
+            delivered = await relay.metric("relay_deliveries_total", sink="echo")
+            dead = await relay.metric("relay_dead_letters", sink="refuses")
+            tried = {request.target for request in far_end.requests}
+            return delivered >= 6 and dead >= 6 and {"/down", "/hangs"} <= tried
+
+        await until(all_at_work, what="deliveries of every kind")
+        folder = relay.store.parent
+        assert in_files(folder, ANN)
+        before = await asked(relay, "erase/count", {"email": CASES[1]})
+        assert in_files(folder, ANN)
+        erased = await asked(relay, "erase", {"email": CASES[1]})
+
+        assert erased["wiped"]
+        assert in_files(folder, ANN, CASES[2], SECOND_LINE) == []
+        assert (erased["events"], erased["unreadable"], erased["dead"]) == (5, 1, 5)
+        assert erased["pending"] == 10
+        assert {each["sink"] for each in erased["told"]} == {"echo"}
+        assert {each["sink"] for each in erased["unconfirmed"]} >= {"refuses", "down"}
+        assert ("hangs", "evt_0") in {(each["sink"], each["id"]) for each in erased["under_way"]}
+        assert before["told"] == erased["told"]
+        assert (before["events"], before["pending"]) == (5, 10)
+
+        await relay.stop()
+        await relay.start()
+        assert (await sender.send(lead("evt_0", ANN)))["status"] == "duplicate"
+        assert await asked(relay, "erase/count", {"email": ANN}) == {
+            **dict.fromkeys(
+                ("events", "pending", "dead", "unreadable", "quarantine", "excerpts", "reasons"), 0
+            ),
+            "searches": 0,
+            "views": 0,
+            "videos": 0,
+            "kept_ids": 0,
+            "told": [],
+            "unconfirmed": [],
+            "under_way": [],
+            "wiped": False,
+        }
+        assert in_files(folder, ANN, CASES[2], SECOND_LINE) == []
+        assert ANN not in relay.log.read_text().lower()
+
+
+async def test_a_kill_in_the_middle_of_an_erasure_is_made_good_by_another(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
+        far_end.reply = lambda _: Reply()
+        sender = Sender(relay)
+        await asyncio.gather(*(sender.send(lead(f"evt_{n}", ANN)) for n in range(60)))
+        erasing = asyncio.create_task(asked(relay, "erase", {"email": ANN}))
+        await asyncio.sleep(0)
+        await relay.kill()
+        with contextlib.suppress(Exception):
+            await erasing
+        await relay.start()
+        assert (await asked(relay, "erase", {"email": ANN}))["wiped"]
+        assert in_files(relay.store.parent, ANN) == []
+
+
+async def test_the_api_refuses_what_is_no_address(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+        for path in ("/people/erase", "/people/erase/count", "/people/export"):
+            for wrong in ({}, {"email": "ann"}, {"email": ""}, {"email": 7}, {"email": "a@"}):
+                problem = await operator.post(path, wrong, status=400)
+                assert "email" in problem["detail"]
+        problem = await operator.post("/people/export", {"email": ANN, "after": "x"}, status=400)
+        assert "after" in problem["detail"]
+
+
+async def test_what_the_api_hands_out_is_the_persons_and_no_more(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        far_end.reply = lambda _: Reply(200, f"owner: {ANN}".encode())
+        await send(relay, body("a", email=CASES[0]), body("b", email=f"jo{ANN}"))
+        await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
+        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
+        found = await operator.post("/people/export", {"email": ANN})
+        (event,) = found["events"]
+        assert orjson.loads(event["body"])["data"] == {"email": CASES[0]}
+        assert {each["sink"] for each in event["attempts"]} == {"all", "leads"}
+        assert {each["id"] for each in found["mentions"]} == {"b"}
+        assert (found["unreadable"], found["next"]) == ([], None)
+        await operator.post("/people/erase", {"email": ANN})
+        (record,) = (await operator.get("/people/erasures"))["erasures"]
+        assert (record["erasure"]["events"], record["erasure"]["excerpts"]) == (1, 2)
+        assert ANN not in str(record)
+        backlog = await operator.get("/events", id="b")
+        assert backlog["events"][0]["bytes"] is not None
+
+
+def shown() -> list[tuple[str, list[str]]]:
+    """The commands of the document with the lines that follow them there."""
+    blocks = re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    parts = [
+        part for block in blocks for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]
+    ]
+    return [(part.split("\n")[0], part.rstrip("\n").split("\n")[1:]) for part in parts]
+
+
+async def test_the_commands_print_what_the_document_shows(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        assert [command for command, _ in shown()] == [
+            "erase --dry-run ada@example.com",
+            "export ada@example.com",
+            "erase ada@example.com",
+        ]
+        for command, lines in shown():
+            printed = await scene.run(command)
+            wanted = [plain(line) for line in lines]
+            if wanted[-1] == "...":
+                wanted.pop()
+                printed = printed[: len(wanted)]
+            assert [plain(line) for line in printed] == wanted, command
+
+
+async def test_an_export_is_one_json_object(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        printed = orjson.loads("\n".join(await scene.run("export ADA@example.com")))
+        assert [each["event"]["id"] for each in printed["events"]] == ["evt_1002", "evt_1003"]
+        assert (printed["unreadable"], printed["mentions"]) == ([], [])
+
+
+async def test_the_answer_is_there_for_programs(tmp_path: Path) -> None:
+    async with staged(tmp_path) as scene:
+        found = orjson.loads("\n".join(await scene.run("erase --json ada@example.com")))
+        assert (found["events"], found["dead"], found["wiped"]) == (2, 1, True)
+
+
+@pytest.mark.parametrize("wrong", ["ada", "@example.com", "ada@"])
+async def test_the_commands_refuse_what_is_no_address(tmp_path: Path, wrong: str) -> None:
+    for command in ("erase", "export"):
+        (*_, line) = await Scene(tmp_path).run(f"{command} {wrong}")
+        assert "expected an e-mail address such as ann@example.com" in line
+
+
+async def test_an_erasure_that_fails_amid_its_work_leaves_nothing_of_it_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise StoreFull("the disk is full")
+
+    async with FarEnd() as far_end:
+        slow = _SINK.format(name="slow", url=far_end.url("/"), more="rate = '4/s'")
+        loaded = service.read(tmp_path, tables=ADMIN + slow)
+        async with service.serving(loaded) as relay, operating(relay) as operator:
+            await relay.service.fleet.pause("slow")
+            await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
+            await send(relay, body("bob", email="bob@example.com"))
+            await relay.service.fleet.resume("slow")  # so that all of them are leased at once
+            await until(lambda: bool(far_end.requests), what="the first of them")
+            monkeypatch.setattr(relay.service._store.people, "_leases_made", fail)
+            await operator.post("/people/erase", {"email": ANN}, status=503)
+            begun = len(far_end.requests)
+            await until(lambda: b"bob" in far_end.requests[-1].body, what="what is not erased")
+            assert len(far_end.requests) <= begun + 2

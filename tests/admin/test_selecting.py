@@ -1,0 +1,230 @@
+"""Filters, pages, replays and their ends, asked of a running relay."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import service
+from tests.admin.test_api import body, send, working
+from tests.caller import post
+from tests.operator import ADMIN, Operator, operating
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, until
+
+EVENTS = 86
+SINK = """
+[[sink]]
+name = "crm"
+type = "http"
+url = "{url}"
+concurrency = {concurrency}
+
+[sink.retry]
+first = "100ms"
+max = "200ms"
+"""
+
+
+@contextlib.asynccontextmanager
+async def delivering(
+    folder: Path, far_end: FarEnd, concurrency: int
+) -> AsyncIterator[tuple[Relay, Operator]]:
+    sink = SINK.format(url=far_end.url("/crm"), concurrency=concurrency)
+    settings = service.read(folder, tables=ADMIN + sink)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        await send(relay, *(body(f"e{number}") for number in range(EVENTS)))
+        await until(lambda: len(far_end.requests) == EVENTS, what="all deliveries")
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=EVENTS)
+        yield relay, operator
+
+
+async def state(operator: Operator) -> dict[str, Any]:
+    (sink,) = (await operator.get("/sinks"))["sinks"]
+    return {**sink["condition"], "pending": sink["pending"]}
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+async def test_nothing_of_a_replay_starts_after_it_was_cancelled(
+    tmp_path: Path, concurrency: int
+) -> None:
+    async with FarEnd() as far_end, delivering(tmp_path, far_end, concurrency) as (relay, operator):
+        far_end.reply = lambda _: Reply(503)
+        begun = await operator.post("/replays", {"sink": "crm"})
+        assert begun["total"] == EVENTS
+        async with asyncio.timeout(20):
+            while (await state(operator))["state"] != "throttled":
+                await asyncio.sleep(0.01)
+        # The next probe finds the rest of the hand behind it.
+        seen = len(far_end.requests)
+        await until(lambda: len(far_end.requests) > seen, what="a probe")
+        ended = await operator.post(f"/replays/{begun['id']}/cancel")
+        assert ended["state"] == "cancelled"
+        sent = len(far_end.requests)
+        far_end.reply = lambda _: Reply()
+        await send(relay, body("live"))
+        await until(lambda: b'"live"' in far_end.requests[-1].body, what="the live event")
+        async with asyncio.timeout(20):
+            while (await state(operator))["pending"]:
+                await asyncio.sleep(0.01)
+        after = [each for each in far_end.requests[sent:] if b'"live"' not in each.body]
+        assert len(after) <= ended["under_way"]
+        shown = await operator.get(f"/replays/{begun['id']}")
+        assert (shown["under_way"], shown["done"]) == (0, shown["opened"])
+
+
+async def test_events_of_one_moment_are_paged_without_a_loss_or_a_repeat(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, delivering(tmp_path, far_end, 8) as (_, operator):
+        far_end.reply = lambda _: Reply(422)
+        await operator.post("/replays", {"all": True})
+        async with asyncio.timeout(20):
+            while (await operator.get("/sinks"))["sinks"][0]["dead"] < EVENTS:
+                await asyncio.sleep(0.01)
+        for path, name in (("/events", "events"), ("/dead-letters", "dead_letters")):
+            seen: list[str] = []
+            query: dict[str, int] = {}
+            while True:
+                page = await operator.get(path, limit=7, **query)
+                seen += [each["id"] for each in page[name]]
+                if page["next"] is None:
+                    break
+                query = {"before": page["next"]}
+            assert seen == [f"e{number}" for number in reversed(range(EVENTS))]
+
+
+async def test_dead_letters_of_one_event_are_on_one_page(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        far_end.reply = lambda _: Reply(422)
+        await send(relay, body("a"), body("b"))
+        for sink in ("all", "leads"):
+            await relay.until_counted("relay_deliveries_total", "dead", sink, value=2)
+        page = await operator.get("/dead-letters", limit=1)
+        assert [(each["id"], each["sink"]) for each in page["dead_letters"]] == [
+            ("b", "all"),
+            ("b", "leads"),
+        ]
+        last = await operator.get("/dead-letters", limit=2, before=page["next"])
+        assert ([each["id"] for each in last["dead_letters"]], last["next"]) == (["a", "a"], None)
+
+
+async def test_a_last_page_that_is_full_names_no_next_one(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        await send(relay, body("a"), body("b"))
+        assert (await operator.get("/events", limit=2))["next"] is None
+        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
+        for _ in range(3):
+            begun = await operator.post("/replays", {"sink": "leads"})
+            async with asyncio.timeout(20):
+                while (await operator.get(f"/replays/{begun['id']}"))["state"] == "running":
+                    await asyncio.sleep(0.01)
+        first = await operator.get("/replays", limit=2)
+        assert [each["id"] for each in first["replays"]] == [3, 2]
+        last = await operator.get("/replays", limit=2, before=first["next"])
+        assert ([each["id"] for each in last["replays"]], last["next"]) == ([1], None)
+
+
+async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+        await send(relay, body("lead"), body("video", "video.ready"))
+        await relay.until_counted("relay_deliveries_total", "dead", "leads")
+        await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
+        cases: list[tuple[dict[str, Any], list[str]]] = [
+            ({"sink": "leads", "outcome": "missed"}, ["lead"]),
+            ({"sink": "leads"}, ["lead"]),
+            ({"sink": "all"}, ["video", "lead"]),
+            ({"sink": "all", "outcome": "missed"}, []),
+            ({"reason": "422"}, ["lead"]),
+            ({"reason": "nonsense"}, []),
+            ({"reason": "422", "sink": "all"}, []),
+        ]
+        for query, ids in cases:
+            found = await operator.get("/events", **query)
+            assert [each["id"] for each in found["events"]] == ids, query
+            if ids:
+                assert (await operator.post("/replays/count", query))["total"] == len(ids)
+            else:
+                await operator.post("/replays", query, status=409)
+
+
+@pytest.mark.parametrize(
+    ("path", "filter_", "status", "said"),
+    [
+        ("/replays", {"sink": "leadz"}, 404, "did you mean leads? Known: all, leads, tests."),
+        ("/replays/count", {"source": "mian"}, 404, "did you mean main?"),
+        ("/replays", {"kind": "lead.capture"}, 404, "did you mean lead.captured?"),
+        ("/replays", {"kind": "nothing.*"}, 404, "Neither the config nor the store knows"),
+        ("/dead-letters/discard", {"sink": "x"}, 404, "a sink x"),
+        ("/replays", {"outcome": "pending"}, 422, "outcome cannot be pending"),
+        ("/replays", {"outcome": "missed", "reason": "x"}, 422, "does not apply to missed ones"),
+        ("/dead-letters/discard", {"outcome": "missed"}, 422, "outcome cannot be missed"),
+        ("/replays", {}, 422, '"all": true'),
+        ("/dead-letters/discard", {}, 422, '"all": true'),
+        ("/dead-letters/discard", {"dry_run": True}, 422, '"all": true'),
+        ("/replays", {"id": "nowhere"}, 409, "Nothing to replay: no stored event fits."),
+        ("/replays", {"sink": "tests"}, 409, "no stored event that fits has a delivery to tests"),
+    ],
+)
+async def test_a_filter_that_selects_nothing_known_or_cannot_apply_is_refused(
+    tmp_path: Path, path: str, filter_: dict[str, Any], status: int, said: str
+) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        await send(relay, body("a"))
+        problem = await operator.post(path, filter_, status=status)
+        assert said in problem["detail"]
+        assert (await operator.get("/replays"))["replays"] == []
+
+
+async def test_names_that_only_the_store_knows_are_no_error(tmp_path: Path) -> None:
+    async with FarEnd() as far_end:
+        async with working(tmp_path, far_end) as (relay, _):
+            await send(relay, body("a", "order.placed"))
+            await relay.until_counted("relay_deliveries_total", "delivered", "all")
+        settings = service.read(tmp_path, tables=ADMIN)
+        async with service.serving(settings) as relay, operating(relay) as operator:
+            found = await operator.get("/events", sink="all", kind="order.*")
+            assert [each["id"] for each in found["events"]] == ["a"]
+            problem = await operator.get("/events", sink="leads", status=404)
+            assert "Known: all." in problem["detail"]
+            why = await operator.post("/replays", {"sink": "all"}, status=409)
+            assert why["detail"] == "Nothing to replay: no sink's route takes what fits."
+
+
+async def test_what_is_on_its_way_already_is_said_where_nothing_else_fits(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        await operator.post("/sinks/leads/pause")
+        await send(relay, body("a"))
+        why = await operator.post("/replays", {"sink": "leads"}, status=409)
+        assert why["detail"] == "Nothing to replay: what fits is on its way already."
+        estimate = await operator.post("/replays/count", {"sink": "leads"})
+        assert (estimate["total"], estimate["nothing"]) == (0, "what fits is on its way already")
+
+
+async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        far_end.reply = lambda _: Reply(422)
+        await send(relay, body("a"), body("b", "video.ready"))
+        await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
+        await relay.until_counted("relay_deliveries_total", "dead", "leads")
+        dry = await operator.post("/dead-letters/discard", {"all": True, "dry_run": True})
+        assert dry["discarded"] == 0
+        assert [(each["sink"], each["count"]) for each in dry["reasons"]] == [
+            ("all", 2),
+            ("leads", 1),
+        ]
+        assert len((await operator.get("/dead-letters"))["dead_letters"]) == 3
+        assert (await operator.post("/dead-letters/discard", {"all": True}))["discarded"] == 3
+
+
+async def test_events_are_found_by_the_beginning_of_their_ids(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        await send(relay, *(body(f"evt_{number}") for number in range(12)), body("evt_"))
+        found = await operator.get("/events/find", beginning="evt_1")
+        assert ([each["id"] for each in found["events"]], found["more"]) == (["evt_1"], False)
+        found = await operator.get("/events/find", beginning="evt")
+        assert (len(found["events"]), found["more"]) == (10, True)
+        assert (await operator.get("/events/find", beginning="EVT"))["events"] == []
+        assert (await relay.ask(post(b"[]"))).status == 200

@@ -1,0 +1,101 @@
+"""The store of a running relay, read as a whole by the relay itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from relay.store.sqlite import integrity
+from relay.store.sqlite.driver import Connection
+from relay.store.sqlite.integrity import Inspection, Inspections
+from tests import service
+from tests.app.reloading import body
+from tests.caller import post
+from tests.operator import ADMIN, operating
+from tests.sinks.far_end import until
+
+
+async def test_what_is_in_the_store_is_told_beside_the_work(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        assert (await relay.ask(post(body("a")))).status == 202
+        report = await operator.get("/store/check")
+        assert report["faults"] == []
+        assert report["content"]["events"] == 1
+        assert report["content"]["deliveries"] == dict.fromkeys(
+            ("pending", "delivered", "dead", "discarded"), 0
+        )
+        assert report["size_bytes"] > 0
+
+
+async def test_a_damaged_store_is_an_answer_and_no_error(tmp_path: Path) -> None:
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(settings) as relay, operating(relay) as operator:
+        # Not the store's own file: the relay would notice, and end.
+        other = tmp_path / "other.db"
+        other.write_bytes(b"This is a text about bees." * 400)
+        relay.service._inspections._path = other
+        report = await operator.get("/store/check")
+    assert report["content"] is None
+    assert len(report["faults"]) == 1
+
+
+Slow = Callable[[Path], Awaitable[Inspection]]
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Readings wait for it, and are counted in `begun`."""
+    released, real = asyncio.Event(), integrity.inspect
+
+    async def slowly(path: Path) -> Inspection:
+        begun.append(path)
+        await released.wait()
+        return await real(path)
+
+    begun.clear()
+    monkeypatch.setattr(integrity, "inspect", slowly)
+    return released
+
+
+begun: list[Path] = []
+
+
+async def test_all_who_ask_at_once_wait_for_one_reading(
+    tmp_path: Path, released: asyncio.Event
+) -> None:
+    asked = Inspections(tmp_path / "relay.db")
+    first = [asyncio.create_task(asked.inspect()) for _ in range(3)]
+    await until(lambda: len(begun) == 1, what="the reading")
+    first[0].cancel()
+    released.set()
+    results = await asyncio.gather(*first, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert results[1] is results[2]
+    await asked.inspect()
+    assert len(begun) == 2
+
+
+async def test_a_relay_that_stops_ends_a_reading_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    reading = asyncio.Event()
+    run = Connection.run
+
+    async def running(self: Connection, work: object) -> object:
+        if work is integrity._content:
+            reading.set()
+            return await run(self, lambda db: db.execute(endless).fetchone())
+        return await run(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "run", running)
+    settings = service.read(tmp_path, tables=ADMIN)
+    async with asyncio.timeout(20):
+        async with service.serving(settings) as relay, operating(relay) as operator:
+            asking = asyncio.create_task(operator.client.get("/api/v1/store/check"))
+            async with asyncio.timeout(10):
+                await reading.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)

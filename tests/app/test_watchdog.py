@@ -1,0 +1,122 @@
+"""Proofs of life for a service manager: none from a store that is stuck, one from any other."""
+
+import asyncio
+import subprocess
+import sys
+from collections import deque
+from typing import Any, cast
+
+import pytest
+
+from relay.app.watchdog import Supervision
+from relay.core.errors import StoreBroken, StoreError
+from tests.virtual_time import LoopClock, VirtualLoop
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+class Store:
+    """Comes round at once, takes so many seconds, or fails, as it is told."""
+
+    def __init__(self, *answers: float | Exception) -> None:
+        self._answers = deque(answers)
+
+    async def respond(self) -> None:
+        answer = self._answers.popleft() if self._answers else 0.0
+        if isinstance(answer, Exception):
+            raise answer
+        await asyncio.sleep(answer)
+
+
+class Manager:
+    watchdog_s = 10.0
+
+    def __init__(self) -> None:
+        self.pings: list[float] = []
+
+    def alive(self) -> None:
+        self.pings.append(asyncio.get_running_loop().time())
+
+
+async def pings(store: Store, *, until_s: float) -> list[float]:
+    manager = Manager()
+    supervision = Supervision(
+        cast("Any", manager),
+        store=cast("Any", store),
+        conditions=dict,
+        trouble=lambda: None,
+        clock=LoopClock(),
+    )
+    begun_s = asyncio.get_running_loop().time()
+    tell, prove = supervision.chores()
+    tell.close()
+    try:
+        async with asyncio.timeout(until_s):
+            await prove
+    except TimeoutError:
+        pass
+    return [at_s - begun_s for at_s in manager.pings]
+
+
+async def test_two_proofs_come_in_the_time_of_one() -> None:
+    assert await pings(Store(), until_s=12) == [0, 5, 10]
+
+
+async def test_a_store_that_is_stuck_brings_none() -> None:
+    assert await pings(Store(0, 60), until_s=50) == [0]
+
+
+async def test_a_store_that_refuses_is_alive() -> None:
+    assert await pings(Store(0, StoreError("another program has it")), until_s=12) == [0, 5, 10]
+
+
+async def test_a_broken_store_ends_the_run() -> None:
+    with pytest.raises(StoreBroken):
+        await pings(Store(StoreBroken("the store is damaged")), until_s=12)
+
+
+_HANGS = """
+import asyncio, sys, time
+from relay.server.sd_notify import Manager
+from relay.app.watchdog import HangTimer, Supervision
+from tests.app.test_watchdog import Store
+
+async def main():
+    {setup}
+    manager = Manager(None, clock=None)
+    parts = dict(conditions=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
+    (chore,) = Supervision(manager, store=store, **parts).chores()
+    proving = asyncio.create_task(chore)
+    await asyncio.sleep(1.5)
+    print("alive", flush=True)
+    {then}
+    print("over", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "then", "code", "said"),
+    [
+        ("store = Store()", "time.sleep(60)", 1, "alive\n"),
+        ("store = Store(0, 0, 60)", "await asyncio.sleep(60)", 1, ""),
+        ("store = Store()", "proving.cancel(); await asyncio.sleep(1.5)", 0, "alive\nover\n"),
+    ],
+    ids=["a loop that stands", "a writer that is stuck", "a chore that was ended"],
+)
+def test_a_process_that_hangs_ends_itself_and_no_other(
+    setup: str, then: str, code: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGS.format(setup=setup, then=then)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, said)
+    assert ("Timeout" in done.stderr) == (code == 1)

@@ -1,0 +1,169 @@
+"""The example and the documentation say of every key what the settings themselves say."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from relay import sinks
+from relay.config import AdminSettings, ServerSettings, load
+from relay.config.rules import RULES
+from relay.config.table import Findings, Place, Reader
+from relay.core.authentication import SigningSecret, SourceSettings
+from relay.core.retry import RetryPolicy
+from relay.core.sink import SinkSettings
+from relay.sinks.slack.burst import DigestSettings
+from relay.store import StoreSettings
+from relay.telemetry.log import LogSettings
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config.example.toml"
+PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+EXAMPLE_ENVIRON = {
+    "RELAY_SECRET": "a-good-secret-of-32-characters-x",
+    "RELAY_ADMIN_TOKEN": "0f9a8b7c6d5e4f3a2b1c",
+    "SLACK_URL": "https://hooks.slack.com/services/T000/B000/marked",
+    "CRM_URL": "https://crm.example/hook",
+    "CRM_AUTH": "Bearer marked-token",
+    "CRM_SIGNING": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+}
+
+FieldInfo = msgspec.structs.FieldInfo
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "[server]": ServerSettings,
+    "[store]": StoreSettings,
+    "[admin]": AdminSettings,
+    "[log]": LogSettings,
+    "[[source]]": SourceSettings,
+    "[sink.retry]": RetryPolicy,
+    "[[source.secrets]]": SigningSecret,
+}
+
+
+def own_fields(type_: str) -> list[FieldInfo]:
+    """A sink's fields that every sink does not have, or not with this default."""
+    common = {field.name: field.default for field in msgspec.structs.fields(SinkSettings)}
+    fields = msgspec.structs.fields(sinks.load(type_).Settings)
+    return [field for field in fields if common.get(field.name, FieldMissing) != field.default]
+
+
+class FieldMissing:
+    """Equal to no default."""
+
+
+def read(raw: object, field: FieldInfo) -> Any:
+    findings = Findings()
+    place = Place(field.name, "")
+    value = Reader({}, EXAMPLE_ENVIRON, findings).value(raw, field.type, place)
+    assert not findings.faults
+    return value.build() if hasattr(value, "build") else value
+
+
+def default(field: FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def documented() -> Iterator[tuple[str, FieldInfo]]:
+    for heading, kind in SECTIONS.items():
+        yield from ((heading, field) for field in msgspec.structs.fields(kind))
+    yield from (("[[sink]]", field) for field in msgspec.structs.fields(SinkSettings))
+    for type_ in sinks.names():
+        yield from ((f"Sinks of type {type_}", field) for field in own_fields(type_))
+
+
+@pytest.mark.parametrize(
+    ("heading", "field"), list(documented()), ids=lambda part: getattr(part, "name", part)
+)
+def test_the_documentation_tells_each_key_with_its_true_default(
+    heading: str, field: FieldInfo
+) -> None:
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    row = re.search(rf"^\| `{field.name}` \| (.*?) \| .+ \|$", section, re.MULTILINE)
+    assert row is not None, f"{field.name} is missing"
+    if field.required:
+        assert row[1] == "required"
+    elif default(field) is None:
+        assert row[1] == "none"
+    else:
+        assert read(tomllib.loads(f"x = {row[1].strip('`')}")["x"], field) == default(field)
+
+
+def test_the_documentation_tells_of_no_key_that_does_not_exist() -> None:
+    known = {field.name for _, field in documented()}
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) <= known
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    """The example with its commented-out keys and sinks in force."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink)", "", text, flags=re.MULTILINE))
+
+
+def shown(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
+    return [
+        (example["server"], ServerSettings),
+        (example["store"], StoreSettings),
+        (example["admin"], AdminSettings),
+        (example["log"], LogSettings),
+        (example["source"][0], SourceSettings),
+        (example["sink"][0]["retry"], RetryPolicy),
+        *((sink, sinks.load(sink["type"]).Settings) for sink in example["sink"]),
+    ]
+
+
+def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
+    for table, kind in shown(example)[:6]:
+        assert set(kind.__struct_fields__) <= set(table)
+    assert set(SinkSettings.__struct_fields__) <= set(example["sink"][0])
+    for type_ in sinks.names():
+        (table,) = [table for table in example["sink"] if table["type"] == type_]
+        assert {field.name for field in own_fields(type_)} <= set(table)
+
+
+def test_the_example_shows_true_defaults_only() -> None:
+    samples = {"token", "headers", "signing_secrets", "events", "retry"}
+    for table, kind in shown(tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))):
+        for field in msgspec.structs.fields(kind):
+            if field.name in table and not field.required and field.name not in samples:
+                assert read(table[field.name], field) == default(field), field.name
+
+
+def test_the_example_passes_with_the_environment_that_its_head_names() -> None:
+    head = EXAMPLE.read_text(encoding="utf-8").partition("\n[server]")[0]
+    assert set(re.findall(r"^#   ([A-Z_]+) ", head, re.MULTILINE)) == set(EXAMPLE_ENVIRON)
+    assert load(EXAMPLE, EXAMPLE_ENVIRON).warnings == ()
+
+
+def test_the_examples_commented_templates_are_good(tmp_path: Path) -> None:
+    text = re.sub(
+        r"^#(?=(text|blocks|sources|when|rate) = )",
+        "",
+        EXAMPLE.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    assert load(path, EXAMPLE_ENVIRON).warnings == ()
+
+
+def test_every_rule_names_a_field() -> None:
+    kinds = {key.strip("[]"): kind for key, kind in SECTIONS.items()}
+    fields = {f"{name}.{key}" for name, kind in kinds.items() for key in kind.__struct_fields__}
+    fields |= {f"sink.{key}" for key in SinkSettings.__struct_fields__}
+    fields |= {f"sink.digest.{key}" for key in DigestSettings.__struct_fields__}
+    assert {rule.replace("[]", "") for rule in RULES} <= fields
+
+
+def test_no_secret_shows_in_the_config() -> None:
+    shown = repr(load(EXAMPLE, EXAMPLE_ENVIRON))
+    assert "***" in shown
+    for value in EXAMPLE_ENVIRON.values():
+        assert value not in shown

@@ -1,0 +1,227 @@
+"""A dispatcher whose sink takes batches: what goes out together, and what becomes of each event."""
+
+import asyncio
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.sink import Outcomes
+from relay.delivery.reporter import REASONS_MAX
+from tests.delivery.dispatching import Bench, ScriptedBatches, policy, rate, working
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
+
+IDS = [f"evt_{number:02}" for number in range(12)]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _still() -> Iterator[None]:
+    with still_while_the_store_works():
+        yield
+
+
+@pytest.fixture
+def sink() -> ScriptedBatches:
+    return ScriptedBatches()
+
+
+async def work_through(bench: Bench, *ids: str) -> None:
+    """Have them wait before the dispatcher looks for the first time."""
+    await bench.accept(*ids, wake=False)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(bench.dispatcher.run())
+        await bench.settled()
+        await bench.dispatcher.drain(Duration.parse("1s"))
+
+
+async def test_what_waits_goes_out_together_and_in_order(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
+        await work_through(bench, *IDS)
+    assert sink.batches == [IDS[:4], IDS[4:8], IDS[8:]]
+
+
+async def test_a_new_event_goes_at_once_and_alone(tmp_path: Path, sink: ScriptedBatches) -> None:
+    async with working(tmp_path, sink=sink, concurrency=8) as bench:
+        for event_id in IDS[:2]:
+            await bench.accept(event_id)
+            await bench.settled(within_s=0.2)
+    assert sink.batches == [["evt_00"], ["evt_01"]]
+
+
+async def test_what_comes_while_all_batches_are_under_way_makes_up_the_next(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.always = 1.0
+    async with working(tmp_path, sink=sink, concurrency=8) as bench:
+        for event_id in IDS[:5]:
+            await bench.accept(event_id)
+            await asyncio.sleep(0.01)
+        await bench.settled()
+    assert sink.batches == [["evt_00"], ["evt_01"], ["evt_02", "evt_03", "evt_04"]]
+
+
+async def test_no_more_events_are_on_their_way_than_there_are_slots(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.always = 1.0
+    async with working(tmp_path, started=False, sink=sink, concurrency=5) as bench:
+        await work_through(bench, *IDS)
+    assert sink.most_in_flight == 4
+    assert max(map(len, sink.batches)) == 2
+
+
+async def test_each_event_of_a_batch_has_its_own_outcome(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.reply(Temporary("not now"), to="evt_01")
+    sink.reply(Refused("never this one"), to="evt_02")
+    async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
+        await work_through(bench, *IDS[:4])
+        assert await bench.dead() == 1
+    assert sink.batches == [IDS[:4], ["evt_01"]]
+    assert sorted(event_id for _, event_id in sink.done) == ["evt_00", "evt_01", "evt_03"]
+
+
+async def test_a_fault_of_the_whole_batch_is_one_of_each_event_and_each_goes_alone_then(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    def fail(_: Outcomes) -> Outcomes:
+        sink.outcomes = lambda outcomes: outcomes
+        raise Temporary("connection refused")
+
+    sink.outcomes = fail
+    async with working(
+        tmp_path, started=False, sink=sink, concurrency=8, retry=policy(first="5s")
+    ) as bench:
+        await work_through(bench, *IDS[:3])
+    assert sorted(sink.batches) == [["evt_00"], IDS[:3], ["evt_01"], ["evt_02"]]
+
+
+async def test_a_sink_that_fails_is_probed_by_a_single_event(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.reply(*[Misconfigured("no such queue")] * 9)
+    async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
+        await work_through(bench, *IDS)
+    assert [len(batch) for batch in sink.batches[:4]] == [4, 4, 1, 1]
+    assert {event_id for _, event_id in sink.done} == set(IDS)
+
+
+async def test_a_rate_parts_the_events_of_a_batch(tmp_path: Path, sink: ScriptedBatches) -> None:
+    async with working(
+        tmp_path, started=False, sink=sink, concurrency=8, rate=rate("2/s")
+    ) as bench:
+        await work_through(bench, *IDS[:4])
+    assert [len(batch) for batch in sink.batches] == [1, 1, 1, 1]
+    assert sink.times[-1] - sink.times[0] >= 1.5
+
+
+async def test_while_requests_wait_a_batch_is_one_event(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
+        bench.busy = True
+        await work_through(bench, *IDS[:4])
+    assert [len(batch) for batch in sink.batches] == [1, 1, 1, 1]
+
+
+async def test_a_batch_that_outlives_the_grace_comes_due_again(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.always = 60.0
+    async with working(tmp_path, sink=sink, concurrency=8) as bench:
+        await bench.accept(*IDS[:3])
+        async with asyncio.timeout(1):
+            while not sink.in_flight:
+                await asyncio.sleep(0.01)
+        await bench.dispatcher.drain(Duration.parse("1s"))
+        assert await bench.pending() == 3
+    assert not sink.done
+
+
+async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.reply(*[Refused("no template fits")] * 300)
+    ids = [f"evt_{number:03}" for number in range(301)]
+    async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
+        await work_through(bench, *ids)
+        assert await bench.dead() == 300
+    assert [event_id for _, event_id in sink.done] == ["evt_300"]
+    assert sink.always == Answer(200, "ok")
+
+
+async def lines_of(
+    folder: Path, sink: ScriptedBatches, *ids: str
+) -> list[MutableMapping[str, Any]]:
+    """Work through a batch, and return the warnings that its first failure brought."""
+    with structlog.testing.capture_logs() as lines:
+        async with working(
+            folder, started=False, sink=sink, concurrency=24, retry=policy(first="5s")
+        ) as bench:
+            await work_through(bench, *ids)
+    return [
+        line
+        for line in lines
+        if line["event"].startswith("delivery.") and line["log_level"] == "warning"
+    ]
+
+
+async def test_a_batch_that_fails_is_one_line_with_their_number_and_its_reason(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for event_id in IDS:
+        sink.reply(Temporary("connection refused"), to=event_id)
+    (line,) = await lines_of(tmp_path, sink, *IDS)
+    del line["log_level"]
+    assert line == {
+        "event": "delivery.retry",
+        "sink": "sales",
+        "count": len(IDS),
+        "reason": "connection refused",
+    }
+
+
+async def test_a_batch_that_fails_for_many_reasons_names_some_and_counts_the_rest(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for number, event_id in enumerate(IDS):
+        sink.reply(Temporary(f"reason {number // 2}"), to=event_id)
+    (line,) = await lines_of(tmp_path, sink, *IDS)
+    named = "; ".join(f"reason {number}" for number in range(REASONS_MAX))
+    assert line["reason"] == f"{named}; and {len(IDS) // 2 - REASONS_MAX} more"
+
+
+async def test_in_a_batch_that_fails_each_dead_letter_has_a_line_of_its_own(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    for event_id in IDS:
+        dies = event_id in IDS[:2]
+        sink.reply(Refused("not this") if dies else Temporary("later"), to=event_id)
+    lines = await lines_of(tmp_path, sink, *IDS)
+    told = [(line["event"], line.get("id"), line.get("count")) for line in lines]
+    assert told == [
+        ("delivery.dead", IDS[0], None),
+        ("delivery.dead", IDS[1], None),
+        ("delivery.retry", None, len(IDS) - 2),
+    ]
+
+
+async def test_one_that_fails_alone_is_a_line_with_its_id(
+    tmp_path: Path, sink: ScriptedBatches
+) -> None:
+    sink.reply(Temporary("later"), to=IDS[0])
+    (line,) = await lines_of(tmp_path, sink, *IDS[:3])
+    assert (line["event"], line["id"], line["reason"]) == ("delivery.retry", IDS[0], "later")

@@ -1,0 +1,251 @@
+"""Deliveries that are due too late: after a clock was set back, or for an impatient operator."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.clock import SET_BACK_MS, SetBack
+from relay.core.config_values import Duration
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Temporary
+from relay.core.routing import Verdict
+from relay.delivery.circuit_breaker import PROBE_MAX_S
+from relay.delivery.dispatcher import LOOK_AGAIN_S
+from relay.store.sqlite.ordering import HELD_MS
+from tests.conftest import NOW_MS, ManualClock
+from tests.delivery.dispatching import SINK, Bench, ScriptedSink, lead, policy, working
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
+
+HOUR_S = 3600.0
+DAY_MS = 86_400_000
+DOWN = Temporary("connection refused")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _still() -> Iterator[None]:
+    with still_while_the_store_works():
+        yield
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def dues(bench: Bench) -> dict[str, int]:
+    """When each event is due, in milliseconds from now."""
+    with closing(sqlite3.connect(bench.file)) as db, db:
+        found = db.execute(
+            "SELECT e.id, d.due_at FROM deliveries d JOIN events e ON e.seq = d.event"
+        ).fetchall()
+    db.close()
+    return {name: due - bench.clock.now_ms() for name, due in found}
+
+
+class TornClock(ManualClock):
+    """A clock that is set while no time goes by."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("back_ms", [0, 1, SET_BACK_MS])
+def test_a_clock_that_is_corrected_was_not_set_back(back_ms: int) -> None:
+    clock = TornClock()
+    watch = SetBack(clock)
+    clock.ms -= back_ms
+    assert not watch.happened()
+
+
+def test_a_clock_that_was_set_back_is_noticed_once() -> None:
+    clock = TornClock()
+    watch = SetBack(clock)
+    clock.ms += DAY_MS
+    assert not watch.happened()
+    clock.ms -= SET_BACK_MS + 1
+    assert (watch.happened(), watch.happened()) == (True, False)
+
+
+async def test_a_clock_set_back_by_a_day_does_not_strand_what_was_tried(tmp_path: Path) -> None:
+    async with working(tmp_path, retry=policy(first="10s", max="1m")) as bench:
+        bench.sink.reply(DOWN)
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        bench.clock.set_by_ms = -DAY_MS
+        await asyncio.sleep(60 * 1.1 + LOOK_AGAIN_S)
+        assert [name for _, name in bench.sink.done] == ["a"]
+
+
+async def test_a_clock_set_back_by_a_day_while_the_relay_was_away_does_not_strand_it_either(
+    tmp_path: Path,
+) -> None:
+    retry = policy(first="10s", max="1m", give_up_after="1h")
+    async with working(tmp_path, retry=retry) as bench:
+        bench.sink.reply(DOWN)
+        await bench.accept("a")
+        await asyncio.sleep(1)
+    async with working(tmp_path, retry=retry, started=False) as bench:
+        bench.clock.set_by_ms = -DAY_MS
+        bench.sink.always = DOWN
+        running = asyncio.create_task(bench.dispatcher.run())
+        await asyncio.sleep(60 * 1.1 + 1)
+        assert bench.sink.ids == ["a"]
+        # The time until it is given up has begun anew, rather than a day later.
+        await asyncio.sleep(2 * HOUR_S)
+        assert await bench.dead() == 1
+        await bench.dispatcher.drain(Duration.parse("1s"))
+        await running
+
+
+async def test_what_was_accepted_by_a_clock_that_was_ahead_is_sent_at_once(tmp_path: Path) -> None:
+    async with working(tmp_path, started=False) as bench:
+        bench.clock.set_by_ms = DAY_MS
+        await bench.accept("a", wake=False)
+        bench.clock.set_by_ms = 0
+        backlog = (await bench.store.backlogs())[SINK]
+        assert backlog.oldest_ms == bench.clock.now_ms()
+        running = asyncio.create_task(bench.dispatcher.run())
+        await asyncio.sleep(1)
+        assert bench.sink.ids == ["a"]
+        await bench.dispatcher.drain(Duration.parse("1s"))
+        await running
+
+
+async def test_a_pause_that_the_far_end_asked_for_outlasts_a_restart(tmp_path: Path) -> None:
+    retry = policy(first="1s", max="10s")
+    async with working(tmp_path, retry=retry) as bench:
+        bench.sink.reply(Temporary("429", retry_after_ms=1_800_000))
+        await bench.accept("a")
+        await asyncio.sleep(1)
+    async with working(tmp_path, retry=retry) as bench:
+        await asyncio.sleep(1700)
+        assert bench.sink.ids == []
+        await asyncio.sleep(200)
+        assert bench.sink.ids == ["a"]
+
+
+async def test_a_pause_that_the_far_end_asked_for_outlasts_a_clock_that_is_set_back(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path, retry=policy(first="1s", max="10s")) as bench:
+        bench.sink.reply(Temporary("429", retry_after_ms=1_800_000))
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        bench.clock.set_by_ms = -DAY_MS
+        await asyncio.sleep(3600)
+        assert 1800 <= bench.sink.times[1] <= 1800 + 11
+
+
+async def test_what_waits_for_another_of_its_turn_goes_on_waiting(tmp_path: Path) -> None:
+    async with working(tmp_path, retry=policy(first="1h")) as bench:
+        bench.sink.reply(DOWN)
+        for name in ("first", "second"):
+            event = lead(name, received_ms=bench.clock.now_ms())
+            verdict = Verdict(SINK, "takes", "", "a key")
+            await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
+        await asyncio.sleep(1)
+        bench.clock.set_by_ms = -DAY_MS
+        await asyncio.sleep(LOOK_AGAIN_S)
+        assert bench.sink.ids == ["first"]
+        assert dues(bench)["second"] <= HELD_MS
+        assert await retry(bench) == 1
+        await asyncio.sleep(1)
+        assert bench.sink.ids == ["first", "first", "second"]
+
+
+async def retry(bench: Bench, seq: int | None = None) -> int:
+    """What the operator's command does."""
+    now_ms = bench.clock.now_ms()
+    count = await bench.store.bring_forward(
+        SINK, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
+    )
+    bench.dispatcher.probe_now()
+    return int(count)
+
+
+async def test_what_is_pending_is_tried_at_once_where_an_operator_wants_it(tmp_path: Path) -> None:
+    async with working(tmp_path, retry=policy(first="1h")) as bench:
+        bench.sink.reply(DOWN, to="a")
+        bench.sink.reply(DOWN, to="b")
+        await bench.accept("a", "b", "c")
+        await asyncio.sleep(1)
+        assert await retry(bench, 2) == 1
+        await asyncio.sleep(1)
+        assert [name for _, name in bench.sink.done] == ["c", "b"]
+        assert await retry(bench) == 1
+        await asyncio.sleep(1)
+        assert [name for _, name in bench.sink.done] == ["c", "b", "a"]
+        assert await retry(bench) == 0
+
+
+async def test_a_sink_that_waits_is_probed_at_once_where_an_operator_wants_it(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as bench:
+        bench.sink.always = Misconfigured("the certificate has expired")
+        await bench.accept(*(f"e{number}" for number in range(20)))
+        await asyncio.sleep(HOUR_S)
+        before = len(bench.sink.sent)
+        # Away from the moment of a probe.
+        await asyncio.sleep(PROBE_MAX_S / 2 - bench.sink.times[-1] % PROBE_MAX_S + PROBE_MAX_S)
+        before = len(bench.sink.sent)
+        bench.sink.always = Answer(200, "ok")
+        asked_s = now_s()
+        await retry(bench)
+        await asyncio.sleep(0.1)
+        assert len(bench.sink.sent) > before
+        assert max(bench.sink.times) - asked_s <= 0.1
+        assert await bench.pending() == 0
+
+
+async def test_thousands_are_brought_forward_in_some_transactions(tmp_path: Path) -> None:
+    async with working(tmp_path, started=False) as bench:
+        bench.clock.set_by_ms = DAY_MS
+        for part in range(5):
+            await bench.accept(*(f"e{part}-{number}" for number in range(500)), wake=False)
+        bench.clock.set_by_ms = 0
+        assert min(dues(bench).values()) == DAY_MS
+        assert await retry(bench) == 2500
+        assert set(dues(bench).values()) == {0}
+
+
+async def test_a_discarded_delivery_is_not_sent_from_what_was_at_hand(tmp_path: Path) -> None:
+    sink = ScriptedSink()
+    sink.always = 1.0
+    async with working(tmp_path, sink=sink) as bench:
+        await bench.accept("a", "b", "c")
+        await asyncio.sleep(0.5)
+        given_up = [await bench.store.desk.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)]
+        bench.dispatcher.put_back()
+        assert given_up == [True, True, False]
+        assert [bench.store.is_leased(SINK, seq) for seq in (1, 2)] == [True, False]
+        await asyncio.sleep(10)
+        assert sink.ids == ["a", "c"]
+        assert await bench.pending() == 0
+
+
+async def test_a_discarded_delivery_lets_the_next_of_its_turn_go(tmp_path: Path) -> None:
+    async with working(tmp_path, retry=policy(first="1h")) as bench:
+        bench.sink.reply(DOWN)
+        for name in ("first", "second"):
+            event = lead(name, received_ms=bench.clock.now_ms())
+            verdict = Verdict(SINK, "takes", "", "a key")
+            await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
+        await asyncio.sleep(1)
+        await bench.store.desk.give_up(1, SINK, now_ms=NOW_MS)
+        bench.dispatcher.put_back()
+        await asyncio.sleep(1)
+        assert bench.sink.ids == ["first", "second"]
+        with closing(sqlite3.connect(bench.file)) as db, db:
+            reason = db.execute("SELECT reason FROM deliveries WHERE event = 1").fetchone()
+        db.close()
+        assert reason == ("discarded by an operator after: connection refused",)

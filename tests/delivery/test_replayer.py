@@ -1,0 +1,460 @@
+"""Replays against a real store; the test itself is the sinks that take what is opened."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.errors import StoreFull
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict
+from relay.delivery.replayer import AHEAD, STEP, STORE_AGAIN_S
+from relay.store import Tier
+from relay.store.replays import Mark, Wanted
+from relay.store.selection import Selection
+from relay.store.sqlite.disk import Room
+from tests.conftest import NOW_MS
+from tests.delivery.replaying import HANDFUL, Bench, event, replaying
+from tests.store.conformance import settlement
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
+
+DAY_MS = 86_400_000
+ONE: dict[Tier, int] = {"replay": 1}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _still() -> Iterator[None]:
+    with still_while_the_store_works():
+        yield
+
+
+async def test_all_that_fits_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        events = [event(number) for number in range(3 * STEP + 7)]
+        await bench.accept(*events)
+        begun = await bench.begin(Selection())
+        assert (begun.state, begun.total) == ("running", len(events))
+        taken = await bench.drain(begun)
+        assert taken["sales"] == [each.id for each in events]
+        ended = await bench.now(begun)
+        assert (ended.state, ended.opened) == ("done", len(events))
+        assert bench.statuses() == {("sales", "delivered"): len(events)}
+        assert bench.woken["sales"] == 4
+
+
+async def test_no_more_is_open_than_a_sink_has_before_it_for_a_while(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(AHEAD + 3 * STEP)))
+        begun = await bench.begin(Selection())
+        assert (await bench.until_still(begun)).opened == AHEAD
+        await bench.take()
+        assert (await bench.until_still(begun)).opened == AHEAD + STEP
+
+
+async def test_a_fast_sink_never_waits_for_the_next_look(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        count = 4 * AHEAD
+        await bench.accept(*(event(number) for number in range(count)))
+        await bench.begin(Selection())
+        started_s = bench.clock.monotonic()
+        taken = 0
+        while taken < count:
+            taken += len(await bench.take())
+            await asyncio.sleep(HANDFUL / 5000)
+        assert taken / (bench.clock.monotonic() - started_s) > 4000
+
+
+async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "down") as bench:
+        count = AHEAD + 5 * STEP
+        await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "down"])
+        begun = await bench.begin(Selection())
+        taken: list[str] = []
+        async with asyncio.timeout(60):
+            while len(taken) < count:
+                taken += await bench.take("sales")
+                await asyncio.sleep(0.01)
+        assert await bench.store.desk.under_way(begun.id) == {"down": AHEAD}
+        assert (await bench.now(begun)).state == "running"
+        rest = await bench.drain(begun, "down")
+        assert len(set(rest["down"])) == len(rest["down"]) == count
+
+
+async def test_a_replay_is_done_once_all_of_it_has_come_to_an_end(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        assert (await bench.until_still(begun)).state == "running"
+        await bench.take()
+        assert (await bench.until_still(begun)).state == "done"
+
+
+async def test_a_replay_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
+    count = AHEAD + 3 * STEP
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(count)))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        first = await bench.take()
+    async with replaying(tmp_path) as bench:
+        rest = (await bench.drain(begun))["sales"]
+        assert (await bench.now(begun)).opened == count
+    assert Counter(first + rest) == Counter({f"e{number:05}": 1 for number in range(count)})
+
+
+async def test_what_a_quick_sink_has_got_is_not_repeated_after_a_restart(tmp_path: Path) -> None:
+    count = AHEAD + 3 * STEP
+    sinks = ("sales", "down")
+    async with replaying(tmp_path, *sinks) as bench:
+        await bench.accept(*(event(number) for number in range(count)), sinks=sinks)
+        begun = await bench.begin(Selection())
+        taken: list[str] = []
+        while len(taken) < count:
+            taken += await bench.take("sales")
+            await asyncio.sleep(0.01)
+        assert (await bench.until_still(begun)).cursor < count
+    async with replaying(tmp_path, *sinks) as bench:
+        rest = await bench.drain(begun, *sinks)
+        assert (rest["sales"], len(rest["down"])) == ([], count)
+        assert (await bench.now(begun)).opened == 2 * count
+
+
+async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1), event(2, kind="video.ready"))
+        old = await bench.begin(Selection(kind="lead.*"))
+        for _ in range(STEP + 20):
+            newer = await bench.store.desk.begin(
+                Selection(id="none"), total=0, until=Mark(2, 2), now_ms=NOW_MS
+            )
+        await bench.until_still(newer)
+    async with replaying(tmp_path) as bench:
+        assert (await bench.drain(old))["sales"] == ["e00001"]
+
+
+async def test_whoever_waited_for_a_cancelled_replay_is_told_to_look(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "crm") as bench:
+        await bench.accept(event(1), sinks=("sales", "crm"))
+        begun = await bench.begin(Selection(sink="sales"))
+        await bench.until_still(begun)
+        bench.woken.clear()
+        await bench.replayer.cancel(begun.id)
+        assert bench.woken == {"sales": 1}
+
+
+async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        count = AHEAD + STEP
+        await bench.accept(*(event(number) for number in range(count)))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        taken = await bench.take()
+        (sending,) = (
+            await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+        ).deliveries
+        ended = await bench.replayer.cancel(begun.id)
+        assert ended is not None
+        assert ended.state == "cancelled"
+        assert bench.statuses() == {("sales", "delivered"): count - 1, ("sales", "pending"): 1}
+        await bench.store.settle(settlement(sending))
+        await asyncio.sleep(5)
+        assert await bench.take_all() == []
+        assert len(taken) == HANDFUL
+        assert (await bench.store.backlogs())["sales"].pending == 0
+
+
+async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "new") as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        before = bench.put_back
+        leases = [
+            await bench.store.lease(sink, now_ms=bench.clock.now_ms(), limits=ONE)
+            for sink in ("sales", "new")
+        ]
+        sending = [each for lease in leases for each in lease.deliveries]
+        ended = await bench.replayer.cancel(begun.id)
+        assert ended is not None
+        assert (bench.put_back, ended.opened) == (before + 1, 2)
+        await bench.store.settle(*(settlement(each, "retry", reason="503") for each in sending))
+        assert bench.statuses() == {("sales", "delivered"): 1}
+        backlogs = await bench.store.backlogs()
+        assert {sink: each.pending for sink, each in backlogs.items()} == {"sales": 0, "new": 0}
+        assert (await bench.now(begun)).opened == 0
+
+
+async def test_an_attempt_that_failed_just_before_the_cancelling_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        lease = await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+        settling = asyncio.create_task(
+            bench.store.settle(settlement(lease.deliveries[0], "retry", reason="503"))
+        )
+        await asyncio.sleep(0)
+        await bench.replayer.cancel(begun.id)
+        await settling
+        assert bench.statuses() == {("sales", "delivered"): 1}
+
+
+async def test_a_kill_after_the_cancelling_sends_nothing_of_it_again(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1), event(2))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+        await bench.replayer.cancel(begun.id)
+        assert bench.statuses()["sales", "pending"] == 1
+    async with replaying(tmp_path) as bench:
+        assert bench.statuses() == {("sales", "delivered"): 2}
+        assert await bench.take_all() == []
+        assert await bench.store.backlogs() == {}
+
+
+async def test_what_was_pending_when_a_replay_began_is_no_part_of_it(tmp_path: Path) -> None:
+    count = AHEAD + STEP
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(count)))
+        verdict = Verdict("sales", "takes", "")
+        late = [event(count + number) for number in range(HANDFUL)]
+        for each in late:
+            await bench.store.accept(each, [verdict], lambda _: None)
+        begun = await bench.begin(Selection())
+        assert begun.total == count
+        await bench.until_still(begun)
+        first = await bench.take()
+        assert first[:HANDFUL] == [each.id for each in late]
+    async with replaying(tmp_path) as bench:
+        taken = first[HANDFUL:] + (await bench.drain(begun))["sales"]
+        now = await bench.now(begun)
+        assert (now.opened, now.total) == (count, count)
+        assert Counter(taken) == Counter(f"e{number:05}" for number in range(count))
+
+
+async def test_what_a_reload_adds_to_a_replay_is_added_to_its_total(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(AHEAD + STEP)))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        bench.replayer.routes = [Route("sales"), Route("new")]
+        await bench.drain(begun, "sales", "new")
+        now = await bench.now(begun)
+        assert now.opened == now.total > begun.total
+
+
+async def test_a_replay_of_nothing_is_not_begun(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        assert await bench.replayer.begin(Selection(outcome="dead")) is None
+        assert await bench.store.desk.replays(before=None, limit=5) == []
+
+
+async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.drain(begun)
+        ended = await bench.replayer.cancel(begun.id)
+        assert ended is not None
+        assert ended.state == "done"
+        assert await bench.replayer.cancel(99) is None
+
+
+async def test_a_replay_that_ended_meanwhile_takes_nothing_back(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        await bench.store.desk.end(begun, "done", now_ms=NOW_MS)
+        late = await bench.store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+        assert late.state == "done"
+        assert bench.statuses() == {("sales", "pending"): 1}
+
+
+async def test_a_sink_that_is_removed_ends_its_part_of_the_replay(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "gone") as bench:
+        count = AHEAD + STEP
+        await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "gone"])
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        bench.replayer.routes = [Route("sales")]
+        taken = await bench.drain(begun, "sales")
+        assert len(taken["sales"]) == count
+        assert (await bench.store.backlogs())["gone"].pending == AHEAD
+
+
+async def test_a_route_that_has_changed_decides_about_the_rest(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(
+            *(event(number, kind="video.ready") for number in range(AHEAD)),
+            event(AHEAD, kind="video.ready"),
+            event(AHEAD + 1),
+        )
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        bench.replayer.routes = [Route("sales", events=["lead.*"])]
+        taken = await bench.drain(begun)
+        assert taken["sales"][AHEAD:] == [f"e{AHEAD + 1:05}"]
+
+
+async def test_an_event_without_its_body_is_not_counted_and_not_sent(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
+        while await bench.store.expire(now_ms=NOW_MS):
+            pass
+        begun = await bench.begin(Selection())
+        assert begun.total == 1
+        assert (await bench.drain(begun))["sales"] == ["e00002"]
+
+
+async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
+    tmp_path: Path,
+) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
+        begun = await bench.store.desk.begin(Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS)
+        while await bench.store.expire(now_ms=NOW_MS):
+            pass
+        named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
+        wanted = [Wanted(*each) for each in named]
+        now = await bench.store.desk.open(begun, wanted, cursor=2, now_ms=NOW_MS)
+        assert now.opened == 1
+        assert await bench.take() == ["e00002"]
+
+
+async def test_a_full_disk_holds_a_replay_up_and_nothing_of_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def require(_: Room) -> None:
+        raise StoreFull("less than min_free is free")
+
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(2 * STEP)))
+        with monkeypatch.context() as patch:
+            patch.setattr(Room, "require", require)
+            begun = await bench.begin(Selection())
+            await asyncio.sleep(10 * STORE_AGAIN_S)
+            assert (await bench.now(begun)).opened == 0
+        assert len((await bench.drain(begun))["sales"]) == 2 * STEP
+
+
+async def test_two_replays_go_on_side_by_side_and_open_no_delivery_twice(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        count = AHEAD + 2 * STEP
+        await bench.accept(*(event(number) for number in range(count)))
+        await bench.accept(*(event(count + number, kind="video.ready") for number in range(STEP)))
+        every = await bench.begin(Selection())
+        videos = await bench.begin(Selection(kind="video.*"))
+        taken = await bench.drain(every)
+        assert (await bench.now(videos)).state == "done"
+        assert set(Counter(taken["sales"]).values()) == {1}
+        assert len(taken["sales"]) == count + STEP
+        opened = (await bench.now(every)).opened, (await bench.now(videos)).opened
+        assert opened == (count, STEP)
+
+
+@pytest.mark.parametrize(
+    ("selection", "numbers"),
+    [
+        (Selection(since_ms=NOW_MS - 10), [3, 4]),
+        (Selection(until_ms=NOW_MS - 10), [1, 2]),
+        (Selection(since_ms=NOW_MS - 15, until_ms=NOW_MS - 5), [3]),
+        (Selection(kind="video.*"), [2, 3]),
+        (Selection(kind="lead.captured"), [1, 4]),
+        (Selection(video="vid_1"), [2]),
+        (Selection(video="vid_2", kind="video.watched"), [3]),
+        (Selection(email="ADA@example.com"), [1, 3]),
+        (Selection(outcome="dead"), [3, 4]),
+        (Selection(outcome="missed"), [3, 4]),
+        (Selection(outcome="delivered"), [1, 2]),
+        (Selection(outcome="dead", reason="full"), [4]),
+    ],
+)
+async def test_a_replay_takes_what_its_selection_means_and_says_so_beforehand(
+    tmp_path: Path, selection: Selection, numbers: list[int]
+) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(
+            event(1, at_ms=NOW_MS - 30, email="ada@example.com"),
+            event(2, kind="video.ready", at_ms=NOW_MS - 20, id="vid_1"),
+        )
+        viewer = {"viewer": {"email": "Ada@example.com"}, "video": {"id": "vid_2"}}
+        third = event(3, kind="video.watched", at_ms=NOW_MS - 10, **viewer)
+        await _die(bench, third, "refused")
+        await _die(bench, event(4, at_ms=NOW_MS, email="bob@example.com"), "full")
+        assert (await bench.replayer.count(selection)).deliveries.total() == len(numbers)
+        begun = await bench.begin(selection)
+        assert begun.total == len(numbers)
+        assert (await bench.drain(begun))["sales"] == [f"e{number:05}" for number in numbers]
+
+
+async def _die(bench: Bench, dying: Event, reason: str, *sinks: str) -> None:
+    for sink in sinks or ("sales",):
+        verdict = Verdict(sink, "fails", reason)
+        await bench.store.accept(dying, [verdict], lambda _: None)
+
+
+async def test_only_the_dead_letters_of_the_reason_are_opened(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "crm") as bench:
+        verdicts = [Verdict("sales", "fails", "full"), Verdict("crm", "fails", "refused")]
+        await bench.store.accept(event(1), verdicts, lambda _: None)
+        begun = await bench.begin(Selection(outcome="dead", reason="full"))
+        taken = await bench.drain(begun, "sales", "crm")
+        assert taken == {"sales": ["e00001"], "crm": []}
+        assert begun.total == 1
+
+
+async def test_a_sink_that_was_added_later_is_given_the_past(tmp_path: Path) -> None:
+    async with replaying(tmp_path, "sales", "new") as bench:
+        await bench.accept(event(1), event(2))
+        selection = Selection(sink="new", outcome="missed")
+        forecast = await bench.replayer.count(selection)
+        assert forecast.deliveries == {("lead.captured", "new", None): 2}
+        begun = await bench.begin(selection)
+        assert (await bench.drain(begun, "sales", "new")) == {
+            "sales": [],
+            "new": ["e00001", "e00002"],
+        }
+
+
+async def test_what_comes_while_a_replay_runs_is_no_part_of_it(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        begun = await bench.begin(Selection())
+        await bench.accept(event(2))
+        await bench.drain(begun)
+        assert (await bench.now(begun)).opened == 1
+
+
+async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
+        chosen = await bench.store.desk.choose(
+            Selection(), (), after=0, until=Mark(7, 0), limit=STEP
+        )
+        assert len(chosen) == 3
+        begun = await bench.begin(Selection())
+        assert begun.total == 7
+        assert len((await bench.drain(begun))["sales"]) == 7
+
+
+async def test_a_sink_that_fails_gets_what_it_was_to_get_by_and_by(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(5)))
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        assert len(await bench.take(result="retry")) == 5
+        assert (await bench.until_still(begun)).state == "running"
+        assert len((await bench.drain(begun))["sales"]) == 5

@@ -1,0 +1,113 @@
+"""The operator's table of failures in docs/operating.md: every row has a test that proves it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PROOFS = {
+    # At the door
+    "A signature is missing, wrong, or": "tests/receiver/test_hostile_requests.py::"
+    "test_no_401_tells_more_than_another",
+    "This host's clock is wrong": "tests/receiver/test_tolerance.py::"
+    "test_the_whole_service_keeps_to_the_edges",
+    "An event comes again within": "tests/receiver/test_hostile_requests.py::"
+    "test_a_request_that_comes_again_is_acknowledged_and_goes_nowhere",
+    "A known id comes with another body": "tests/receiver/test_hostile_requests.py::"
+    "test_a_known_id_with_another_body_is_a_duplicate_and_the_first_stays",
+    "A good signature on a body that": "tests/receiver/test_hostile_requests.py::"
+    "test_a_verified_body_without_an_event_is_kept_once_and_acknowledged",
+    "A body over `max_body`": "tests/receiver/test_hostile_http.py::"
+    "test_a_body_that_stalls_is_given_up",
+    "A request that is not HTTP": "tests/receiver/test_hostile_http.py::"
+    "test_a_head_without_end_is_given_up_before_it_costs",
+    # At a sink
+    "A destination is down": "tests/delivery/test_dispatcher.py::"
+    "test_a_sink_that_keeps_failing_is_probed_and_the_others_keep_their_attempts",
+    "It stays down for longer": "tests/delivery/test_dispatcher.py::"
+    "test_an_event_is_given_up_after_its_time",
+    "It asks for a pause": "tests/delivery/test_dispatcher.py::"
+    "test_retry_after_closes_the_whole_sink_for_as_long",
+    "It answers 401": "tests/delivery/test_dispatcher.py::"
+    "test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe",
+    "It refuses one event": "tests/delivery/test_dispatcher.py::"
+    "test_a_refused_event_is_a_dead_letter_at_once",
+    "`when` fails on an event": "tests/receiver/test_app.py::"
+    "test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery",
+    "A sink was removed from the config": "tests/app/test_reload.py::"
+    "test_a_removed_sink_leaves_its_backlog_for_when_it_comes_back",
+    # At the store
+    "Less than `min_free` is left": "tests/guarantees/test_full_disk.py::"
+    "test_a_full_disk_is_answered_503_until_there_is_room",
+    "A commit takes longer": "tests/guarantees/test_store_faults.py::"
+    "test_nothing_is_acknowledged_before_the_sync",
+    "The disk fails": "tests/guarantees/test_store_faults.py::"
+    "test_after_a_failed_write_or_sync_nothing_is_acknowledged",
+    "A second relay on the same store": "tests/guarantees/test_drain.py::"
+    "test_a_second_relay_on_the_store_is_refused",
+    "Python's SQLite is older": "tests/app/test_store_report.py::"
+    "test_a_sqlite_with_the_wal_reset_fault_is_warned_of_and_no_other",
+    # To the process
+    "The process is killed": "tests/guarantees/test_kills.py::"
+    "test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight",
+    "SIGTERM or SIGINT": "tests/guarantees/test_drain.py::"
+    "test_a_request_in_flight_gets_its_answer_while_the_public_side_is_closed",
+    "The config has faults": "tests/guarantees/test_drain.py::"
+    "test_a_bad_config_is_refused_with_every_fault",
+    "A request offers to upgrade": "tests/receiver/test_hostile_heads.py::"
+    "test_an_offer_to_upgrade_is_ignored_and_its_event_is_taken",
+    "More connections than the relay": "tests/server/test_connection_limit.py::"
+    "test_idle_connections_beyond_all_files_silence_neither_listener",
+    "An event makes a template": "tests/sinks/test_destinations.py::"
+    "test_a_name_that_the_broker_reserves_is_refused_without_repeating_it",
+    "A destination answers without the": "tests/outbound/http/test_surplus_responses.py::"
+    "test_no_sink_takes_a_second_answer_for_that_to_the_next_event",
+    "A replay is cancelled": "tests/admin/test_selecting.py::"
+    "test_nothing_of_a_replay_starts_after_it_was_cancelled",
+    "The relay lives but writes": "tests/app/test_startup.py::"
+    "test_a_stall_of_the_living_process_is_an_absence_too",
+    "The relay is away for": "tests/app/test_startup.py::"
+    "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
+    "The process hangs, or its": "tests/app/test_watchdog.py::"
+    "test_a_process_that_hangs_ends_itself_and_no_other",
+    "The config on disk is": "tests/cli/test_target.py::test_broken_toml_on_disk_locks_nobody_out",
+    "A command is of another": "tests/cli/test_target.py::"
+    "test_a_relay_of_another_version_is_told_with_both_versions",
+    "`relay.db` or its `-wal` is": "tests/guarantees/test_log_faults.py::"
+    "test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load",
+    "A stored body is damaged": "tests/delivery/test_damaged_bodies.py::"
+    "test_a_damaged_body_becomes_a_dead_letter_and_its_neighbours_are_delivered",
+    "The store has a hard": "tests/guarantees/test_second_names.py::"
+    "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
+    "Any restart": "tests/app/test_totals.py::"
+    "test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged",
+    "It dislikes some events (403": "tests/delivery/test_poison.py::"
+    "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
+    "This host's clock is set": "tests/delivery/test_due.py::"
+    "test_a_clock_set_back_by_a_day_does_not_strand_what_was_tried",
+}
+"""By the beginning of a row's first cell."""
+
+
+def _rows() -> list[str]:
+    text = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    section = text.partition("\n## What happens when\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)
+    return [cell for cell in cells if cell != "What happens"]
+
+
+@pytest.mark.parametrize("row", _rows())
+def test_every_row_of_the_failure_table_has_one_proof(row: str) -> None:
+    assert len([beginning for beginning in PROOFS if row.startswith(beginning)]) == 1
+
+
+@pytest.mark.parametrize(("beginning", "proof"), PROOFS.items(), ids=PROOFS.values())
+def test_every_proof_is_a_test_and_has_its_row(beginning: str, proof: str) -> None:
+    assert [row for row in _rows() if row.startswith(beginning)]
+    file, _, name = proof.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, functions)}

@@ -1,0 +1,261 @@
+"""Surplus bytes of a far end: none of them is ever an answer to the next event.
+
+Each far end answers the first request with more than its answer, and fails every later one: a
+second success would be a delivery that never was.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from relay.core import config_values
+from relay.core.config_values import Duration
+from relay.core.errors import SinkError, Temporary
+from relay.core.event import Event
+from relay.core.sink import Sink
+from relay.outbound.http import client as http_client
+from relay.outbound.http.backend import Network
+from relay.outbound.http.framing import INTERIM_MAX
+from relay.outbound.http.stream import Unasked
+from relay.sinks.http import sink as http
+from relay.sinks.slack import sink as slack
+from tests.brokers.pubsub_double import said
+from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.sinks.pubsub.harness import PubsubHarness
+from tests.sinks.pubsub.test_sink import build as build_pubsub
+from tests.sinks.slack.test_sink import StillClock
+from tests.sinks.sqs.harness import reply as sqs_reply
+from tests.sinks.sqs.test_errors import entries, take
+from tests.sinks.sqs.test_sink import build as build_sqs
+from tests.sinks.wire import LOOPS, Wire, Wires
+
+EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LARGE = b"0123456789abcdef" * 640 * 1024
+FAILURE = Reply(500)
+
+
+@dataclass(frozen=True)
+class Raw(Reply):
+    """An answer byte by byte, behind which the connection stays open."""
+
+    raw: bytes = b""
+
+    def encode(self) -> bytes:
+        return self.raw
+
+
+@pytest.fixture(params=LOOPS.values(), ids=list(LOOPS))
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[FarEnd]:
+    async with FarEnd() as far_end:
+        yield far_end
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    with Wires() as wires:
+        yield wires
+
+
+Client = httpx.AsyncBaseTransport
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with http_client.client(timeout=Duration.parse("5s"), connections=1) as client:
+        yield client
+
+
+def post(url: str, body: bytes = b"x") -> httpx.Request:
+    return httpx.Request("POST", url, content=body)
+
+
+BEHIND = {
+    "another-answer": EMPTY + EMPTY,
+    "half-an-answer": EMPTY + EMPTY[:20],
+    "garbage": EMPTY + b"\0garbage",
+    "one-byte": EMPTY + b"H",
+    "more-than-the-length": EMPTY.replace(b": 0", b": 2") + b"okok",
+    "behind-the-last-chunk": CHUNKED + CHUNKED,
+    "garbage-behind-the-last-chunk": CHUNKED + b"0\r\n\r\n",
+    "a-body-of-a-204": EMPTY.replace(b"200 OK", b"204 No") + EMPTY,
+    "an-interim-answer": EMPTY + CONTINUE,
+    "an-answer-to-no-version": EMPTY + b"ICY 200 OK\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", BEHIND.values(), ids=list(BEHIND))
+async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
+    far_end: FarEnd, client: Client, answer: bytes
+) -> None:
+    far_end.reply = lambda _: Raw(raw=answer) if len(far_end.requests) == 1 else FAILURE
+    assert (await http_client.exchange(client, post(far_end.url()))).status // 100 == 2
+    await until(lambda: far_end.open == 0, what="the end of that connection")
+    assert (await http_client.exchange(client, post(far_end.url()))).status == 500
+    assert (len(far_end.requests), far_end.accepted) == (2, 2)
+
+
+@pytest.mark.parametrize("late", [EMPTY, EMPTY[:20], b"\0", b"\r\n"])
+async def test_what_comes_while_nothing_is_asked_ends_the_connection(
+    wires: Wires, client: Client, late: bytes
+) -> None:
+    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
+    first = await wires.accept()
+    await first.take()
+    await first.say(EMPTY)
+    assert (await asking).status == 200
+    await first.say(late)
+    with suppress(ConnectionResetError):
+        assert await first.take() == b""
+    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
+    second = await wires.accept()
+    await second.take()
+    await second.say(EMPTY.replace(b"200", b"500"))
+    assert (await asking).status == 500
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_an_answer_that_is_there_before_its_request_is_none(
+    wires: Wires, is_used: bool
+) -> None:
+    stream = await Network().connect_tcp("127.0.0.1", wires.port, 5)
+    wire = await wires.accept()
+    if is_used:
+        await stream.write(b"request")
+        reading = asyncio.create_task(stream.read(1000, 5))
+        await wire.take()
+        await wire.say(EMPTY)
+        assert await reading == EMPTY
+        assert not stream.get_extra_info("is_readable")
+    # No turn of the loop after it: the kernel has it when the request is to go.
+    wire.say_now(EMPTY)
+    await stream.write(b"request")
+    with pytest.raises(Unasked):
+        await stream.read(1000, 5)
+    with suppress(ConnectionResetError):
+        assert await wire.take() == b""
+    await stream.aclose()
+
+
+async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.Task[Any]]:
+    """A large second request on a used connection, of which the far end has taken a part."""
+    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
+    wire = await wires.accept()
+    await wire.take()
+    await wire.say(EMPTY)
+    await asking
+    asking = asyncio.create_task(http_client.exchange(client, post(wires.url, LARGE)))
+    return wire, await wire.take(), asking
+
+
+@pytest.mark.parametrize("answer", [EMPTY, EMPTY.replace(b"200", b"410")])
+async def test_an_answer_before_the_end_of_a_later_request_is_none(
+    wires: Wires, client: Client, answer: bytes
+) -> None:
+    wire, _, asking = await ask_twice(wires, client)
+    await wire.say(answer)
+    with pytest.raises(Temporary, match="an answer came before the request"):
+        await asking
+    # On a connection of its own the same request is answered as it may be: by its head alone.
+    asking = asyncio.create_task(http_client.exchange(client, post(wires.url, LARGE)))
+    wire = await wires.accept()
+    await wire.take()
+    await wire.say(answer)
+    assert (await asking).status == int(answer[9:12])
+
+
+async def test_a_later_request_that_is_answered_when_it_was_read_is_answered(
+    wires: Wires, client: Client
+) -> None:
+    wire, begun, asking = await ask_twice(wires, client)
+    await wire.take_all(begun.index(b"\r\n\r\n") + 4 + len(LARGE) - len(begun))
+    await wire.say(EMPTY)
+    assert (await asking).status == 200
+
+
+@pytest.mark.parametrize(("interim", "taken"), [(INTERIM_MAX, True), (INTERIM_MAX + 1, False)])
+async def test_interim_answers_are_skipped_but_not_without_end(
+    far_end: FarEnd, client: Client, interim: int, taken: bool
+) -> None:
+    far_end.reply = lambda _: Raw(raw=CONTINUE * interim + EMPTY)
+    for _ in range(2):
+        asking = http_client.exchange(client, post(far_end.url()))
+        if taken:
+            assert (await asking).status == 200
+        else:
+            with pytest.raises(Temporary, match="broken answer"):
+                await asking
+    assert far_end.accepted == (1 if taken else 2)
+
+
+async def test_an_exchange_that_is_in_order_keeps_its_connection(
+    far_end: FarEnd, client: Client
+) -> None:
+    answers = [EMPTY, CHUNKED, CONTINUE + EMPTY, EMPTY.replace(b"200", b"204"), EMPTY * 1]
+    far_end.reply = lambda _: Raw(raw=answers[len(far_end.requests) - 1])
+    for _ in answers:
+        assert (await http_client.exchange(client, post(far_end.url()))).status < 300
+    assert far_end.accepted == 1
+
+
+def of_http(far_end: FarEnd) -> Sink:
+    return http.build(made(http.Settings, far_end, "http", "/"), StillClock())
+
+
+def of_slack(far_end: FarEnd) -> Sink:
+    return slack.build(made(slack.Settings, far_end, "slack", "/services/T0/B0/x"), StillClock())
+
+
+def of_pubsub(far_end: FarEnd) -> Sink:
+    harness = PubsubHarness()
+    harness.far_end = far_end
+    return build_pubsub(harness)
+
+
+def of_sqs(far_end: FarEnd) -> Sink:
+    return build_sqs(far_end.url("/1/q"), endpoint_url=far_end.url())
+
+
+def made(kind: Any, far_end: FarEnd, name: str, path: str) -> Any:
+    document = {"name": name, "type": name, "url": far_end.url(path)}
+    return msgspec.convert(document, kind, dec_hook=config_values.decode)
+
+
+SINKS: dict[str, tuple[Callable[[FarEnd], Sink], Callable[[Request], Reply]]] = {
+    "http": (of_http, lambda _: Reply()),
+    "slack": (of_slack, lambda _: Reply(body=b"ok")),
+    "pubsub": (of_pubsub, lambda _: said({"messageIds": ["1"]})),
+    "sqs": (of_sqs, lambda request: sqs_reply(take(entries(request)))),
+}
+
+
+@pytest.mark.parametrize(("build", "success"), SINKS.values(), ids=list(SINKS))
+async def test_no_sink_takes_a_second_answer_for_that_to_the_next_event(
+    far_end: FarEnd,
+    lead: Event,
+    build: Callable[[FarEnd], Sink],
+    success: Callable[[Request], Reply],
+) -> None:
+    def answer(request: Request) -> Reply:
+        twice = Raw(raw=success(request).encode() * 2)
+        return twice if len(far_end.requests) == 1 else FAILURE
+
+    far_end.reply = answer
+    sink = build(far_end)
+    await sink.send(lead)
+    with pytest.raises(SinkError):
+        await sink.send(lead)
+    assert len(far_end.requests) == 2
+    await sink.close()

@@ -1,0 +1,1 @@
+"""Tests of the project itself: locks, layout, documents, private names of dependencies."""

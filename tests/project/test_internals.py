@@ -1,0 +1,202 @@
+"""The inner parts of the server, the store's driver and the templates: one that is gone fails here.
+
+Those of the brokers' clients are in sinks/test_client_internals.py.
+"""
+
+import ast
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiosqlite
+import jinja2
+import pytest
+import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+import relay
+from relay.outbound import template
+from relay.receiver import app
+from relay.server import http_protocol, listener
+from relay.server.connection_limit import ConnectionLimit
+from relay.server.http_protocol import Connection
+from relay.store.sqlite import driver
+from tests.project.test_project import CAPPED
+from tests.server.test_listener import client_address
+from tests.sinks.test_client_internals import AMQP, KAFKA, NATS, inner_names, is_inner, parse
+
+PROTOCOL = {
+    *("client", "cycle", "headers", "logger", "loop", "parser", "pipeline", "server_state"),
+    *("transport", "url", "_unset_keepalive_if_required"),
+    *("on_body", "on_headers_complete", "on_message_complete", "shutdown"),
+}
+"""What of uvicorn's HTTP protocol is read, called, set or overridden; asyncio's methods aside."""
+
+CYCLE = {"keep_alive", "more_body", "response_complete"}
+"""What of uvicorn's request and response is read or set."""
+
+STATE = {"connections", "default_headers", "tasks", "total_requests"}
+"""What of uvicorn's state of a server is read or set."""
+
+MADE_OF = ["config", "server_state", "app_state", "_loop"]
+"""What a connection is given."""
+
+PARSER = ["on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body"]
+"""What httptools calls; our parser calls the same protocol."""
+
+DRIVER = {"_conn", "_execute", "_thread"}
+TEMPLATES = {"_undefined_message", "_undefined_name"}
+
+FOREIGN = {
+    "sinks/amqp/publisher.py": {name for name in AMQP if is_inner(name)},
+    "server/http_protocol.py": {name for name in PROTOCOL if is_inner(name)},
+    "sinks/kafka/producer.py": set(KAFKA),
+    "sinks/nats/connection.py": NATS,
+    "store/sqlite/driver.py": DRIVER,
+    "outbound/template.py": TEMPLATES,
+}
+"""Every private name of a dependency, by the module that uses it."""
+
+PUBLIC = {"_replace"}
+"""Documented in spite of the underscore: `collections.namedtuple`."""
+
+ROOT = Path(relay.__file__).parent
+TREES = {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in ROOT.rglob("*.py")}
+
+
+@pytest.fixture
+async def made() -> Connection:
+    config = uvicorn.Config(
+        client_address, http=Connection, ws="none", lifespan="off", log_config=None
+    )
+    config.load()
+    limit = ConnectionLimit(1)
+    made = Connection(config, ServerState(), {}, None, not_http=lambda _: None, limit=limit)
+    made.on_message_begin()
+    return made
+
+
+async def test_uvicorn_has_every_inner_part_that_is_used(made: Connection) -> None:
+    assert [name for name in sorted(PROTOCOL - {"shutdown"}) if not hasattr(made, name)] == []
+    of_base = set(dir(HttpToolsProtocol))
+    assert {name for name in PROTOCOL if name.startswith(("on_", "_", "shut"))} <= of_base
+    assert of_base >= set(PARSER)
+    assert list(inspect.signature(HttpToolsProtocol.__init__).parameters)[1:] == MADE_OF
+    assert set(vars(ServerState())) == STATE
+    assert vars(made)["cycle"] is None
+    assert not made.pipeline
+
+
+async def test_a_request_of_uvicorn_has_every_part_that_is_used(made: Connection) -> None:
+    given = dict.fromkeys(inspect.signature(RequestResponseCycle).parameters)
+    cycle = RequestResponseCycle(**given | {"keep_alive": True})  # type: ignore[arg-type]
+    assert set(vars(cycle)) >= CYCLE
+    assert (cycle.keep_alive, cycle.more_body, cycle.response_complete) == (True, True, False)
+
+
+async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: Connection) -> None:
+    base = HttpToolsProtocol(made.config, ServerState(), {}, None)
+    base.on_message_begin()
+    of_base = {*vars(base), *vars(HttpToolsProtocol)} - {"__init__", "__module__", "__doc__"}
+    of_asyncio = {"connection_made", "connection_lost", "data_received", "eof_received"}
+    tree = parse(http_protocol)
+    assert {*asked(tree, "self"), *defined(tree)} & of_base - of_asyncio == PROTOCOL
+    assert {*asked(tree, "cycle"), *asked(tree, "self.cycle")} == CYCLE
+    of_state = asked(tree, "self.server_state")
+    of_listener = {*asked(parse(listener), "state"), *asked(parse(listener), "self._state")}
+    assert of_state | of_listener == STATE
+
+
+async def test_no_name_of_ours_is_one_of_uvicorns(made: Connection) -> None:
+    base = HttpToolsProtocol(made.config, ServerState(), {}, None)
+    base.on_message_begin()
+    ours = set(vars(made)) - set(vars(base))
+    assert ours == {"_limit", "_not_http"}
+    assert {name for name in vars(Connection) if name.startswith("_")} & {
+        name for name in dir(HttpToolsProtocol) if is_inner(name)
+    } == set()
+
+
+def test_the_proxies_that_are_trusted_can_be_asked_for() -> None:
+    middleware = ProxyHeadersMiddleware(app._nothing, ["10.0.0.0/8", "::1"])
+    assert asked(parse(app), "self._terms.proxies") == {"trusted_hosts"}
+    assert "10.1.2.3" in middleware.trusted_hosts
+    assert "192.0.2.1" not in middleware.trusted_hosts
+
+
+async def test_aiosqlite_has_every_inner_part_that_is_used() -> None:
+    async with aiosqlite.connect(":memory:") as made:
+        assert [name for name in sorted(DRIVER) if not hasattr(made, name)] == []
+        assert await made._execute(lambda: 7) == 7  # type: ignore[no-untyped-call]
+    assert inner_names(parse(driver)) & DRIVER == DRIVER
+
+
+def test_jinja_has_every_inner_part_that_is_used() -> None:
+    assert [name for name in sorted(TEMPLATES) if not hasattr(jinja2.Undefined, name)] == []
+    assert {*inner_names(parse(template)), *defined(parse(template))} >= TEMPLATES
+
+
+def test_no_other_private_name_of_a_dependency_is_used() -> None:
+    ours = {name for tree in TREES.values() for name in defined(tree)}
+    found = defaultdict[str, set[str]](set)
+    for place, tree in TREES.items():
+        own = defined(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_inner(node.attr):
+                is_own = node.attr in (ours if ast.unparse(node.value) == "self" else own)
+                if not is_own and node.attr not in PUBLIC:
+                    found[place].add(node.attr)
+    unlisted = {place: names - FOREIGN.get(place, set()) for place, names in found.items()}
+    assert {place: names for place, names in unlisted.items() if names} == {}
+
+
+def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed() -> None:
+    found = {
+        (place, module.partition(".")[0])
+        for place, tree in TREES.items()
+        for module in imported(tree)
+        if any(is_inner(part) for part in module.split("."))
+    }
+    assert found == {
+        ("sinks/mqtt/connection.py", "zmqtt"),
+        ("sinks/mqtt/publisher.py", "zmqtt"),
+    }
+
+
+def test_what_has_inner_parts_in_use_has_an_upper_bound() -> None:
+    assert {"aiosqlite", "jinja2", "uvicorn"} <= CAPPED
+
+
+def asked(tree: ast.Module, of: str) -> set[str]:
+    """Collect what is asked of an expression, as it is written."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == of
+    }
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """Collect what is defined, or set on `self`."""
+    return {name for node in ast.walk(tree) for name in _defines(node)}
+
+
+def _defines(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names if not node.level)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)

@@ -1,0 +1,223 @@
+"""The project's own rules: locks, layout, the commands of the README, the size of the documents."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from itertools import chain
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from relay import config
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+CORE: list[str] = PROJECT["project"]["dependencies"]
+EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
+SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
+BUILD: list[str] = PROJECT["dependency-groups"]["build"]
+DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
+
+CLIENTS: list[str] = [
+    *chain(
+        *(
+            wanted
+            for extra, wanted in PROJECT["project"]["optional-dependencies"].items()
+            if extra != "sqlite"  # it would change the SQLite that is tested
+        )
+    )
+]
+
+CAPPED = {
+    *("aiokafka", "aiormq", "nats-py", "zmqtt"),
+    *("aiosqlite", "jinja2", "uvicorn"),
+    "grafana-foundation-sdk",
+}
+"""What has inner parts in use, which any release may change: test_client_internals.py,
+test_server_internals.py.
+
+And what numbers its versions by the time of the upload, so that the highest is not the newest.
+"""
+
+LOCKS = {
+    "deploy/requirements.txt": CORE,
+    "deploy/requirements-build.txt": BUILD,
+    "deploy/requirements-extras.txt": CORE + EXTRAS,
+    "deploy/requirements-sqlite.txt": CORE + SQLITE,
+    "tests/requirements.txt": CORE + DEVELOPMENT + CLIENTS,
+}
+
+TOP_LEVEL = {
+    *("pyproject.toml", "relay", "tests", "config.example.toml", "Dockerfile", "deploy"),
+    *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs", "benchmarks"),
+}
+
+DEMO = (
+    "python3 -m venv .venv && .venv/bin/pip install -q --require-hashes -r deploy/requirements.txt"
+    " && .venv/bin/pip install -q --no-deps . && .venv/bin/relay demo"
+)
+TEST = (
+    "python3 -m venv .venv && .venv/bin/pip install -q --require-hashes -r tests/requirements.txt"
+    " && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q"
+)
+
+_A_HOST = re.compile(
+    r"//|@|\blocalhost\b|\b[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|dev|io|net|org)\b", re.IGNORECASE
+)
+
+
+def lines(name: str) -> list[str]:
+    return (ROOT / name).read_text().splitlines()
+
+
+def pinned(lock: str) -> dict[str, str]:
+    """Versions by name."""
+    pins = [Requirement(line.rstrip(" \\")) for line in lines(lock) if re.match(r"\w", line)]
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+
+
+@pytest.mark.parametrize(
+    ("lock", "written"), [(lock, each) for lock, named in LOCKS.items() for each in named]
+)
+def test_what_is_asked_for_is_locked_within_its_bounds(lock: str, written: str) -> None:
+    wanted = Requirement(written)
+    version = pinned(lock)[canonicalize_name(wanted.name)]
+    assert wanted.specifier.contains(version)
+
+
+@pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + DEVELOPMENT)
+def test_what_is_asked_for_has_a_lower_bound_and_an_upper_one_only_with_a_reason(
+    written: str,
+) -> None:
+    wanted = Requirement(written)
+    bounds = sorted(each.operator for each in wanted.specifier)
+    assert bounds == (["<", ">="] if wanted.name in CAPPED else [">="])
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_a_hash_for_everything(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    for entry in re.split(r"\n(?=\w)", text)[1:]:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry.partition("\n")[0]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_host(lock: str) -> None:
+    assert [line for line in lines(lock) if _A_HOST.search(line)] == []
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_says_how_to_make_it_anew(lock: str) -> None:
+    command = lines(lock)[1]
+    assert command.startswith("#    uv pip compile --universal --python-version 3.11 ")
+    assert re.search(rf" pyproject\.toml(:build)? -o {re.escape(lock)}$", command)
+
+
+def test_tests_run_on_the_versions_that_operators_get() -> None:
+    tested = pinned("tests/requirements.txt")
+    for lock in set(LOCKS) - {"tests/requirements.txt", "deploy/requirements-build.txt"}:
+        others = {name: version for name, version in pinned(lock).items() if name in tested}
+        assert others == {name: tested[name] for name in others}
+
+
+def test_what_builds_the_relay_is_locked() -> None:
+    assert {Requirement(written).name for written in PROJECT["build-system"]["requires"]} <= {
+        Requirement(written).name for written in BUILD
+    }
+
+
+def test_the_top_level_holds_nothing_that_has_no_place_there() -> None:
+    ignored = [line.strip("/") for line in lines(".gitignore")]
+    found = {entry.name for entry in ROOT.iterdir() if not entry.name.startswith(".")}
+    strange = {name for name in found if not any(fnmatch(name, each) for each in ignored)}
+    assert strange - TOP_LEVEL == set()
+
+
+def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
+    screen = [line.strip() for line in lines("README.md")[:30]]
+    assert [line for line in screen if line.startswith("python3 -m venv .venv")] == [DEMO, TEST]
+
+
+def test_ci_runs_the_readmes_test_command_as_it_stands() -> None:
+    (asks,) = [line for line in lines(".ci/run") if line.startswith("command=")]
+    script = f'{asks}\nprintf %s "$command"'
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == TEST
+
+
+def test_the_readmes_config_has_no_fault(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    path = tmp_path / "config.toml"
+    path.write_text(dedent(block))
+    environ = {
+        "RELAY_SECRET": "the-signing-secret-of-step-2",
+        "RELAY_ADMIN_TOKEN": "0123456789abcdef" * 4,
+        "SLACK_URL": "https://slack.test/services/T/B/x",
+        "CRM_URL": "https://crm.test/hook",
+        "CRM_SIGNING": "whsec_" + "A" * 44,
+    }
+    loaded = config.load(path, environ)
+    assert [sink.name for sink in loaded.sinks] == ["sales", "crm"]
+    assert loaded.warnings == ()
+
+
+def test_the_architecture_fits_into_120_lines() -> None:
+    assert len(lines("ARCHITECTURE.md")) <= 120
+
+
+def test_the_architecture_shows_the_rooms_in_the_rows_of_the_contract() -> None:
+    cells = [line.split("|")[1:3] for line in lines("ARCHITECTURE.md") if re.match(r"\| \d ", line)]
+    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"][1:]
+    rooms = [(str(row), room) for row, layer in enumerate(layers, 1) for room in layer.split(" | ")]
+    assert [(row.strip(), room.strip(" `")) for row, room in cells] == rooms
+
+
+def test_the_changelog_begins_with_what_is_not_released() -> None:
+    headings = [line for line in lines("CHANGELOG.md") if line.startswith("## ")]
+    assert headings[0] == "## [Unreleased]"
+
+
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"])
+def test_every_link_between_the_documents_leads_somewhere(document: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_rule_that_is_off_has_a_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    rules = [line for line in text.splitlines() if re.match(r' +"[A-Z]+[0-9]*",', line)]
+    assert rules
+    assert [line for line in rules if not re.search(r", +# \w", line)] == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "required", "outcome"),
+    [
+        ("no broker", "", "1 skipped"),
+        ("no broker", "1", "1 failed"),
+        ("declared: it has no such thing", "1", "1 skipped"),
+    ],
+)
+def test_in_ci_only_a_declared_skip_is_allowed(
+    tmp_path: Path, reason: str, required: str, outcome: str
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        f"import pytest\n\ndef test_it():\n    pytest.skip({reason!r})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"RELAY_REQUIRE_SERVERS": required, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert outcome in done.stdout.decode()

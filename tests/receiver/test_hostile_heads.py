@@ -1,0 +1,190 @@
+"""What a head may ask for beside its request: upgrades, trailers, other versions (RFC 9110).
+
+All at the socket, whatever parses the bytes.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.caller import PATH, head, post, signed
+from tests.receiver.hostile import EVENT
+from tests.receiver.rows import row
+from tests.service import Relay
+
+OTHER = EVENT.replace(b"evt_1", b"evt_2")
+SENDER = "203.0.113.9"
+UPGRADES = ["h2c", "websocket", "HTTP/2.0", "TLS/1.0, h2c"]
+
+
+@pytest.fixture(autouse=True)
+def _row() -> None:
+    """Takes the numbers that `row` puts into a test's id."""
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return "asyncio", {"use_uvloop": True}
+
+
+def upgrading(body: bytes, to: str = "h2c", *more: tuple[str, str]) -> bytes:
+    return post(body, ("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", to), *more)
+
+
+def chunked(body: bytes, *more: tuple[str, str], trailers: bytes = b"") -> bytes:
+    lines = [("Host", "relay"), ("Transfer-Encoding", "chunked"), *more]
+    chunk = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, trailers)
+    return head("POST", PATH, *lines) + chunk
+
+
+def in_version(version: bytes) -> Callable[[bytes], bytes]:
+    return lambda request: request.replace(b"HTTP/1.1", version, 1)
+
+
+@row(49)
+@pytest.mark.parametrize("to", UPGRADES)
+async def test_an_offer_to_upgrade_is_ignored_and_its_event_is_taken(relay: Relay, to: str) -> None:
+    async with await relay.call() as caller:
+        assert (await caller.ask(upgrading(EVENT, to))).status == 202
+        assert (await caller.ask(post(OTHER))).status == 202
+    assert relay.stored() == 2
+
+
+@row(49)
+async def test_offers_to_upgrade_are_ignored_however_they_are_cut(relay: Relay) -> None:
+    signature = ("Service-Signature", signed(EVENT))
+    lines = [("Connection", "upgrade"), ("Upgrade", "h2c"), signature]
+    requests = upgrading(EVENT) + chunked(EVENT, *lines) + upgrading(OTHER) + post(EVENT)
+    async with await relay.call() as caller:
+        for at in range(0, len(requests), 7):
+            caller.write(requests[at : at + 7])
+            await caller.flush()
+        assert [(await caller.answer()).status for _ in range(4)] == [202, 200, 202, 200]
+    async with await relay.call() as caller:
+        caller.write(requests)
+        assert [(await caller.answer()).status for _ in range(4)] == [200] * 4
+    assert relay.stored() == 2
+
+
+@row(49)
+@pytest.mark.parametrize("to", UPGRADES)
+async def test_a_body_behind_an_upgrade_is_never_taken_for_the_next_request(
+    relay: Relay, to: str
+) -> None:
+    async with await relay.call() as caller:
+        answer = await caller.ask(upgrading(post(EVENT), to))
+        assert (answer.status, answer.content) == (200, {"status": "unreadable"})
+        assert (await caller.ask(post(OTHER))).status == 202
+    assert relay.stored() == 1
+
+
+@row(49)
+async def test_an_upgrade_with_a_body_of_unclear_length_is_no_request(relay: Relay) -> None:
+    lines = [("Connection", "upgrade"), ("Upgrade", "h2c"), ("Transfer-Encoding", "identity")]
+    async with await relay.call() as caller:
+        request = head("POST", PATH, ("Host", "relay"), *lines, ("Service-Signature", signed(b"")))
+        assert (await caller.ask(request + post(EVENT))).status == 400
+        assert await caller.is_closed()
+    assert relay.stored() == 0
+
+
+@row(49)
+async def test_many_offers_to_upgrade_at_once_are_all_answered(relay: Relay) -> None:
+    count = 500
+    async with await relay.call() as caller:
+        offer = head("GET", PATH, ("Connection", "upgrade"), ("Upgrade", "h2c"))
+        caller.write(offer * count)
+        assert {(await caller.answer()).status for _ in range(count)} == {405}
+
+
+@row(49)
+async def test_a_tunnel_is_refused(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        request = head("CONNECT", "relay:80", ("Host", "relay"))
+        assert (await caller.ask(request + post(EVENT))).status == 400
+        assert await caller.is_closed()
+    assert relay.stored() == 0
+
+
+@row(1)
+async def test_a_signature_that_comes_as_a_trailer_is_none(relay: Relay) -> None:
+    trailer = b"Service-Signature: %b\r\n" % signed(EVENT).encode()
+    async with await relay.call() as caller:
+        assert (await caller.ask(chunked(EVENT, trailers=trailer))).status == 401
+        assert (await caller.ask(post(OTHER))).status == 202
+    assert relay.stored() == 1
+    assert await relay.counts("relay_rejected_total") == {("missing", "main"): 1}
+
+
+@row(4)
+async def test_a_trailer_neither_spoils_a_request_nor_is_kept_with_it(
+    relay: Relay,
+) -> None:
+    trailers = b"Service-Signature: t=1,v1=00\r\nX-Trailer: 1\r\nConnection: upgrade\r\n"
+    trailers += b"Upgrade: h2c\r\nExpect: 100-continue\r\n"
+    request = chunked(EVENT, ("Service-Signature", signed(EVENT)), trailers=trailers)
+    async with await relay.call() as caller:
+        assert (await caller.ask(request)).status == 202
+        assert (await caller.ask(post(OTHER))).status == 202
+    assert relay.heads().count(b"x-trailer") == 0
+    assert relay.heads().count(b"service-signature") == 2
+
+
+async def test_a_trailer_that_ends_the_connection_closes_it_behind_the_answer(
+    relay: Relay,
+) -> None:
+    signature = ("Service-Signature", signed(EVENT))
+    async with await relay.call() as caller:
+        answer = await caller.ask(chunked(EVENT, signature, trailers=b"Connection: close\r\n"))
+        assert (answer.status, answer.headers["connection"]) == (202, "close")
+        assert await caller.is_closed()
+
+
+@row(50)
+async def test_an_address_in_a_trailer_is_not_the_clients(relay: Relay) -> None:
+    forwarded = ("X-Forwarded-For", SENDER)
+    trailer = b"X-Forwarded-For: 198.51.100.7\r\nX-Request-Id: forged\r\n"
+    assert (await relay.ask(chunked(EVENT, trailers=trailer))).status == 401
+    assert (await relay.ask(chunked(EVENT, forwarded, trailers=trailer))).status == 401
+    lines = relay.lines("request.refused")
+    assert [line["client"] for line in lines] == ["127.0.0.1", SENDER]
+    assert [line.get("request_id") for line in lines] == [None, None]
+
+
+@row(49)
+@pytest.mark.parametrize("version", [b"HTTP/0.9", b"HTTP/2.0", b"HTTP/3.7", b"HTTP/9.9"])
+async def test_another_major_version_is_not_supported(relay: Relay, version: bytes) -> None:
+    async with await relay.call() as caller:
+        caller.write(in_version(version)(post(EVENT)) + post(OTHER))
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (505, "close")
+        assert await caller.is_closed()
+    assert relay.stored() == 0
+    assert await relay.counts("relay_requests_total") == {("505", "unknown"): 1}
+    assert await relay.counts("relay_rejected_total") == {}
+
+
+@row(49)
+async def test_a_request_before_one_of_another_version_is_answered(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        caller.write(post(EVENT) + in_version(b"HTTP/2.0")(post(OTHER)))
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (202, "close")
+        assert await caller.is_closed()
+    assert relay.stored() == 1
+
+
+@row(49)
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1", b"HTTP/1.2", b"HTTP/1.9"])
+async def test_every_minor_version_of_http_1_is_taken(relay: Relay, version: bytes) -> None:
+    async with await relay.call() as caller:
+        answer = await caller.ask(in_version(version)(post(EVENT)))
+        assert answer.status == 202
+        assert answer.headers.get("connection") == ("close" if version == b"HTTP/1.0" else None)
+
+
+@row(49)
+async def test_a_request_without_a_version_is_not_supported(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        assert (await caller.ask(b"GET /webhooks\r\n\r\n")).status in (400, 505)
+        assert await caller.is_closed()

@@ -1,0 +1,240 @@
+"""What becomes of a batch of the `amqp` sink at a real RabbitMQ: each event has its own end."""
+
+import asyncio
+import re
+from asyncio import StreamWriter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.amqp import publisher as amqp_publisher
+from relay.sinks.amqp import sink as amqp
+from relay.sinks.amqp.connection import Connection
+from relay.sinks.amqp.sink import AmqpSink
+from tests.conftest import ManualClock
+from tests.sinks.amqp.harness import AmqpHarness
+from tests.sinks.batch import DELIVERED, series, told, unfit
+
+Make = Callable[..., AmqpSink]
+
+FORBIDDEN = (Misconfigured, "the user may not write to the exchange, or to this topic")
+TOO_LARGE = (Refused, "larger than the broker's max_message_size")
+TOO_LONG = unfit("routing_key", "is longer than 255 bytes")
+BROKEN_OFF = (Temporary, "the client library broke it off")
+FULL = (Temporary, "the queue rejects what is new: it is full, or its leader is away")
+
+BY_SOURCE = {"routing_key": "{{ source }}"}
+"""So that each event says which queue it is for."""
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[AmqpHarness]:
+    async with AmqpHarness() as harness:
+        yield harness
+
+
+@pytest.fixture
+async def make(far_end: AmqpHarness) -> AsyncIterator[Make]:
+    made: list[AmqpSink] = []
+
+    def make(**changed: object) -> AmqpSink:
+        settings: Any = far_end.settings(**changed)
+        made.append(amqp.build(settings, ManualClock()))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        await sink.close()
+
+
+def bound_for(lead: Event, *queues: str) -> list[Event]:
+    return [replace(lead, id=f"evt_{n}", source=queue) for n, queue in enumerate(queues)]
+
+
+def unroutable(event: Event) -> Any:
+    return Misconfigured, f"no queue takes the routing key of {event.kind}"
+
+
+def read(far_end: AmqpHarness) -> list[str]:
+    return [str(message.message_id) for message in far_end.server.read(far_end.queue)]
+
+
+async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    good, full = far_end.queue, f"{far_end.queue}-full"
+    await far_end.server.put_queue(full, **{"x-max-length": 0, "x-overflow": "reject-publish"})
+    await asyncio.to_thread(far_end.server.limit, 5000)
+    sink = make(**BY_SOURCE)
+    events = bound_for(lead, good, "nowhere", full, good, "x" * 256, good)
+    events[3] = replace(events[3], body=events[3].body.ljust(5001))
+    assert told(await sink.send_batch(events)) == [
+        DELIVERED,
+        unroutable(lead),
+        FULL,
+        TOO_LARGE,
+        TOO_LONG,
+        DELIVERED,
+    ]
+    assert set(read(far_end)) == {"evt_0", "evt_5"}
+    assert far_end.contacts() == 1
+    await far_end.server.drop_queue(full)
+
+
+async def test_none_is_lost_beside_one_that_is_too_large(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    await asyncio.to_thread(far_end.server.limit, 5000)
+    sink = make()
+    events = series(lead, 30)
+    events[20] = replace(events[20], body=lead.body.ljust(5001))
+    found = told(await sink.send_batch(events))
+    assert [place for place, each in enumerate(found) if each != DELIVERED] == [20]
+    assert found[20] == TOO_LARGE
+    assert set(read(far_end)) == {event.id for event in events} - {"evt_20"}
+
+
+async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_alone(
+    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(far_end.server.limit, 5000)
+    monkeypatch.setattr(amqp_publisher, "_SIZE", re.compile("never said"))
+    sink = make()
+    events = series(lead, 3, body=lead.body.ljust(5001))
+    events[1] = replace(events[1], body=lead.body)
+    assert told(await sink.send_batch(events)) == [TOO_LARGE, DELIVERED, TOO_LARGE]
+
+
+async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffers(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    async with far_end.server.channel() as channel:
+        queue = await channel.get_queue(far_end.queue)
+        await queue.bind("amq.topic", "#")
+    control = far_end.server.control
+    rights = ("set_topic_permissions", "relay", "amq.topic", "^good", ".*")
+    await asyncio.to_thread(control, *rights)
+    try:
+        sink = make(exchange="amq.topic", **BY_SOURCE)
+        outcomes = await sink.send_batch(bound_for(lead, "good", "bad", "good", "bad", "good"))
+    finally:
+        await asyncio.to_thread(control, "clear_topic_permissions", "relay", "amq.topic")
+    assert told(outcomes) == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
+    assert set(read(far_end)) == {"evt_0", "evt_2", "evt_4"}
+
+
+async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
+    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make()
+    real = sink._properties
+    bug = ZeroDivisionError()
+
+    def properties(event: Event) -> Any:
+        if event.id == "evt_1":
+            raise bug
+        return real(event)
+
+    monkeypatch.setattr(sink, "_properties", properties)
+    outcomes = await sink.send_batch(series(lead, 3))
+    assert outcomes[1] is bug
+    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
+    assert read(far_end) == ["evt_0", "evt_2"]
+
+
+async def test_what_cannot_be_encoded_fails_alone(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    events = series(lead, 3)
+    events[1] = replace(events[1], received_ms=-5000)
+    outcomes = await make().send_batch(events)
+    assert isinstance(outcomes[1], Exception)
+    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
+    assert read(far_end) == ["evt_0", "evt_2"]
+
+
+async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    await far_end.door.shut()
+    outcomes = await make(**BY_SOURCE).send_batch(bound_for(lead, "x" * 256, far_end.queue))
+    assert told(outcomes) == [
+        TOO_LONG,
+        (Temporary, "connection refused"),
+    ]
+
+
+async def test_a_batch_leaves_in_one_write(
+    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(url=far_end.server.url)
+    await sink.send(lead)
+    writes: list[int] = []
+    real = StreamWriter.write
+
+    def write(writer: StreamWriter, data: bytes) -> None:
+        if b"evt_" in data:  # and no heartbeat
+            writes.append(data.count(lead.body))
+        real(writer, data)
+
+    monkeypatch.setattr(StreamWriter, "write", write)
+    await sink.send_batch(series(lead, 16))
+    assert writes == [16]
+
+
+async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    sink = make(**BY_SOURCE)
+    queues = [far_end.queue if number % 3 else "nowhere" for number in range(200)]
+    events = bound_for(lead, *queues)
+    found = await asyncio.gather(*(sink.send_batch(events[n : n + 10]) for n in range(0, 200, 10)))
+    outcomes = [each for batch in found for each in told(batch)]
+    assert outcomes == [unroutable(lead) if queue == "nowhere" else DELIVERED for queue in queues]
+    good = [event.id for event in events if event.source == far_end.queue]
+    assert sorted(read(far_end)) == sorted(good)
+    assert far_end.contacts() == 1
+    assert remembered(sink) == []
+
+
+def remembered(sink: AmqpSink) -> list[Any]:
+    """List what is kept of messages, ours and the library's."""
+    publisher = sink._publisher
+    assert publisher is not None
+    kept = (publisher._channel.message_id_delivery_tag, publisher._channel.confirmations)
+    return [*publisher._unconfirmed, *kept[0], *kept[1]]
+
+
+async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    sink = make(**BY_SOURCE)
+    queues = ["nowhere", far_end.queue, "elsewhere", far_end.queue]
+    twins = [replace(lead, source=queue) for queue in queues]
+    wanted = [unroutable(lead), DELIVERED] * 2
+    batches = (twins, twins[::-1], twins)
+    found = await asyncio.gather(*(sink.send_batch(batch) for batch in batches))
+    assert [told(outcomes) for outcomes in found] == [wanted, wanted[::-1], wanted]
+    assert read(far_end) == [lead.id] * 6
+
+
+async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
+    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Connection.open_channel
+    broken = iter([True])
+
+    async def open_channel(connection: Connection) -> Any:
+        if next(broken, False):
+            raise asyncio.CancelledError
+        return await real(connection)
+
+    monkeypatch.setattr(Connection, "open_channel", open_channel)
+    sink = make()
+    events = series(lead, 2)
+    assert told(await sink.send_batch(events)) == [BROKEN_OFF] * 2
+    assert told(await sink.send_batch(events)) == [DELIVERED] * 2

@@ -1,0 +1,166 @@
+"""How the `amqp` sink logs in to a real RabbitMQ: TLS both ways, virtual hosts, rights."""
+
+import asyncio
+import traceback
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.amqp import sink as amqp
+from tests.brokers.authority import Authority
+from tests.brokers.rabbitmq import PASSWORD, RabbitMq
+from tests.conftest import ManualClock
+from tests.sinks.amqp.harness import AmqpHarness
+
+Make = Callable[..., amqp.AmqpSink]
+
+UNTRUSTED = (
+    "the broker's TLS certificate does not verify: self-signed certificate in certificate chain"
+)
+UNPROVED = "the broker does not accept our TLS certificate"
+RIGHTS = ("set_permissions", "-p", "own", "relay", ".*", ".*", ".*")
+NO_HOST = "the virtual host is missing, or the user has no right to it"
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[AmqpHarness]:
+    async with AmqpHarness() as harness:
+        yield harness
+
+
+@pytest.fixture
+def server(far_end: AmqpHarness) -> RabbitMq:
+    return far_end.server
+
+
+@pytest.fixture
+async def make(far_end: AmqpHarness) -> AsyncIterator[Make]:
+    made: list[amqp.AmqpSink] = []
+
+    def make(**changed: object) -> amqp.AmqpSink:
+        settings: Any = far_end.settings(**changed)
+        made.append(amqp.build(settings, ManualClock()))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        await sink.close()
+
+
+async def fault(sink: amqp.AmqpSink, event: Event) -> tuple[type[SinkError], str]:
+    """What a send and a check agree on; the password shows in neither."""
+    found = set()
+    for trial in (sink.send(event), sink.check()):
+        with pytest.raises(SinkError) as caught:
+            await trial
+        assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+        found.add((type(caught.value), caught.value.reason))
+    assert len(found) == 1
+    return found.pop()
+
+
+async def test_tls_is_spoken_with_certificates_on_both_sides(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    server = far_end.server
+    client, ca = server.authority.issue("client"), server.authority.file
+    sink = make(url=server.tls_url, ca_file=str(ca), client_cert_file=str(client))
+    await sink.check()
+    await sink.send(lead)
+    assert [message.id for message in far_end.messages()] == [lead.id]
+
+
+async def test_a_broker_that_another_authority_vouches_for_is_not_spoken_to(
+    server: RabbitMq, make: Make, lead: Event, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other")
+    client = server.authority.issue("client")
+    sink = make(url=server.tls_url, ca_file=str(other.file), client_cert_file=str(client))
+    assert await fault(sink, lead) == (Misconfigured, UNTRUSTED)
+
+
+async def test_a_client_certificate_that_is_demanded_is_missed_every_time(
+    server: RabbitMq, make: Make, lead: Event
+) -> None:
+    # A reset often overtakes the reason, so that one trial shows nothing.
+    for _ in range(10):
+        sink = make(url=server.tls_url, ca_file=str(server.authority.file))
+        assert await fault(sink, lead) == (Misconfigured, UNPROVED)
+
+
+async def test_a_client_certificate_of_another_authority_is_misconfigured(
+    server: RabbitMq, make: Make, lead: Event, tmp_path: Path
+) -> None:
+    client = Authority(tmp_path / "other").issue("client")
+    ca = server.authority.file
+    sink = make(url=server.tls_url, ca_file=str(ca), client_cert_file=str(client))
+    assert await fault(sink, lead) == (Misconfigured, UNPROVED)
+
+
+async def test_a_broker_that_speaks_no_tls_is_temporary(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    sink = make(url=far_end.table()["url"].replace("amqp:", "amqps:"))
+    assert await fault(sink, lead) == (Temporary, "TLS failed")
+
+
+async def test_a_virtual_host_that_is_missing_is_misconfigured(
+    server: RabbitMq, make: Make, lead: Event
+) -> None:
+    sink = make(url=f"{server.url}/nowhere")
+    assert await fault(sink, lead) == (Misconfigured, NO_HOST)
+
+
+@pytest.fixture
+async def host(server: RabbitMq) -> AsyncIterator[str]:
+    """Make a virtual host with nothing in it, which the user may enter."""
+    await asyncio.to_thread(server.control, "add_vhost", "own")
+    await asyncio.to_thread(server.control, *RIGHTS)
+    yield "own"
+    await asyncio.to_thread(server.control, "delete_vhost", "own")
+
+
+async def test_a_virtual_host_without_rights_parks_until_there_are_some(
+    server: RabbitMq, make: Make, lead: Event, host: str
+) -> None:
+    sink = make(url=f"{server.url}/{host}")
+    await asyncio.to_thread(server.control, "clear_permissions", "-p", host, "relay")
+    assert await fault(sink, lead) == (Misconfigured, NO_HOST)
+    await asyncio.to_thread(server.control, *RIGHTS)
+    assert await entered(sink, lead)
+
+
+async def test_a_virtual_host_that_is_down_is_waited_for(
+    server: RabbitMq, make: Make, lead: Event, host: str
+) -> None:
+    sink = make(url=f"{server.url}/{host}")
+    stop = f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{host}">>).'
+    await asyncio.to_thread(server.control, "eval", stop)
+    kind, reason = await fault(sink, lead)
+    assert (kind, reason.partition(",")[0]) == (Temporary, "the virtual host is down")
+    await asyncio.to_thread(server.control, "restart_vhost", "-p", host)
+    assert await entered(sink, lead)
+
+
+async def test_a_virtual_host_that_takes_no_more_connections_is_waited_for(
+    server: RabbitMq, make: Make, lead: Event, host: str
+) -> None:
+    sink = make(url=f"{server.url}/{host}")
+    limit = ("set_vhost_limits", "-p", host, '{"max-connections":0}')
+    await asyncio.to_thread(server.control, *limit)
+    kind, reason = await fault(sink, lead)
+    assert kind is Temporary
+    assert reason.startswith("the broker takes no more connections")
+    await asyncio.to_thread(server.control, "clear_vhost_limits", "-p", host)
+    assert await entered(sink, lead)
+
+
+async def entered(sink: amqp.AmqpSink, event: Event) -> bool:
+    """Whether the sink comes as far as to find that the virtual host has no such queue."""
+    with pytest.raises(Misconfigured) as caught:
+        await sink.send(event)
+    return caught.value.reason.startswith("no queue takes the routing key")

@@ -1,0 +1,147 @@
+"""How the `kafka` sink logs in, what TLS it insists on, and which settings it does not take."""
+
+import asyncio
+import ssl
+import struct
+import subprocess
+import traceback
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.protocol.admin import (
+    ApiVersionResponse_v0,
+    SaslAuthenticateResponse_v0,
+    SaslHandShakeResponse_v1,
+)
+
+from relay.core.errors import Misconfigured
+from relay.core.event import Event
+from relay.sinks.kafka.sink import KafkaSink, build
+from tests.conftest import ManualClock
+from tests.sinks.kafka.harness import KafkaHarness
+
+PASSWORD = "marked-password"
+
+
+class Bare(KafkaHarness):
+    """Settings without a cluster."""
+
+    def table(self) -> dict[str, Any]:
+        return {}
+
+
+class Sinks:
+    """Makes sinks and closes them."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.made: list[KafkaSink] = []
+
+    def __call__(self, **table: object) -> KafkaSink:
+        sink = build(Bare().settings(**table), self._clock)  # type: ignore[arg-type]
+        self.made.append(sink)
+        return sink
+
+
+@pytest.fixture
+async def make(clock: ManualClock) -> AsyncIterator[Sinks]:
+    sinks = Sinks(clock)
+    yield sinks
+    for sink in sinks.made:
+        await sink.close()
+
+
+async def test_a_wrong_password_is_misconfigured(make: Sinks, lead: Event) -> None:
+    server = await asyncio.start_server(refuse_login, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sink = make(
+        brokers=f"127.0.0.1:{port}",
+        security_protocol="SASL_PLAINTEXT",
+        username="relay",
+        password=PASSWORD,
+    )
+    for trial in (sink.check(), sink.send(lead)):
+        with pytest.raises(Misconfigured, match="wrong username or password") as caught:
+            await trial
+        assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+    server.close()
+    await server.wait_closed()
+
+
+async def refuse_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speak as much of Kafka's protocol as a login takes, and refuse it, repeating everything."""
+    answers = {
+        18: ApiVersionResponse_v0(error_code=0, api_versions=[(17, 1, 1), (18, 0, 0), (36, 0, 0)]),
+        17: SaslHandShakeResponse_v1(error_code=0, enabled_mechanisms=["PLAIN"]),
+    }
+    try:
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            request = await reader.readexactly(size)
+            api, _, correlation = struct.unpack_from(">hhi", request)
+            said = request.decode(errors="replace")
+            answer = answers.get(api) or SaslAuthenticateResponse_v0(
+                error_code=58, error_message=said, sasl_auth_bytes=b""
+            )
+            body = struct.pack(">i", correlation) + answer.encode()
+            writer.write(struct.pack(">i", len(body)) + body)
+    except asyncio.IncompleteReadError:
+        writer.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Make a server's certificate, its key in the same file, that is its own authority."""
+    path = tmp_path / "server.pem"
+    names = ("-subj", "/CN=kafka", "-addext", "subjectAltName=IP:127.0.0.1")
+    files = ("-nodes", "-keyout", str(path), "-out", str(tmp_path / "cert.pem"), "-days", "2")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    subprocess.run(("openssl", "req", "-x509", *curve, *files, *names), check=True)
+    path.write_text(path.read_text() + (tmp_path / "cert.pem").read_text())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trusted", "reason"), [(True, "wrong username or password"), (False, "does not verify")]
+)
+async def test_tls_is_verified_before_the_password_is_sent(
+    make: Sinks, certificate: Path, *, trusted: bool, reason: str
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    server = await asyncio.start_server(refuse_login, "127.0.0.1", 0, ssl=context)
+    sink = make(
+        brokers=f"127.0.0.1:{server.sockets[0].getsockname()[1]}",
+        security_protocol="SASL_SSL",
+        username="relay",
+        password=PASSWORD,
+        **({"ca_file": str(certificate)} if trusted else {}),
+    )
+    with pytest.raises(Misconfigured, match=reason):
+        await sink.check()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"brokers": "kafka://host"}, "brokers: expected"),
+        ({"brokers": []}, "brokers: expected"),
+        ({"brokers": "host:0"}, "brokers: expected"),
+        ({"topic": "a b"}, "topic: does not fit: expected"),
+        ({"topic": "{{ nothing }}"}, "topic: line 1: no such name"),
+        ({"key": "{{ data.nothing }}"}, "key: .*missing"),
+        ({"username": "relay", "password": PASSWORD}, "security_protocol: expected a SASL_"),
+        ({"security_protocol": "SASL_SSL", "username": "relay"}, "username, password: "),
+        ({"ca_file": "x.pem"}, "security_protocol: expected SSL"),
+        ({"security_protocol": "SSL", "ca_file": "missing.pem"}, "ca_file: cannot be read"),
+        ({"security_protocol": "SSL", "client_key_file": "x"}, "client_key_file: needs"),
+    ],
+)
+def test_a_bad_setting_is_named(changed: dict[str, Any], message: str, clock: ManualClock) -> None:
+    table = {"brokers": "127.0.0.1:9092", **changed}
+    with pytest.raises(ValueError, match=message):
+        build(Bare().settings(**table), clock)  # type: ignore[arg-type]

@@ -1,0 +1,273 @@
+"""What becomes of a batch of the `mqtt` sink: each event has its own end."""
+
+import asyncio
+import time
+from asyncio import StreamWriter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from zmqtt import PublishProperties
+from zmqtt._internal.packets.codec import AnyPacket
+from zmqtt._internal.packets.publish import PubAck, Publish
+
+from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.sink import MqttSink
+from tests.brokers.mosquitto import Mosquitto
+from tests.brokers.mqtt_double import MqttDouble, take
+from tests.sinks.batch import DELIVERED, of_kind, series, told, unfit
+from tests.sinks.far_end import until
+from tests.sinks.mqtt.test_errors import broker
+from tests.sinks.mqtt.test_sink import Make, build, ids, make, server
+
+__all__ = ["broker", "make", "server"]  # fixtures
+
+TOO_LARGE = (Refused, "larger than the broker takes")
+FORBIDDEN = (Misconfigured, "the user may not publish to this topic")
+
+
+@pytest.fixture
+async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+    sink = build(url=broker.url, topic="{{ event }}")
+    yield sink
+    await sink.close()
+
+
+def of_kinds(lead: Event, *kinds: str) -> list[Event]:
+    return [
+        of_kind(event, kind) for event, kind in zip(series(lead, len(kinds)), kinds, strict=True)
+    ]
+
+
+def published(broker: MqttDouble) -> list[str]:
+    found = [publish.properties for publish in broker.published]
+    return [dict(each.user_properties)["relay-id"] for each in found if each is not None]
+
+
+async def until_published(broker: MqttDouble, count: int) -> None:
+    await until(lambda: len(broker.published) == count, what=f"{count} of them")
+
+
+def take_only(*wanted: str) -> Any:
+    """Answer what is about these events, and keep silent about the others."""
+
+    def reply(publish: Publish) -> AnyPacket | None:
+        assert publish.properties is not None
+        is_wanted = dict(publish.properties.user_properties)["relay-id"] in wanted
+        return take(publish) if is_wanted else None
+
+    return reply
+
+
+def refuse_by_topic(publish: Publish) -> AnyPacket:
+    """A topic is the reason code that it is answered with."""
+    return PubAck(packet_id=publish.packet_id or 0, reason_code=int(publish.topic, 16))
+
+
+def remembered(sink: MqttSink) -> list[Any]:
+    """List what is kept of messages, ours and the engine's."""
+    assert sink._open is not None
+    connection, publisher = sink._open
+    state = connection.state
+    return [*publisher._flying, *state.inflight_qos1, *state.packet_ids._in_use]
+
+
+async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(maximum_packet_size=5000)
+    broker.reply = refuse_by_topic
+    events = of_kinds(lead, "00", "10", "87", "0" * 65_536, "97", "00", "99", "90", "", "00")
+    events[5] = replace(events[5], body=events[5].body.ljust(5000))
+    found = told(await sink.send_batch(events))
+    over = found[5][1]
+    assert over.endswith(" bytes are more than the broker's maximum packet size")
+    assert found == [
+        DELIVERED,
+        (Misconfigured, "nobody subscribes to the topic of 10"),
+        FORBIDDEN,
+        unfit("topic", "is longer than 65535 bytes"),
+        (Temporary, "a quota of the broker is used up"),
+        (Refused, over),
+        (Refused, "the broker finds that the body is not what it should be"),
+        (Misconfigured, "the broker does not accept this topic"),
+        unfit("topic", "is empty"),
+        DELIVERED,
+    ]
+    assert published(broker) == [f"evt_{number}" for number in (0, 1, 2, 4, 6, 7, 9)]
+    assert broker.contacts == 1
+    assert remembered(sink) == []
+
+
+async def test_answers_may_come_in_any_order(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.reply = lambda _: None
+    sending = asyncio.create_task(sink.send_batch(of_kinds(lead, "00", "87", "97")))
+    await until_published(broker, 3)
+    for publish in reversed(broker.published):
+        broker.say(refuse_by_topic(publish))
+    quota = (Temporary, "a quota of the broker is used up")
+    assert told(await sending) == [DELIVERED, FORBIDDEN, quota]
+
+
+async def test_a_mosquitto_takes_a_batch_in_its_order(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    events = series(lead, 32)
+    assert told(await make().send_batch(events)) == [DELIVERED] * 32
+    assert ids(server) == [event.id for event in events]
+    assert server.contacts() == 1
+
+
+async def test_a_batch_leaves_in_one_write(
+    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sink.send(lead)
+    writes: list[int] = []
+    real = StreamWriter.write
+
+    def write(writer: StreamWriter, data: bytes) -> None:
+        if b"evt_" in data:
+            writes.append(data.count(lead.body))
+        real(writer, data)
+
+    monkeypatch.setattr(StreamWriter, "write", write)
+    assert told(await sink.send_batch(series(lead, 16))) == [DELIVERED] * 16
+    assert writes == [16]
+
+
+async def test_no_kernel_holds_the_answers_to_a_batch_back(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    """A mosquitto sends the first and waits until that has been acknowledged, as TCP calls it."""
+    sink = make()
+    took: list[float] = []
+    for _ in range(40):  # at first, kernels are quick to acknowledge
+        started = time.perf_counter()
+        await sink.send_batch(series(lead, 16))
+        took.append(time.perf_counter() - started)
+    assert min(took[20:]) < 0.02
+
+
+async def test_no_more_than_the_receive_maximum_is_on_its_way_of_a_larger_batch(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=3)
+    broker.reply = lambda _: None
+    events = series(lead, 10)
+    sending = asyncio.create_task(sink.send_batch(events))
+    for answered in range(10):
+        expected = min(answered + 3, 10)
+        await until_published(broker, expected)
+        assert sink._open is not None
+        assert sink._open[1]._sent == expected
+        broker.say(PubAck(packet_id=broker.published[answered].packet_id or 0))
+    assert told(await sending) == [DELIVERED] * 10
+    assert published(broker) == [event.id for event in events]
+    assert remembered(sink) == []
+
+
+async def test_a_mosquitto_with_little_room_takes_large_batches_side_by_side(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    server.start_with(more="max_inflight_messages 2")
+    sink, events = make(), series(lead, 100)
+    found = await asyncio.gather(*(sink.send_batch(events[n : n + 20]) for n in range(0, 100, 20)))
+    assert [each for batch in found for each in told(batch)] == [DELIVERED] * 100
+    assert sorted(ids(server)) == sorted(event.id for event in events)
+    assert server.contacts() == 1
+
+
+async def test_batches_side_by_side_mix_nothing_up(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=7)
+    broker.reply = refuse_by_topic
+    kinds = ["00" if number % 3 else "87" for number in range(200)]
+    events = of_kinds(lead, *kinds)
+    found = await asyncio.gather(*(sink.send_batch(events[n : n + 10]) for n in range(0, 200, 10)))
+    outcomes = [each for batch in found for each in told(batch)]
+    assert outcomes == [FORBIDDEN if kind == "87" else DELIVERED for kind in kinds]
+    assert sorted(published(broker)) == sorted(event.id for event in events)
+    assert broker.contacts == 1
+    assert remembered(sink) == []
+
+
+async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
+    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sink._properties
+    bug = ZeroDivisionError()
+
+    def properties(event: Event) -> PublishProperties:
+        if event.id == "evt_1":
+            raise bug
+        return real(event)
+
+    monkeypatch.setattr(sink, "_properties", properties)
+    outcomes = await sink.send_batch(series(lead, 3))
+    assert outcomes[1] is bug
+    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
+    assert published(broker) == ["evt_0", "evt_2"]
+
+
+async def test_what_cannot_be_encoded_fails_alone_and_takes_no_room(
+    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.limit(receive_maximum=1)
+    real = sink._properties
+
+    def properties(event: Event) -> PublishProperties:
+        found = real(event)
+        if event.id == "evt_1":
+            return PublishProperties(content_type="\ud800", user_properties=found.user_properties)
+        return found
+
+    monkeypatch.setattr(sink, "_properties", properties)
+    outcomes = await sink.send_batch(series(lead, 3))
+    assert isinstance(outcomes[1], UnicodeEncodeError)
+    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
+    assert published(broker) == ["evt_0", "evt_2"]
+    assert remembered(sink) == []
+
+
+async def test_a_template_that_fails_on_one_event_is_its_own(make: Make, lead: Event) -> None:
+    sink = make(topic="relay/{{ data.video.id }}", events=["lead.captured"])
+    first, second = series(lead, 2)
+    outcomes = told(await sink.send_batch([first, replace(second, body=b'{"id":"evt_1"}')]))
+    assert outcomes[0] == DELIVERED
+    kind, reason = outcomes[1]
+    assert kind is Refused
+    assert reason.startswith("the template of `topic` fails on this event: ")
+
+
+async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    server.kill()
+    outcomes = await make(topic="{{ event }}").send_batch(of_kinds(lead, "", "x"))
+    assert told(outcomes) == [
+        unfit("topic", "is empty"),
+        (Temporary, "connection refused"),
+    ]
+
+
+async def test_none_is_lost_beside_one_that_is_too_large(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    await asyncio.to_thread(server.start_with, more="message_size_limit 5000")
+    sink = make()
+    waiting = series(lead, 30)
+    waiting[20] = replace(waiting[20], body=lead.body.ljust(5001))
+    refused: list[str] = []
+    # mosquitto ends a connection on which it refused something, whatever else is on its way there.
+    async with asyncio.timeout(10):
+        while waiting:
+            found = dict(zip(waiting, told(await sink.send_batch(waiting)), strict=True))
+            refused += [event.id for event, each in found.items() if each == TOO_LARGE]
+            waiting = [event for event, each in found.items() if each[0] is Temporary]
+    assert refused == ["evt_20"]
+    assert set(ids(server)) == {f"evt_{number}" for number in range(30)} - {"evt_20"}

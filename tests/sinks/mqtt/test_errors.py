@@ -1,0 +1,251 @@
+"""The `mqtt` sink and what a broker can say to it, told by a double: each of it is one error."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+from zmqtt._internal.packets.connect import ConnAck
+from zmqtt._internal.packets.disconnect import Disconnect
+from zmqtt._internal.packets.publish import PubAck, Publish
+
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.errors import MEANINGS
+from relay.sinks.mqtt.sink import MqttSink
+from tests.brokers.mqtt_double import MqttDouble, take
+from tests.sinks.far_end import until
+from tests.sinks.mqtt.test_sink import build, error_of
+
+Said = tuple[int, type[SinkError], str]
+
+REFUSALS: list[Said] = [
+    (0x80, Temporary, "the broker failed with reason code 0x80"),
+    (0x83, Temporary, "the broker failed with reason code 0x83"),
+    (0x87, Misconfigured, "the user may not publish to this topic"),
+    (0x90, Misconfigured, "the broker does not accept this topic"),
+    (0x91, Temporary, "the broker failed with reason code 0x91"),
+    (0x95, Refused, "larger than the broker takes"),
+    (0x97, Temporary, "a quota of the broker is used up"),
+    (0x99, Refused, "the broker finds that the body is not what it should be"),
+]
+"""MQTT 5.0, section 3.4.2.1, and 0x95, which mosquitto sends."""
+
+REJECTIONS: list[Said] = [
+    (0x01, Misconfigured, "the broker does not speak MQTT 5"),
+    (0x84, Misconfigured, "the broker does not speak MQTT 5"),
+    (0x85, Misconfigured, "the broker does not accept this client_id"),
+    (0x86, Misconfigured, "wrong username or password"),
+    (0x87, Misconfigured, "wrong username or password, or no right to connect"),
+    (0x88, Temporary, "the broker is not available"),
+    (0x89, Temporary, "the broker is busy"),
+    (0x8A, Misconfigured, "the broker has banned this client"),
+    (0x95, Misconfigured, "larger than the broker takes"),
+    (0x97, Temporary, "a quota of the broker is used up"),
+    (0x9C, Misconfigured, "the broker sends its clients to another one"),
+    (0x9F, Temporary, "the broker finds that clients connect too often"),
+]
+"""Section 3.2.2.2."""
+
+FAREWELLS: list[Said] = [
+    (0x87, Misconfigured, "the user may not publish to this topic"),
+    (0x89, Temporary, "the broker is busy"),
+    (0x8B, Temporary, "the broker is shutting down"),
+    (0x8E, Misconfigured, "another client with this client_id took the connection over"),
+    (0x93, Temporary, "more was on its way than the broker takes at once"),
+    (0x95, Refused, "larger than the broker takes"),
+    (0x96, Temporary, "the broker finds the rate too high"),
+    (0x97, Temporary, "a quota of the broker is used up"),
+    (0x98, Temporary, "an administrator ended the connection"),
+]
+"""Section 3.14.2.1."""
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[MqttDouble]:
+    async with MqttDouble().listen() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+    sink = build(url=broker.url, topic="relay/fixed")
+    yield sink
+    await sink.close()
+
+
+def of_all(event: Event, sink: MqttSink, *sizes: int) -> list[asyncio.Task[object]]:
+    """Send one event of each size at once."""
+    events = [replace(event, id=f"evt_{size}", body=b"x" * size) for size in sizes]
+    return [asyncio.create_task(sink.send(each)) for each in events]
+
+
+@pytest.mark.parametrize("said", REFUSALS)
+async def test_a_refusal_is_read(
+    broker: MqttDouble,
+    sink: MqttSink,
+    lead: Event,
+    said: Said,
+) -> None:
+    code, kind, reason = said
+    broker.reply = lambda publish: PubAck(packet_id=publish.packet_id or 0, reason_code=code)
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason, error.status) == (kind, reason, code)
+    broker.reply = take
+    await sink.send(lead)
+    assert broker.contacts == 1
+
+
+@pytest.mark.parametrize("said", REJECTIONS)
+async def test_a_login_that_is_turned_away_is_never_an_events_fault(
+    broker: MqttDouble,
+    sink: MqttSink,
+    lead: Event,
+    said: Said,
+) -> None:
+    code, kind, reason = said
+    before = broker.connack
+    broker.connack = ConnAck(session_present=False, return_code=code)
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason, error.status) == (kind, reason, code)
+    with pytest.raises(kind, match=reason):
+        await sink.check()
+    broker.connack = before
+    await sink.send(lead)
+
+
+async def test_a_broker_of_mqtt_3_is_named(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
+    broker.greeting = b"\x20\x02\x00\x01"
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Misconfigured, "the broker does not speak MQTT 5")
+
+
+@pytest.mark.parametrize("said", FAREWELLS)
+async def test_a_farewell_is_read(
+    broker: MqttDouble,
+    sink: MqttSink,
+    lead: Event,
+    said: Said,
+) -> None:
+    code, kind, reason = said
+    broker.reply = lambda _: Disconnect(reason_code=code)
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason, error.status) == (kind, reason, code)
+    broker.reply = take
+    await sink.send(lead)
+    assert broker.contacts == 2
+
+
+def test_every_meaning_is_tried() -> None:
+    tried = {code for code, _, _ in (*REFUSALS, *REJECTIONS, *FAREWELLS)}
+    assert set(MEANINGS) - tried == {0x8C, 0x9B, 0x9D}
+
+
+async def test_of_several_the_largest_is_too_large_and_the_others_go_again(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.reply = lambda _: None
+    sending = of_all(lead, sink, 10, 5000, 20)
+    await until(lambda: len(broker.published) == 3, what="all three")
+    broker.reply = take
+    broker.say(Disconnect(reason_code=0x95))
+    small, large, other = await asyncio.gather(*sending, return_exceptions=True)
+    assert repr(large) == repr(Refused("larger than the broker takes"))
+    assert all(isinstance(innocent, Answer) for innocent in (small, other))
+
+
+async def test_of_several_none_is_blamed_for_what_one_of_them_is(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.reply = lambda _: None
+    sending = of_all(lead, sink, 10, 20)
+    await until(lambda: len(broker.published) == 2, what="both")
+    broker.say(Disconnect(reason_code=0x99))
+    errors = await asyncio.gather(*sending, return_exceptions=True)
+    assert {type(error) for error in errors} == {Temporary}
+
+
+async def test_what_had_no_room_to_go_is_not_blamed(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=1)
+    broker.reply = lambda _: None
+    sent, waiting = of_all(lead, sink, 10, 20)
+    await until(lambda: len(broker.published) == 1, what="the first")
+    broker.say(Disconnect(reason_code=0x99))
+    errors = await asyncio.gather(sent, waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [Refused, Temporary]
+
+
+async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answered(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda _: None
+    sending = of_all(lead, sink, 1, 2, 3, 4)
+    await until(lambda: len(broker.published) == 2, what="as many as are allowed")
+    broker.say(take_it(broker.published[0]))
+    await sending[0]
+    await until(lambda: len(broker.published) == 3, what="the next")
+    # The third's answer comes while the second waits, so that the broker is known to live.
+    broker.say(take_it(broker.published[2]))
+    await sending[2]
+    await until(lambda: len(broker.published) == 4, what="the last")
+    sending[1].cancel()
+    await asyncio.wait({sending[1]})
+    late = asyncio.create_task(sink.send(lead))
+    await asyncio.sleep(0.05)
+    assert (len(broker.published), broker.contacts) == (4, 1)
+    broker.say(take_it(broker.published[1]))
+    await until(lambda: len(broker.published) == 5, what="one in its place")
+    broker.say(take_it(broker.published[3]))
+    broker.say(take_it(broker.published[4]))
+    await asyncio.gather(sending[3], late)
+    assert broker.contacts == 1
+
+
+async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda publish: None if publish.payload == b"x" else take_it(publish)
+    (first,) = of_all(lead, sink, 1)
+    await until(lambda: len(broker.published) == 1, what="the first that is forgotten")
+    await sink.send(lead)
+    first.cancel()
+    await asyncio.wait({first})
+    (second,) = of_all(lead, sink, 1)
+    await until(lambda: len(broker.published) == 3, what="the second")
+    assert broker.contacts == 1
+    without_room = asyncio.create_task(sink.send(lead))
+    await asyncio.sleep(0.02)
+    without_room.cancel()
+    (error,) = await asyncio.gather(second, return_exceptions=True)
+    assert repr(error) == repr(Temporary("the connection was lost"))
+    await sink.send(lead)
+    assert (len(broker.published), broker.contacts) == (4, 2)
+
+
+def take_it(publish: Publish) -> PubAck:
+    return PubAck(packet_id=publish.packet_id or 0)
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 100, b"\x15\x03\x01\x00\x02\x02\x16", b"\xff" * 9],
+)
+async def test_what_is_no_mqtt_is_not_taken_for_it(
+    broker: MqttDouble, sink: MqttSink, lead: Event, greeting: bytes
+) -> None:
+    broker.greeting = greeting
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "what answers there is not MQTT 5")
+
+
+async def test_nonsense_ends_what_waits(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
+    broker.reply = lambda _: PubAck(packet_id=4711)
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "the connection was lost")
+    broker.reply = take
+    await sink.send(lead)

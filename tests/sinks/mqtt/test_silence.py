@@ -1,0 +1,264 @@
+"""Batches of the `mqtt` sink at brokers that fall silent or leave, and where they are cancelled."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from zmqtt._internal.packets.disconnect import Disconnect
+from zmqtt._internal.packets.publish import PubAck, Publish
+
+from relay.core.errors import Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.mqtt.sink import MqttSink
+from tests.brokers.mosquitto import Mosquitto
+from tests.brokers.mqtt_double import MqttDouble, take
+from tests.sinks.batch import DELIVERED, series, told
+from tests.sinks.far_end import until
+from tests.sinks.mqtt.test_batches import (
+    FORBIDDEN,
+    TOO_LARGE,
+    published,
+    remembered,
+    sink,
+    take_only,
+    until_published,
+)
+from tests.sinks.mqtt.test_errors import broker
+from tests.sinks.mqtt.test_sink import Make, build, make, server
+
+__all__ = ["broker", "make", "server", "sink"]  # fixtures
+
+LATE = (Temporary, "the broker did not answer in time")
+LOST = (Temporary, "the connection was lost")
+
+
+@pytest.fixture
+async def hasty(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+    sink = build(url=broker.url, topic="{{ event }}", timeout="1s")
+    yield sink
+    await sink.close()
+
+
+async def test_the_time_limit_hits_what_has_no_answer_and_nothing_else(
+    broker: MqttDouble, hasty: MqttSink, lead: Event
+) -> None:
+    broker.reply = take_only("evt_0", "evt_1", "evt_2")
+    started = time.monotonic()
+    assert told(await hasty.send_batch(series(lead, 5))) == [DELIVERED] * 3 + [LATE] * 2
+    assert time.monotonic() - started >= 1
+
+
+async def test_a_broker_that_falls_silent_in_a_batch_is_left(
+    broker: MqttDouble, hasty: MqttSink, lead: Event
+) -> None:
+    broker.reply = take_only("evt_0", "evt_1")
+    assert told(await hasty.send_batch(series(lead, 4))) == [DELIVERED] * 2 + [LATE] * 2
+    broker.reply = take
+    assert told(await hasty.send_batch(series(lead, 2))) == [DELIVERED] * 2
+    assert broker.contacts == 2
+
+
+async def test_what_has_no_room_at_a_silent_broker_is_late_and_never_sent(
+    broker: MqttDouble, hasty: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda _: None
+    found = await asyncio.gather(*(hasty.send_batch(series(lead, 5)) for _ in range(2)))
+    for outcomes in found:
+        assert {each[0] for each in told(outcomes)} == {Temporary}
+    assert len(broker.published) == 2
+    broker.reply = take
+    assert told(await hasty.send_batch(series(lead, 5))) == [DELIVERED] * 5
+    assert (len(broker.published), broker.contacts) == (7, 2)
+
+
+async def test_one_event_that_is_never_answered_does_not_end_what_goes_on_beside_it(
+    broker: MqttDouble, hasty: MqttSink, lead: Event
+) -> None:
+    broker.reply = take_only("evt_0", "evt_2")
+    assert told(await hasty.send_batch(series(lead, 3))) == [DELIVERED, LATE, DELIVERED]
+    broker.reply = take
+    assert told(await hasty.send_batch(series(lead, 3))) == [DELIVERED] * 3
+    assert broker.contacts == 1
+    broker.say(PubAck(packet_id=broker.published[1].packet_id or 0))
+    await until(lambda: remembered(hasty) == [], what="the answer that came late")
+
+
+async def test_answers_that_come_in_another_order_are_no_silence(
+    broker: MqttDouble, hasty: MqttSink, lead: Event
+) -> None:
+    broker.reply = lambda _: None
+    sending = asyncio.create_task(hasty.send_batch(series(lead, 3)))
+    await until_published(broker, 3)
+    for place in (2, 0):
+        broker.say(PubAck(packet_id=broker.published[place].packet_id or 0))
+    assert told(await sending) == [DELIVERED, LATE, DELIVERED]
+    broker.reply = take
+    await hasty.send(lead)
+    assert broker.contacts == 1
+
+
+async def test_a_batch_without_room_that_is_given_up_ends_nothing_at_a_broker_that_answers(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda _: None
+    batches = [series(lead, 2), series(lead, 1), series(lead, 2)]
+    first, second, without_room = [asyncio.create_task(sink.send_batch(each)) for each in batches]
+    await until_published(broker, 2)
+    broker.say(PubAck(packet_id=broker.published[0].packet_id or 0))
+    await until_published(broker, 3)
+    without_room.cancel()
+    await asyncio.wait({without_room})
+    for publish in broker.published[1:]:
+        broker.say(PubAck(packet_id=publish.packet_id or 0))
+    assert told(await first) == [DELIVERED] * 2
+    assert told(await second) == [DELIVERED]
+    assert (len(broker.published), broker.contacts) == (3, 1)
+
+
+async def test_no_more_is_on_its_way_than_the_concurrency_also_of_what_was_given_up(
+    broker: MqttDouble, lead: Event
+) -> None:
+    sink = build(url=broker.url, topic="relay/fixed", concurrency=3, timeout="1s")
+    broker.reply = take_only("evt_2")
+    assert told(await sink.send_batch(series(lead, 3))) == [LATE, LATE, DELIVERED]
+    sending = asyncio.create_task(sink.send_batch(series(lead, 3)))
+    assert told(await sending) == [LATE] * 3
+    assert (len(broker.published), broker.contacts) == (4, 1)
+    await sink.close()
+
+
+async def test_a_frozen_broker_gets_nothing_later_of_a_batch_that_was_given_up(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    sink = make(topic="relay/fixed")
+    await sink.send(lead)
+    server.freeze()
+    # More than the sockets' buffers hold, so that some of it is still here.
+    sending = asyncio.create_task(sink.send_batch(series(lead, 12, body=b"x" * 900_000)))
+    await asyncio.wait({sending}, timeout=0.2)
+    sending.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait({sending})
+    assert sending.cancelled()
+    server.thaw()
+    await sink.send(replace(lead, id="evt_after"))
+    assert len(server.read()) < 12
+
+
+async def test_a_batch_that_is_cancelled_sends_nothing_more(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=2)
+    broker.reply = lambda _: None
+    sending = asyncio.create_task(sink.send_batch(series(lead, 6)))
+    await until_published(broker, 2)
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert sending.cancelled()
+    broker.reply = take
+    await sink.send(replace(lead, id="evt_after"))
+    assert published(broker) == ["evt_0", "evt_1", "evt_after"]
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (0x8B, [(Temporary, "the broker is shutting down")] * 3),
+        (0x87, [DELIVERED] * 3),
+        (0x95, [DELIVERED, TOO_LARGE, DELIVERED]),
+        (0x99, [DELIVERED] * 3),
+    ],
+)
+async def test_a_farewell_is_for_what_has_no_answer_and_what_it_does_not_name_goes_again(
+    broker: MqttDouble, sink: MqttSink, lead: Event, code: int, wanted: list[Any]
+) -> None:
+    broker.reply = take_only("evt_0")
+    events = series(lead, 4)
+    events[0] = replace(lead, id="evt_0", body=lead.body.ljust(9000))
+    events[2] = replace(lead, id="evt_2", body=lead.body.ljust(5000))
+    sending = asyncio.create_task(sink.send_batch(events))
+    await until_published(broker, 4)
+    broker.reply = take
+    broker.say(Disconnect(reason_code=code))
+    assert told(await sending) == [DELIVERED, *wanted]
+    assert told(await sink.send_batch(events)) == [DELIVERED] * 4
+    assert broker.contacts == 2
+
+
+async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_suffers(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    def reply(_: Publish) -> Any:
+        is_bad = published(broker)[-1] in ("evt_1", "evt_3")
+        return Disconnect(reason_code=0x87) if is_bad else take(broker.published[-1])
+
+    broker.reply = reply
+    outcomes = told(await sink.send_batch(series(lead, 5)))
+    assert outcomes == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
+
+
+async def test_what_had_no_room_when_the_connection_ended_is_not_blamed(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.limit(receive_maximum=1)
+    broker.reply = lambda _: Disconnect(reason_code=0x99)
+    blamed = (Refused, "the broker finds that the body is not what it should be")
+    assert told(await sink.send_batch(series(lead, 3))) == [blamed, LOST, LOST]
+
+
+async def test_a_loss_ends_a_batch_at_once(server: Mosquitto, make: Make, lead: Event) -> None:
+    sink = make(timeout="30s")
+    await sink.send(lead)
+    server.freeze()
+    sending = asyncio.create_task(sink.send_batch(series(lead, 40)))
+    await until(lambda: bool(remembered(sink)), what="the batch on its way")
+    server.kill()
+    async with asyncio.timeout(5):
+        assert told(await sending) == [LOST] * 40
+
+
+async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
+    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = MqttSink._connect
+    broken = iter([True])
+
+    async def connect(sink: MqttSink) -> Any:
+        if next(broken, False):
+            raise asyncio.CancelledError
+        return await real(sink)
+
+    monkeypatch.setattr(MqttSink, "_connect", connect)
+    events = series(lead, 2)
+    broken_off = (Temporary, "the client library broke it off")
+    assert told(await sink.send_batch(events)) == [broken_off] * 2
+    assert told(await sink.send_batch(events)) == [DELIVERED] * 2
+    assert broker.contacts == 1
+
+
+async def test_a_client_that_keeps_a_cancellation_for_itself_publishes_nothing(
+    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = MqttSink._connect
+
+    begun = asyncio.Event()
+
+    async def connect(sink: MqttSink) -> Any:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return await real(sink)
+
+    monkeypatch.setattr(MqttSink, "_connect", connect)
+    sending = asyncio.create_task(sink.send_batch(series(lead, 2)))
+    await begun.wait()
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert sending.cancelled()
+    assert (broker.published, broker.contacts) == ([], 1)

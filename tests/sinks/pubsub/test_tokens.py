@@ -1,0 +1,359 @@
+"""Google's tokens: whence they come, who shares them, when they are renewed, how they fail."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.auth import jwt
+from google.auth.compute_engine import _metadata
+from google.oauth2 import credentials as authorized_user
+
+from relay.core.config_values import Duration
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.event import Event
+from relay.sinks.pubsub import credentials as google_credentials
+from relay.sinks.pubsub import sink as pubsub
+from relay.sinks.pubsub.api import SCOPE
+from relay.sinks.pubsub.credentials import Load
+from relay.sinks.pubsub.tokens import AGAIN_S, EARLY_S, Tokens
+from tests.brokers.program import free_port
+from tests.brokers.pubsub_double import PubsubDouble, said
+from tests.conftest import ManualClock
+from tests.sinks.far_end import FarEnd, Reply, until
+from tests.sinks.pubsub.harness import PubsubHarness, key_pair, service_account
+from tests.sinks.test_conformance import told
+
+LOGIN = {
+    "type": "authorized_user",
+    "client_id": "marked-client",
+    "client_secret": "marked-client-secret",
+    "refresh_token": "good-login",
+}
+
+
+class Google:
+    """The double's token and metadata servers."""
+
+    def __init__(self) -> None:
+        self.double = PubsubDouble(certificate=key_pair()[1])
+        self.far_end = FarEnd()
+        self.clock = ManualClock(time.time_ns() // 1_000_000)
+
+    def tokens(self, load: Load, *, timeout: str = "5s") -> Tokens:
+        return Tokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
+
+    def login(self, *, timeout: str = "5s", **changed: str) -> Tokens:
+        return self.tokens(google_credentials.given(json.dumps(LOGIN | changed)), timeout=timeout)
+
+    def later(self, seconds: float) -> None:
+        self.clock.ms += int(seconds * 1000)
+
+    @property
+    def asked(self) -> int:
+        return len(self.far_end.requests)
+
+
+@pytest.fixture
+async def google(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Google]:
+    google = Google()
+    async with google.far_end:
+        google.far_end.reply = google.double.answer
+        monkeypatch.setattr(
+            authorized_user, "_GOOGLE_OAUTH2_TOKEN_ENDPOINT", google.far_end.url("/token")
+        )
+        yield google
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which Google's usual places are empty."""
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{free_port()}")
+    monkeypatch.setattr(_metadata, "detect_gce_residency_linux", lambda: False)
+
+
+@pytest.fixture
+def metadata(nowhere: None, google: Google, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of Google's."""
+    address = f"127.0.0.1:{google.far_end.port}"
+    monkeypatch.setenv("GCE_METADATA_IP", address)
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", address)
+
+
+async def bearer(tokens: Tokens) -> str:
+    return (await tokens.headers())["authorization"].removeprefix("Bearer ")
+
+
+async def failure(tokens: Tokens) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        await tokens.headers()
+    return caught.value
+
+
+async def test_a_service_account_signs_its_tokens_itself(google: Google) -> None:
+    tokens = google.tokens(google_credentials.given(service_account()))
+    token = await bearer(tokens)
+    assert await bearer(tokens) == token
+    await tokens.close()
+    claims: Any = jwt.decode(token, certs=key_pair()[1])
+    assert claims["scope"] == SCOPE
+    assert google.asked == 0
+
+
+async def test_all_who_wait_share_one_token(google: Google) -> None:
+    tokens = google.login()
+    found = await asyncio.gather(*(bearer(tokens) for _ in range(50)))
+    await tokens.close()
+    assert set(found) == set(google.double.issued)
+    assert google.asked == 1
+
+
+async def test_nothing_else_waits_for_a_token(google: Google) -> None:
+    google.far_end.reply = lambda _: None
+    tokens = google.login()
+    waiting = asyncio.create_task(tokens.headers())
+    await until(lambda: google.asked == 1, what="the request for a token")
+    started_s = time.monotonic()
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert time.monotonic() - started_s < 1
+    waiting.cancel()
+    await tokens.close()
+
+
+async def test_a_token_is_renewed_before_it_ends_while_the_old_one_serves(google: Google) -> None:
+    tokens = google.login()
+    first = await bearer(tokens)
+    google.later(google.double.lasts_s - EARLY_S - 5)
+    assert await bearer(tokens) == first
+    assert google.asked == 1
+    google.later(10)
+    assert await bearer(tokens) == first
+    await until(lambda: len(google.double.issued) == 2, what="the second token")
+    await until(lambda: tokens._fetching is None, what="the end of the renewal")
+    assert await bearer(tokens) == google.double.issued[1]
+    assert google.asked == 2
+    await tokens.close()
+
+
+async def test_a_token_that_has_ended_is_used_no_more(google: Google) -> None:
+    tokens = google.login()
+    await tokens.headers()
+    google.later(google.double.lasts_s + 1)
+    assert await bearer(tokens) == google.double.issued[1]
+    await tokens.close()
+
+
+async def test_a_token_of_a_short_life_is_not_asked_for_all_the_time(google: Google) -> None:
+    google.double.lasts_s = 100
+    tokens = google.login()
+    for _ in range(40):
+        await tokens.headers()
+        google.later(1)
+    assert google.asked == 1
+    await tokens.close()
+
+
+async def test_a_renewal_that_fails_spends_the_old_token_first(google: Google) -> None:
+    tokens = google.login()
+    first = await bearer(tokens)
+    google.far_end.reply = lambda _: Reply(503)
+    google.later(google.double.lasts_s - EARLY_S + 1)
+    for _ in range(3):
+        assert await bearer(tokens) == first
+        await until(lambda: tokens._fetching is None, what="the end of the renewal")
+    assert google.asked == 2
+    google.later(AGAIN_S + 1)
+    assert await bearer(tokens) == first
+    await until(lambda: google.asked == 3, what="one more try")
+    await until(lambda: tokens._fetching is None, what="its end")
+    google.later(EARLY_S)
+    assert type(await failure(tokens)) is Temporary
+    google.far_end.reply = google.double.answer
+    assert await bearer(tokens) == google.double.issued[-1]
+    await tokens.close()
+
+
+CASES: list[tuple[Callable[[Any], Reply], type[SinkError], str]] = [
+    (lambda r: said({"error": "invalid_grant", "echo": told_of(r)}, 400), Misconfigured, "revoked"),
+    (lambda r: said({"error": "invalid_client"}, 401), Misconfigured, "its secret is wrong"),
+    (lambda r: said({"error": told_of(r)}, 400), Misconfigured, "are not accepted"),
+    (lambda r: Reply(404, told_of(r).encode()), Misconfigured, "are not accepted"),
+    (lambda r: said({"answer": told_of(r)}), Misconfigured, "are not accepted"),
+    (lambda r: Reply(200, told_of(r).encode()), Temporary, "cannot be understood"),
+    (lambda r: Reply(503, told_of(r).encode()), Temporary, "127.0.0.1 answers 503"),
+    (lambda r: Reply(429, told_of(r).encode()), Temporary, "127.0.0.1 answers 429"),
+]
+
+
+def told_of(request: Any) -> str:
+    return str((request.headers, request.body))
+
+
+@pytest.mark.parametrize(("reply", "kind", "reason"), CASES)
+async def test_a_failure_has_its_class_and_a_reason_without_secrets(
+    google: Google, reply: Callable[[Any], Reply], kind: type[SinkError], reason: str
+) -> None:
+    google.far_end.reply = reply
+    tokens = google.login()
+    started_s = time.monotonic()
+    error = await failure(tokens)
+    assert time.monotonic() - started_s < 0.9, "the library's own waits"
+    await tokens.close()
+    assert type(error) is kind
+    assert reason in error.reason
+    for secret in ("marked", "good-login"):
+        assert not [text for text in told(error) if secret in text]
+
+
+async def test_a_token_server_that_is_away_is_temporary_and_passes(google: Google) -> None:
+    await google.far_end.stop()
+    tokens = google.login()
+    error = await failure(tokens)
+    assert (type(error), error.reason) == (Temporary, "no token: 127.0.0.1: connection refused")
+    await google.far_end.listen()
+    await tokens.headers()
+    await tokens.close()
+
+
+async def test_a_failure_that_came_too_late_is_told_to_who_asks_next(google: Google) -> None:
+    google.far_end.reply = lambda _: None
+    tokens = google.login(timeout="200ms")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await tokens.headers()
+    await until(lambda: tokens._fetching is None, what="the end of the fetch")
+    assert (await failure(tokens)).reason == "no token: 127.0.0.1: no answer in time"
+    assert google.asked == 1
+    google.far_end.reply = google.double.answer
+    await tokens.headers()
+    await tokens.close()
+
+
+async def test_a_fetch_is_left_when_the_sink_closes(google: Google) -> None:
+    google.far_end.reply = lambda _: None
+    tokens = google.login(timeout="30s")
+    waiting = asyncio.create_task(failure(tokens))
+    await until(lambda: google.asked == 1, what="the request for a token")
+    async with asyncio.timeout(1):
+        await tokens.close()
+        assert type(await waiting) is Temporary
+    await until(lambda: google.far_end.open == 0, what="the end of the connection")
+
+
+async def test_a_quota_project_is_named_with_every_request(google: Google) -> None:
+    tokens = google.login(quota_project_id="pays")
+    assert (await tokens.headers())["x-goog-user-project"] == "pays"
+    await tokens.close()
+
+
+async def test_a_token_does_not_print(google: Google) -> None:
+    tokens = google.login()
+    await tokens.headers()
+    assert "ya29" not in f"{tokens._token!r} {vars(tokens)!r}"
+    await tokens.close()
+
+
+@pytest.mark.usefixtures("nowhere")
+async def test_where_there_are_no_credentials_the_reason_says_where_to_put_them(
+    google: Google,
+) -> None:
+    tokens = google.tokens(google_credentials.found)
+    error = await failure(tokens)
+    await tokens.close()
+    assert type(error) is Misconfigured
+    assert "set `credentials` or GOOGLE_APPLICATION_CREDENTIALS" in error.reason
+
+
+@pytest.mark.usefixtures("nowhere")
+@pytest.mark.parametrize("content", [None, "marked", '{"type": "marked"}'])
+async def test_a_named_file_without_credentials_is_told(
+    google: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    path = tmp_path / "key.json"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    tokens = google.tokens(google_credentials.found)
+    error = await failure(tokens)
+    assert type(error) is Misconfigured
+    assert "the file that GOOGLE_APPLICATION_CREDENTIALS names is missing or" in error.reason
+    assert not [text for text in told(error) if "marked" in text]
+    # It is put right without a restart.
+    path.write_text(service_account())
+    assert await bearer(tokens)
+    await tokens.close()
+
+
+@pytest.mark.usefixtures("nowhere")
+async def test_a_workload_of_another_cloud_gets_its_token_for_its_own_identity(
+    google: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = tmp_path / "identity"
+    identity.write_text("good-identity")
+    path = tmp_path / "federation.json"
+    federation = {
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": google.far_end.url("/sts"),
+        "credential_source": {"file": str(identity)},
+    }
+    path.write_text(json.dumps(federation))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "any")  # or Google would be asked for its name
+    tokens = google.tokens(google_credentials.found)
+    assert await bearer(tokens) == google.double.issued[0]
+    google.later(google.double.lasts_s + 1)
+    identity.write_text("marked-identity")
+    error = await failure(tokens)
+    assert (type(error), "revoked" in error.reason) == (Misconfigured, True)
+    assert not [text for text in told(error) if "marked" in text]
+    await tokens.close()
+
+
+@pytest.mark.usefixtures("metadata")
+async def test_on_a_machine_of_googles_the_metadata_server_gives_the_token(google: Google) -> None:
+    tokens = google.tokens(google_credentials.found)
+    assert await bearer(tokens) == google.double.issued[0]
+    await tokens.close()
+    assert {request.header["metadata-flavor"] for request in google.far_end.requests} == {"Google"}
+
+
+@pytest.mark.usefixtures("metadata")
+async def test_a_metadata_server_that_fails_is_temporary(google: Google) -> None:
+    tokens = google.tokens(google_credentials.found)
+    await tokens.headers()
+    google.later(google.double.lasts_s + 1)
+    await google.far_end.stop()
+    assert type(await failure(tokens)) is Temporary
+    await google.far_end.listen()
+    await tokens.headers()
+    await tokens.close()
+
+
+@pytest.mark.usefixtures("nowhere")
+async def test_a_key_that_google_knows_no_more_can_be_replaced_while_the_relay_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lead: Event
+) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(service_account())
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    async with PubsubHarness() as far_end:
+        settings: Any = far_end.settings(credentials=None)
+        sink = pubsub.build(settings, ManualClock())
+        await sink.send(lead)
+        known, far_end.double.certificate = far_end.double.certificate, None
+        with pytest.raises(Misconfigured, match="401 UNAUTHENTICATED"):
+            await sink.send(lead)
+        path.write_text(service_account(private_key_id="another"))
+        far_end.double.certificate = known
+        await sink.send(lead)
+        await sink.close()
+        (*_, last) = far_end.far_end.requests
+    assert jwt.decode_header(last.header["authorization"].split()[1])["kid"] == "another"

@@ -1,0 +1,228 @@
+"""How the `sqs` sink reads answers, and what it asks: with a double, as moto gives no such answers.
+
+The answers are those of SQS's JSON protocol (AWS JSON 1.0, SendMessageBatch).
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from relay.core import sample_events
+from relay.core.delivery import Answer
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.sinks.sqs import sink as sqs
+from relay.sinks.sqs.sink import SqsSink
+from tests.brokers.authority import Authority
+from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.sqs.harness import reply
+from tests.sinks.sqs.test_sink import build
+
+Answers = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+class Double(FarEnd):
+    """Answers as told to what the entries of a batch are."""
+
+    def answer(self, answers: Answers) -> None:
+        self.reply = lambda request: reply(answers(entries(request)))
+
+    def error(self, status: int, code: str) -> None:
+        self.reply = lambda _: reply({"__type": f"com.amazonaws.sqs#{code}"}, status)
+
+    @property
+    def batches(self) -> list[list[dict[str, Any]]]:
+        return [entries(request) for request in self.requests]
+
+
+def entries(request: Request) -> list[dict[str, Any]]:
+    return list(json.loads(request.body)["Entries"])
+
+
+def take(batch: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"Successful": [{"Id": each["Id"], "MessageId": "m"} for each in batch]}
+
+
+def events(count: int) -> list[Event]:
+    return [sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(count)]
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[Double]:
+    async with Double() as double:
+        double.answer(take)
+        yield double
+
+
+@pytest.fixture
+async def sink(double: Double) -> AsyncIterator[SqsSink]:
+    sink = build(double.url("/1/q"), endpoint_url=double.url())
+    yield sink
+    await sink.close()
+
+
+async def failure(sink: SqsSink, event: Event) -> SinkError:
+    with pytest.raises(SinkError) as caught:
+        await sink.send(event)
+    return caught.value
+
+
+async def test_a_crowd_shares_batches_of_at_most_ten(double: Double, sink: SqsSink) -> None:
+    await sink.send_batch(events(35))
+    assert sorted(len(batch) for batch in double.batches) == [5, 10, 10, 10]
+
+
+async def test_no_batch_is_larger_than_sqs_takes(
+    double: Double, sink: SqsSink, lead: Event
+) -> None:
+    body = b'"' + b"x" * 300_000 + b'"'
+    found = await sink.send_batch([replace(lead, body=body)] * 7)
+    assert found == [Answer(200, "m")] * 7
+    assert sorted(len(batch) for batch in double.batches) == [1, 3, 3]
+    for batch in double.batches:
+        assert sum(size(each) for each in batch) <= sqs.BYTES_MAX
+
+
+def size(entry: dict[str, Any]) -> int:
+    """Of a message as SQS counts it: names, types and values of attributes too."""
+    attributes = [
+        name + each["DataType"] + each["StringValue"]
+        for name, each in entry["MessageAttributes"].items()
+    ]
+    return len(entry["MessageBody"].encode()) + len("".join(attributes).encode())
+
+
+async def test_each_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSink) -> None:
+    def answers(batch: list[dict[str, Any]]) -> dict[str, Any]:
+        first, second, third, fourth = (each["Id"] for each in batch)
+        return {
+            "Successful": [{"Id": third, "MessageId": "taken"}],
+            "Failed": [
+                {"Id": second, "SenderFault": False, "Code": "InternalError"},
+                {"Id": first, "SenderFault": True, "Code": "InvalidMessageContents"},
+                {"Id": fourth, "SenderFault": True, "Code": "KMS.AccessDeniedException"},
+            ],
+        }
+
+    double.answer(answers)
+    found = await sink.send_batch(events(4))
+    assert [type(each) for each in found] == [Refused, Temporary, Answer, Misconfigured]
+    assert found[2] == Answer(200, "taken")
+    assert len(double.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "sender_fault", "kind"),
+    [
+        ("InternalError", False, Temporary),
+        ("RequestThrottled", True, Temporary),
+        ("InvalidMessageContents", True, Refused),
+        ("AWS.SimpleQueueService.NonExistentQueue", True, Misconfigured),
+        ("AccessDenied", False, Misconfigured),
+    ],
+)
+async def test_a_failed_entry_is_judged_by_whose_fault_it_is(
+    double: Double, sink: SqsSink, lead: Event, *, code: str, sender_fault: bool, kind: Any
+) -> None:
+    failed = {"Code": code, "SenderFault": sender_fault}
+    double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
+    assert type(await failure(sink, lead)) is kind
+
+
+async def test_an_event_that_the_answer_does_not_name_is_sent_again(
+    double: Double, sink: SqsSink
+) -> None:
+    double.answer(lambda batch: take(batch[:-1]))
+    found = await sink.send_batch(events(3))
+    assert [type(each) for each in found] == [Answer, Answer, Temporary]
+    assert str(found[2]) == "SQS did not say what became of the message"
+    double.answer(take)
+    assert await sink.send(events(3)[2]) == Answer(200, "m")
+
+
+async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
+    double: Double, sink: SqsSink
+) -> None:
+    def answer(request: Request) -> Reply:
+        if "evt_1" in request.body.decode():
+            return reply({"__type": "com.amazonaws.sqs#InvalidMessageContents"}, 400)
+        return reply(take(entries(request)))
+
+    double.reply = answer
+    found = await sink.send_batch(events(3))
+    assert [type(each) for each in found] == [Answer, Refused, Answer]
+    assert [len(batch) for batch in double.batches] == [3, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "reason"),
+    [
+        (400, "QueueDoesNotExist", Misconfigured, "QueueDoesNotExist: the queue does not exist"),
+        (403, "InvalidClientTokenId", Misconfigured, "InvalidClientTokenId: the access key is unk"),
+        (400, "SignatureDoesNotMatch", Misconfigured, "SignatureDoesNotMatch: the secret key is w"),
+        (400, "ExpiredTokenException", Misconfigured, "ExpiredToken: the credentials have expired"),
+        (400, "AccessDeniedException", Misconfigured, "AccessDenied: the credentials may not do"),
+        (400, "KmsDisabled", Misconfigured, "KmsDisabled: the queue's key is disabled"),
+        (404, "NotFound", Misconfigured, "SQS answers 404: look at `queue_url` and `endpoint_url`"),
+        (400, "InvalidMessageContents", Refused, "SQS does not take the message"),
+        (403, "RequestThrottled", Temporary, "SQS answers 403"),
+        (503, "ServiceUnavailable", Temporary, "SQS answers 503"),
+    ],
+)
+async def test_an_error_says_who_has_to_do_what(
+    double: Double, sink: SqsSink, lead: Event, *, status: int, code: str, kind: Any, reason: str
+) -> None:
+    double.error(status, code)
+    error = await failure(sink, lead)
+    assert (type(error), error.status) == (kind, status)
+    assert error.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b'{"Successful":[{}]}'])
+async def test_an_answer_that_is_none_is_temporary(
+    double: Double, sink: SqsSink, lead: Event, body: bytes
+) -> None:
+    double.reply = lambda _: Reply(200, body, {"content-type": "application/x-amz-json-1.0"})
+    assert type(await failure(sink, lead)) is Temporary
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+async def test_tls_is_verified(
+    lead: Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, trusts: bool
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("sqs"))
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    if trusts:
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.file))
+    async with Double(tls=context) as double:
+        double.answer(take)
+        sink = build(double.url("/1/q"), endpoint_url=double.url())
+        (found,) = await asyncio.gather(sink.send(lead), return_exceptions=True)
+        await sink.close()
+    if trusts:
+        assert found == Answer(200, "m")
+    else:
+        assert type(found) is Misconfigured
+        assert found.reason.startswith("the endpoint's TLS certificate does not verify: ")
+
+
+async def test_an_endpoint_that_speaks_no_tls_is_named(lead: Event) -> None:
+    async def speak_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    sink = build(f"{url}/1/q", endpoint_url=url)
+    error = await failure(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "TLS failed")
+    await sink.close()
+    server.close()

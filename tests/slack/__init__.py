@@ -1,1 +1,0 @@
-"""What Slack is told."""
