@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from relay.admin import openapi
 from relay.admin.api import backup, operations, stream
 from relay.admin.audit import asked_for
-from relay.admin.auth import Guard
+from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
 from relay.admin.problem import (
     on_bug,
@@ -24,13 +24,13 @@ from relay.admin.problem import (
     on_store_error,
 )
 from relay.admin.readiness import Readiness
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
 
 DOCUMENT = "/api/v1/openapi.json"
 
 
-def admin_app(admin: Admin) -> ASGIApp:
+def admin_app(admin: AdminServices) -> ASGIApp:
     """Build the app."""
     readiness = Readiness(admin.store, admin.clock, admin.draining)
 
@@ -74,7 +74,7 @@ def admin_app(admin: Admin) -> ASGIApp:
     ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(served, admin.auditor)],
-        middleware=[Middleware(Guard, token=admin.token, open_paths=open_paths)],
+        middleware=[Middleware(BearerAuth, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,
             ConfigError: on_refused_config,

@@ -19,7 +19,7 @@ PENALTY_S = 0.5
 WAITING_MAX = 64
 
 
-class Guard:
+class BearerAuth:
     """Lets a request through to the app, or answers it; the right token never waits."""
 
     def __init__(

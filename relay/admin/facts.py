@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from relay.admin.readiness import Readiness
-from relay.admin.services import Admin, Reading
+from relay.admin.services import AdminServices, Reading
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreError
-from relay.core.sink_status import Condition
+from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
 from relay.store.absences import Absence
 from relay.store.overview import Overview
@@ -28,7 +28,7 @@ class SinkFacts:
     """One sink; what the store could not be asked for is None."""
 
     name: str
-    condition: Condition | None
+    condition: SinkStatus | None
     """None for a sink that the config does not have, and the store still knows."""
     pending: int | None
     oldest_pending_ms: int | None
@@ -119,7 +119,7 @@ class _Stored:
     error: str | None = None
 
 
-async def gather(admin: Admin, readiness: Readiness) -> Facts:
+async def gather(admin: AdminServices, readiness: Readiness) -> Facts:
     """Gather them; a store that fails or hangs is a fact as well."""
     unready, stored = await asyncio.gather(readiness.problems(), _read(admin))
     now_ms = admin.clock.now_ms()
@@ -139,14 +139,14 @@ async def gather(admin: Admin, readiness: Readiness) -> Facts:
     )
 
 
-async def _read(admin: Admin) -> _Stored:
+async def _read(admin: AdminServices) -> _Stored:
     try:
         async with asyncio.timeout(READ_S):
             backlogs = await admin.store.backlogs()
             failed = [name for name, each in backlogs.items() if each.dead]
             return _Stored(
                 backlogs=backlogs,
-                overview=await admin.desk.overview(failed),
+                overview=await admin.operations.overview(failed),
                 rotations=await admin.rotations.all(),
                 unacknowledged=await admin.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.absences.unacknowledged_loss_ms(),
@@ -157,14 +157,14 @@ async def _read(admin: Admin) -> _Stored:
         return _Stored(error=f"no answer within {READ_S:g} s")
 
 
-def _sinks(conditions: Mapping[str, Condition], stored: _Stored) -> list[SinkFacts]:
+def _sinks(conditions: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFacts]:
     backlogs = stored.backlogs or {}
     gone = [name for name, each in sorted(backlogs.items()) if each.pending or each.dead]
     names = [*conditions, *(name for name in gone if name not in conditions)]
     return [_sink(name, conditions.get(name), stored) for name in names]
 
 
-def _sink(name: str, condition: Condition | None, stored: _Stored) -> SinkFacts:
+def _sink(name: str, condition: SinkStatus | None, stored: _Stored) -> SinkFacts:
     backlog = None if stored.backlogs is None else stored.backlogs.get(name, Backlog())
     overview = stored.overview
     dead = None if overview is None else overview.dead.get(name)
@@ -180,7 +180,7 @@ def _sink(name: str, condition: Condition | None, stored: _Stored) -> SinkFacts:
     )
 
 
-def _sources(admin: Admin, stored: _Stored, *, now_ms: int) -> list[SourceFacts]:
+def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[SourceFacts]:
     rotations = {each.source: each for each in stored.rotations}
     return [
         SourceFacts(
@@ -197,7 +197,7 @@ def _sources(admin: Admin, stored: _Stored, *, now_ms: int) -> list[SourceFacts]
     ]
 
 
-def _store(admin: Admin, stored: _Stored, unready: Sequence[str]) -> StoreFacts:
+def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> StoreFacts:
     overview = stored.overview
     return StoreFacts(
         folder=str(admin.folder),

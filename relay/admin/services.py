@@ -12,19 +12,19 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration, Secret
 from relay.core.downtime import Downtime
 from relay.core.routing import Route
-from relay.core.sink_status import Condition
+from relay.core.sink_status import SinkStatus
 from relay.store import Store
 from relay.store.absences import Absences
 from relay.store.audience import Audience
 from relay.store.audit import Audit
-from relay.store.operations import Desk
-from relay.store.personal_data import People
+from relay.store.operations import Operations
+from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Rotation
 from relay.store.replays import Forecast, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite.integrity import Inspection
 from relay.store.unreadable import UnreadableRequests
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
 
@@ -32,9 +32,9 @@ from relay.telemetry.traffic import Traffic
 class Sinks(Protocol):
     """The sinks at work."""
 
-    def conditions(self) -> Mapping[str, Condition]: ...
+    def conditions(self) -> Mapping[str, SinkStatus]: ...
 
-    def put_back(self) -> None:
+    def refetch(self) -> None:
         """Have every sink look again at what it has not begun to send."""
         ...
 
@@ -139,22 +139,22 @@ class Rotations(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admin:
+class AdminServices:
     """What the admin app is given; without a token only metrics and health are answered."""
 
     store: Store
-    desk: Desk
+    operations: Operations
     absences: Absences
     unreadable: UnreadableRequests
     audit: Audit
     auditor: Auditor
-    people: People
+    people: PersonalData
     audience: Audience
     backups: Backups
     inspections: Inspections
     sinks: Sinks
     replays: Replays
-    feed: Feed
+    activity: ActivityStream
     clock: Clock
     metrics: Metrics
     draining: Callable[[], bool]

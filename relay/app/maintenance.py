@@ -22,7 +22,7 @@ AUDIENCE_PAUSE_S = 0.1
 """Between two steps, so that acknowledgements find the writer free."""
 
 
-class Upkeep:
+class Maintenance:
     """The chores of one store; a store that is broken ends the chore that finds it so."""
 
     def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:

@@ -18,10 +18,10 @@ from relay.config.changes import Changes, changes, fixed
 from relay.config.file_references import Marks, mark
 from relay.core.clock import Clock
 from relay.core.errors import ConfigError, RelayError, StoreBroken
-from relay.server.sd_notify import Manager
+from relay.server.sd_notify import ServiceManager
 from relay.store.audit import Change
 from relay.telemetry import log
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 LOOK_EVERY_S = 1.0
@@ -43,8 +43,8 @@ class Reloader:
         *,
         adopt: Callable[[Config, Changes], Awaitable[None]],
         metrics: Metrics,
-        manager: Manager,
-        feed: Feed,
+        manager: ServiceManager,
+        activity: ActivityStream,
         auditor: Auditor,
         clock: Clock,
         environ: Mapping[str, str] = os.environ,
@@ -54,7 +54,7 @@ class Reloader:
         self._adopt = adopt
         self._metrics = metrics
         self._manager = manager
-        self._feed = feed
+        self._activity = activity
         self._auditor = auditor
         self._environ = environ
         self._clock = clock
@@ -143,7 +143,7 @@ class Reloader:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
         differences: Mapping[str, Any] = found.paths()
         self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
-        self._feed.publish("reload", outcome="taken", reason=reason, **differences)
+        self._activity.publish("reload", outcome="taken", reason=reason, **differences)
 
     def _refuse(self, reason: str, error: Exception) -> None:
         faults = _told(error)
@@ -152,7 +152,7 @@ class Reloader:
         )
         self._metrics.reloaded(successful=False)
         told = partial(self._log.error, "config.refused", reason=reason, file=str(self.config.file))
-        shown = partial(self._feed.publish, "reload", outcome="refused", reason=reason)
+        shown = partial(self._activity.publish, "reload", outcome="refused", reason=reason)
         if isinstance(error, ConfigError):
             told(faults=faults, count=len(faults), advice=_ADVICE)
             shown(faults=faults)

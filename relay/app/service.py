@@ -7,12 +7,12 @@ from collections.abc import Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
-from relay.admin import Admin, admin_app
+from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
-from relay.app.maintenance import Upkeep
+from relay.app.maintenance import Maintenance
 from relay.app.reload import Reloader
-from relay.app.startup import Opening
-from relay.app.watchdog import HangTimer, Supervision
+from relay.app.startup import StartupReport
+from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
@@ -21,19 +21,19 @@ from relay.core.config_values import Duration
 from relay.core.errors import ConfigError, Fault, InvalidTemplate, RelayError, Stopping, StoreBroken
 from relay.core.sink import Sink
 from relay.delivery.replayer import Replayer
-from relay.delivery.supervisor import Fleet
+from relay.delivery.supervisor import DispatcherSupervisor
 from relay.receiver.app import Receiver
-from relay.receiver.secret_rotation import Rotations
+from relay.receiver.secret_rotation import SecretRotations
 from relay.server.connection_limit import admin_total, file_limit, limited, public_total
 from relay.server.listener import Listener
-from relay.server.sd_notify import Manager
+from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.store.sqlite import driver
 from relay.store.sqlite.backup import Backups
 from relay.store.sqlite.integrity import Inspections
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry import log
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 ADMIN_GRACE = Duration.parse("1s")
@@ -52,18 +52,18 @@ class Service:
         *,
         environ: Mapping[str, str] = os.environ,
         sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
-        manager: Manager | None = None,
+        manager: ServiceManager | None = None,
         hang_timer: HangTimer | None = None,
     ) -> None:
-        self._manager = manager or Manager(None, clock=clock)
-        self._feed = Feed(clock)
+        self._manager = manager or ServiceManager(None, clock=clock)
+        self._activity = ActivityStream(clock)
         auditor = Auditor(store.audit, clock=clock)
         self._reloader = Reloader(
             config,
             adopt=self._adopt,
             metrics=metrics,
             manager=self._manager,
-            feed=self._feed,
+            activity=self._activity,
             auditor=auditor,
             clock=clock,
             environ=environ,
@@ -72,31 +72,31 @@ class Service:
         self._store = store
         self._metrics = metrics
         self._log = log.get()
-        self._opening = Opening(store, metrics=metrics, clock=clock)
+        self._opening = StartupReport(store, metrics=metrics, clock=clock)
         self._stopping = False
-        self._upkeep = Upkeep(store, metrics=metrics, clock=clock)
-        self.fleet = Fleet(
+        self._maintenance = Maintenance(store, metrics=metrics, clock=clock)
+        self.supervisor = DispatcherSupervisor(
             config.sinks,
             store=store,
             metrics=metrics,
             clock=clock,
             gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
-            feed=self._feed,
+            activity=self._activity,
         )
-        self._supervision = Supervision(
+        self._watchdog = Watchdog(
             self._manager,
             store=store,
-            conditions=self.fleet.conditions,
-            trouble=lambda: self._upkeep.trouble,
+            conditions=self.supervisor.conditions,
+            trouble=lambda: self._maintenance.trouble,
             clock=clock,
             hang_timer=hang_timer,
         )
         self.replayer = Replayer(
-            store.desk,
+            store.operations,
             config.routes,
             clock=clock,
-            wake=self.fleet.wake,
-            put_back=self.fleet.put_back,
+            wake=self.supervisor.wake,
+            refetch=self.supervisor.refetch,
         )
         self._receiver = Receiver(
             config.sources,
@@ -105,11 +105,11 @@ class Service:
             limits=config.server,
             metrics=metrics,
             clock=clock,
-            wake=self.fleet.wake,
-            feed=self._feed,
+            wake=self.supervisor.wake,
+            activity=self._activity,
             suspect=lambda *request: self._rotations.suspect(*request),  # noqa: PLW0108  as above
         )
-        self._rotations = Rotations(
+        self._rotations = SecretRotations(
             store.quarantine,
             config.sources,
             admit=self._receiver.admit,
@@ -118,9 +118,9 @@ class Service:
         )
         self._backups = Backups(store.path, min_free=config.store.min_free)
         self._inspections = Inspections(store.path)
-        admin = Admin(
+        admin = AdminServices(
             store=store,
-            desk=store.desk,
+            operations=store.operations,
             absences=store.absences,
             unreadable=store.unreadable,
             audit=store.audit,
@@ -129,9 +129,9 @@ class Service:
             audience=store.audience,
             backups=self._backups,
             inspections=self._inspections,
-            sinks=self.fleet,
+            sinks=self.supervisor,
             replays=self.replayer,
-            feed=self._feed,
+            activity=self._activity,
             clock=clock,
             metrics=metrics,
             reloads=self._reloader,
@@ -171,7 +171,7 @@ class Service:
         clock: Clock,
         environ: Mapping[str, str] = os.environ,
         sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
-        manager: Manager | None = None,
+        manager: ServiceManager | None = None,
         hang_timer: HangTimer | None = None,
     ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
@@ -240,16 +240,16 @@ class Service:
         self._backups.clear()
         await self._opening.report()
         self._show_secrets(self._reloader.config)
-        await self.fleet.report_orphans()
-        await self._upkeep.show_gauges()
-        await self.fleet.start(parts)
+        await self.supervisor.report_orphans()
+        await self._maintenance.show_gauges()
+        await self.supervisor.start(parts)
         await self._rotations.load()
         chores = (
-            *self._upkeep.chores(),
+            *self._maintenance.chores(),
             self.replayer.run(),
             self._rotations.run(),
             self._reloader.run(again),
-            *self._supervision.chores(),
+            *self._watchdog.chores(),
         )
         self._chores = [parts.create_task(chore) for chore in chores]
         await self.admin.start()
@@ -262,7 +262,7 @@ class Service:
             listen=self.public.url,
             admin_listen=self.admin.url,
             sources=[source.name for source in self._reloader.config.sources],
-            sinks=self.fleet.names,
+            sinks=self.supervisor.names,
         )
 
     async def _adopt(self, config: Config, changes: Changes) -> None:
@@ -271,7 +271,7 @@ class Service:
         Raises ConfigError, Stopping and StoreError.
         """
         made = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
-        paused = await self.fleet.paused()
+        paused = await self.supervisor.paused()
         if self._stopping:
             raise Stopping("the relay is stopping")
         for source in changes.sources.added:
@@ -281,7 +281,7 @@ class Service:
         self.replayer.routes = config.routes
         self._rotations.adopt(config.sources)
         self.public.grace = config.server.drain_timeout
-        self.fleet.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
+        self.supervisor.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:
             self._metrics.drop_source(source)
         self._show_secrets(config)
@@ -297,7 +297,7 @@ class Service:
         made: dict[str, Sink] = {}
         faults: list[Fault] = []
         try:
-            made = await asyncio.to_thread(self.fleet.build, settings)
+            made = await asyncio.to_thread(self.supervisor.build, settings)
         except* (ValueError, InvalidTemplate) as errors:
             # What could be read while the config was checked is not there any more.
             faults = [Fault("sink", str(error)) for error in errors.exceptions]
@@ -323,12 +323,12 @@ class Service:
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
-        await self.fleet.drain(left)
+        await self.supervisor.drain(left)
 
     async def _hand_back(self, grace: Duration) -> None:
         """The public side closes last: from then on connections wait for the next relay."""
-        await self.fleet.drain(grace)
-        await self.fleet.part()
+        await self.supervisor.drain(grace)
+        await self.supervisor.part()
         await self.public.retire()
         self._receiver.draining = True
         await self.public.stop()
@@ -339,8 +339,8 @@ class Service:
             closing.push_async_callback(self._store.close)
             closing.push_async_callback(self._inspections.close)
             closing.push_async_callback(self.admin.stop)
-            closing.callback(self._feed.close)
-            closing.push_async_callback(self.fleet.close)
+            closing.callback(self._activity.close)
+            closing.push_async_callback(self.supervisor.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
 

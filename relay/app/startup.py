@@ -11,7 +11,7 @@ from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
 
-class Opening:
+class StartupReport:
     """One start; `downtime` is known once it was reported."""
 
     def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError
-from relay.core.sink_status import Condition
-from relay.server.sd_notify import Manager
+from relay.core.sink_status import SinkStatus
+from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog
 from relay.store.sqlite.store import SqliteStore
 
@@ -33,15 +33,15 @@ class HangTimer:
         faulthandler.cancel_dump_traceback_later()
 
 
-class Supervision:
+class Watchdog:
     """The chores that give proofs of life, and tell a manager how the relay is doing."""
 
     def __init__(
         self,
-        manager: Manager,
+        manager: ServiceManager,
         *,
         store: SqliteStore,
-        conditions: Callable[[], Mapping[str, Condition]],
+        conditions: Callable[[], Mapping[str, SinkStatus]],
         trouble: Callable[[], str | None],
         clock: Clock,
         hang_timer: HangTimer | None = None,
@@ -105,7 +105,7 @@ class Supervision:
 
 
 def describe(
-    conditions: Iterable[Condition],
+    conditions: Iterable[SinkStatus],
     backlogs: Mapping[str, Backlog],
     trouble: str | None,
     *,

@@ -19,7 +19,7 @@ from relay.cli.parameters import config_option
 from relay.config import Config
 from relay.core.clock import Clock, SystemClock
 from relay.server import socket_activation
-from relay.server.sd_notify import Manager
+from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.telemetry import log
 
@@ -41,7 +41,7 @@ def serve(path: Path | None) -> None:
     # What a start makes is kept: looking for garbage in it took a tenth of the start.
     gc.disable()
     clock = SystemClock()
-    manager = Manager.found(os.environ, pid=os.getpid(), clock=clock)
+    manager = ServiceManager.found(os.environ, pid=os.getpid(), clock=clock)
     with ExitStack() as closing:
         sockets = socket_activation.take(os.environ, pid=os.getpid())
         for each in sockets.values():
@@ -54,7 +54,7 @@ def serve(path: Path | None) -> None:
 
 
 async def run(
-    loaded: Config, sockets: Mapping[Side, socket.socket], manager: Manager, *, clock: Clock
+    loaded: Config, sockets: Mapping[Side, socket.socket], manager: ServiceManager, *, clock: Clock
 ) -> None:
     """Open and run a service that the process's signals stop, and tell to read its config again."""
     stop, again = asyncio.Event(), asyncio.Event()

@@ -44,7 +44,7 @@ class Key(NamedTuple):
     until_ms: float
 
 
-class Ring(NamedTuple):
+class KeyRing(NamedTuple):
     """Secrets that verify at one time, and their labels beside them."""
 
     values: tuple[bytes, ...]
@@ -77,7 +77,7 @@ class SourceSettings(
         )
 
     @cached_property
-    def ring(self) -> "Ring":
+    def ring(self) -> "KeyRing":
         """What verifies before `first_end_ms`."""
         return _ring(self.keys)
 
@@ -103,7 +103,7 @@ class Authenticated(NamedTuple):
     secret: str
 
 
-class Doubtful(NamedTuple):
+class UnverifiedRequest(NamedTuple):
     """A well-formed request that fits no secret: signed with one that is not here yet, or forged.
 
     `signature` is the header's value; `headers` are as an event's.
@@ -138,16 +138,16 @@ def authenticate(
 
 def doubtful(
     source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
-) -> Doubtful | None:
+) -> UnverifiedRequest | None:
     """Make of a mismatch what can be judged again; None where its time would be wrong as well."""
     value = next(value for name, value in headers if name == source.header)
     off_s = now_ms // 1000 - int(signature.parse(value).timestamp)
     if abs(off_s) * 1000 > source.tolerance:
         return None
-    return Doubtful(source.name, now_ms, value, _kept(headers), body)
+    return UnverifiedRequest(source.name, now_ms, value, _kept(headers), body)
 
 
-def reconsider(source: SourceSettings, kept: Doubtful) -> Authenticated:
+def reconsider(source: SourceSettings, kept: UnverifiedRequest) -> Authenticated:
     """Judge by the secrets that the source has by now, at the time of receipt; raises Rejected."""
     now_ms = kept.received_ms
     verified, label = _verify(source, [kept.signature], kept.body, now_ms=now_ms)
@@ -171,9 +171,9 @@ def _verify(
     return verified, ring.labels[verified.secret]
 
 
-def _ring(keys: Iterable[Key]) -> Ring:
+def _ring(keys: Iterable[Key]) -> KeyRing:
     kept = tuple(keys)
-    return Ring(tuple(key.value for key in kept), tuple(key.label for key in kept))
+    return KeyRing(tuple(key.value for key in kept), tuple(key.label for key in kept))
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:

@@ -40,7 +40,7 @@ STATUS_AFTER: dict[Result, Status] = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SinkResponse(msgspec.Struct, frozen=True):
     """What a sink's far end said when it took an event."""
 
     status: int | None = None

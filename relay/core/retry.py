@@ -74,11 +74,11 @@ def result_of(error: SinkError) -> Result:
             return "retry"
 
 
-def backoff_ms(policy: RetryPolicy, tries: int, *, dice: Random) -> int:
+def backoff_ms(policy: RetryPolicy, tries: int, *, random: Random) -> int:
     """How long to wait after the given number of failed tries (1 or more), jitter included."""
     # The exponent is bounded because a float overflows long before an operator gives up.
     wait = min(policy.first * policy.factor ** min(tries - 1, 64), policy.max)
-    return int(wait * (1 + JITTER * dice.random()))
+    return int(wait * (1 + JITTER * random.random()))
 
 
 def decide(
@@ -90,7 +90,7 @@ def decide(
     probing: bool,
     started_ms: int,
     now_ms: int,
-    dice: Random,
+    random: Random,
 ) -> Decision:
     """Judge one finished attempt; `error` is None for one that the far end confirmed.
 
@@ -103,7 +103,7 @@ def decide(
             return Decision("dead", now_ms, error.reason)
     first_ms = started_ms if delivery.first_attempt_ms is None else delivery.first_attempt_ms
     age_ms = now_ms - first_ms
-    soon_ms = now_ms + min(backoff_ms(policy, delivery.tries + 1, dice=dice), PROBE_MAX_MS)
+    soon_ms = now_ms + min(backoff_ms(policy, delivery.tries + 1, random=random), PROBE_MAX_MS)
     if isinstance(error, Misconfigured):
         if standing != "suspect":
             return Decision("parked", soon_ms, error.reason, counts=False)
@@ -113,7 +113,9 @@ def decide(
     counts = standing == "suspect" or not probing
     if age_ms >= policy.give_up_after and (counts or delivery.first_attempt_ms is not None):
         return Decision("dead", now_ms, f"gave up: {error.reason}")
-    due_ms = now_ms + backoff_ms(policy, delivery.attempts + 1, dice=dice) if counts else soon_ms
+    due_ms = (
+        now_ms + backoff_ms(policy, delivery.attempts + 1, random=random) if counts else soon_ms
+    )
     if isinstance(error, Temporary) and error.retry_after_ms is not None:
         due_ms = max(due_ms, now_ms + min(error.retry_after_ms, RETRY_AFTER_CAP_MS))
     return Decision("retry", due_ms, error.reason, counts)

@@ -58,11 +58,11 @@ _FAULTS = (
 )
 
 
-def body(kind: str, *, event_id: str, created_at: str, dice: Random) -> bytes:
+def body(kind: str, *, event_id: str, created_at: str, random: Random) -> bytes:
     """Make the raw body of one request; raises ValueError for a kind without a sample."""
     if kind not in _DATA:
         raise ValueError(f"no sample of {kind!r}; there are: {', '.join(KINDS)}")
-    data = _DATA[kind](dice, created_at)
+    data = _DATA[kind](random, created_at)
     return orjson.dumps({"id": event_id, "event": kind, "createdAt": created_at, "data": data})
 
 
@@ -75,14 +75,14 @@ def event(
     seed: int = 0,
 ) -> Event:
     """Make the same sample for the same arguments; raises ValueError as `body` does."""
-    dice = Random(f"{kind} {seed}")
+    random = Random(f"{kind} {seed}")
     return Event(
         source=source,
         id=event_id,
         kind=kind,
         created_at=created_at,
         received_ms=_CREATED_AT_MS,
-        body=body(kind, event_id=event_id, created_at=created_at, dice=dice),
+        body=body(kind, event_id=event_id, created_at=created_at, random=random),
         headers=b"content-type: application/json\r\nuser-agent: Service-Webhooks/1\r\n",
     )
 
@@ -92,69 +92,69 @@ def series(kind: str, *, source: str = "sample") -> tuple[Event, ...]:
     return tuple(event(kind, source=source, seed=seed) for seed in range(24))
 
 
-def _video(dice: Random) -> dict[str, Any]:
-    return {"id": f"vid_{dice.randrange(16**12):012x}", "title": dice.choice(_TITLES)}
+def _video(random: Random) -> dict[str, Any]:
+    return {"id": f"vid_{random.randrange(16**12):012x}", "title": random.choice(_TITLES)}
 
 
-def _person(dice: Random) -> dict[str, Any]:
-    first, last = dice.choice(_PEOPLE)
+def _person(random: Random) -> dict[str, Any]:
+    first, last = random.choice(_PEOPLE)
     plain = normalize("NFKD", f"{first}.{last}".casefold().replace("ø", "o"))
     mailbox = "".join(c for c in plain if c.isascii() and (c.isalpha() or c == ".")).strip(".")
-    domain = dice.choice(("example.com", "example.org", "studio.example.com"))
+    domain = random.choice(("example.com", "example.org", "studio.example.com"))
     return {"email": f"{mailbox or 'hello'}@{domain}", "name": f"{first} {last}"}
 
 
-def _created(dice: Random, _created_at: str) -> dict[str, Any]:
-    return _video(dice)
+def _created(random: Random, _created_at: str) -> dict[str, Any]:
+    return _video(random)
 
 
-def _processed(dice: Random, *, status: str, fault: str | None) -> dict[str, Any]:
-    width, height = dice.choice(_SIZES) if fault is None else (None, None)
-    return _video(dice) | {
+def _processed(random: Random, *, status: str, fault: str | None) -> dict[str, Any]:
+    width, height = random.choice(_SIZES) if fault is None else (None, None)
+    return _video(random) | {
         "status": status,
-        "version": dice.choice((1, 1, 1, 2, 3)) if fault is None else 1,
-        "durationSeconds": dice.randrange(20, 5400) if fault is None else None,
+        "version": random.choice((1, 1, 1, 2, 3)) if fault is None else 1,
+        "durationSeconds": random.randrange(20, 5400) if fault is None else None,
         "width": width,
         "height": height,
         "errorMessage": fault,
     }
 
 
-def _ready(dice: Random, _created_at: str) -> dict[str, Any]:
-    return _processed(dice, status="ready", fault=None)
+def _ready(random: Random, _created_at: str) -> dict[str, Any]:
+    return _processed(random, status="ready", fault=None)
 
 
-def _failed(dice: Random, _created_at: str) -> dict[str, Any]:
-    return _processed(dice, status="failed", fault=dice.choice(_FAULTS))
+def _failed(random: Random, _created_at: str) -> dict[str, Any]:
+    return _processed(random, status="failed", fault=random.choice(_FAULTS))
 
 
-def _deleted(dice: Random, _created_at: str) -> dict[str, Any]:
-    return _video(dice) | {"trashed": dice.random() < 0.7}
+def _deleted(random: Random, _created_at: str) -> dict[str, Any]:
+    return _video(random) | {"trashed": random.random() < 0.7}
 
 
-def _watched(dice: Random, _created_at: str) -> dict[str, Any]:
-    step = dice.randrange(len(MILESTONES))
+def _watched(random: Random, _created_at: str) -> dict[str, Any]:
+    step = random.randrange(len(MILESTONES))
     return {
-        "video": _video(dice),
-        "viewer": _person(dice),
+        "video": _video(random),
+        "viewer": _person(random),
         "progress": PROGRESS[step],
         "milestone": MILESTONES[step],
         "completed": MILESTONES[step] == "completed",
     }
 
 
-def _lead(dice: Random, created_at: str) -> dict[str, Any]:
-    chosen = sorted(dice.sample(range(len(_FIELDS)), k=dice.randint(2, len(_FIELDS))))
+def _lead(random: Random, created_at: str) -> dict[str, Any]:
+    chosen = sorted(random.sample(range(len(_FIELDS)), k=random.randint(2, len(_FIELDS))))
     return {
-        "id": f"lead_{dice.randrange(16**12):012x}",
-        **_person(dice),
-        "fields": {name: dice.choice(values) for name, values in (_FIELDS[i] for i in chosen)},
-        "video": _video(dice),
+        "id": f"lead_{random.randrange(16**12):012x}",
+        **_person(random),
+        "fields": {name: random.choice(values) for name, values in (_FIELDS[i] for i in chosen)},
+        "video": _video(random),
         "createdAt": created_at,
     }
 
 
-def _test(_dice: Random, _created_at: str) -> dict[str, Any]:
+def _test(_random: Random, _created_at: str) -> dict[str, Any]:
     return {}
 
 

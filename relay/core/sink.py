@@ -11,7 +11,7 @@ import msgspec
 
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Rate
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.event import Event
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Ordered
@@ -71,7 +71,7 @@ class Sink(Protocol):
     A sink neither logs nor counts, and no error of its may carry a secret.
     """
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         """Return once the far end has confirmed that it has the event.
 
         Raises `Temporary` (try this event again), `Refused` (this event will never be taken) or
@@ -95,7 +95,7 @@ class Sink(Protocol):
         ...
 
 
-Outcomes = Sequence[Answer | Exception]
+Outcomes = Sequence[SinkResponse | Exception]
 """One for each event of a batch, in their order; an exception is what `send` would have raised."""
 
 

@@ -7,7 +7,7 @@ State = Literal["active", "throttled", "parked", "paused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SinkStatus:
     """One sink at one moment; times are milliseconds since the epoch."""
 
     name: str
@@ -25,7 +25,7 @@ class Condition:
     last_delivered_ms: int | None = None
 
 
-class Pace:
+class ThroughputWindow:
     """How many there were in the last minute, to the second, in constant memory."""
 
     WINDOW_S = 60

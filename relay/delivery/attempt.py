@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer, Attempt, Delivery, Settlement
+from relay.core.delivery import Attempt, Delivery, Settlement, SinkResponse
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.retry import RetryPolicy, Standing, decide, standing
@@ -18,7 +18,7 @@ from relay.outbound.batching import is_cancelled
 from relay.telemetry import log
 
 Send = Callable[[Sequence[Event]], Awaitable[Outcomes]]
-Tried = tuple[Answer, SinkError | None]
+AttemptResult = tuple[SinkResponse, SinkError | None]
 
 
 class Moment(NamedTuple):
@@ -69,9 +69,9 @@ def _alone(sink: Sink) -> Send:
 
 async def attempt(
     send: Send, name: str, events: Sequence[Event], *, limit: Duration, deadlines: Deadlines
-) -> list[Tried]:
+) -> list[AttemptResult]:
     """Send once; what the sink may not raise is a bug in it, and the events are not to blame."""
-    outcomes: Sequence[Answer | BaseException]
+    outcomes: Sequence[SinkResponse | BaseException]
     try:
         with deadlines.within(limit.seconds):
             outcomes = await send(events)
@@ -90,14 +90,14 @@ async def attempt(
 
 def judged(
     batch: Sequence[Delivery],
-    tried: Sequence[Tried],
+    tried: Sequence[AttemptResult],
     policy: RetryPolicy,
     *,
     taken_ms: int | None,
     probing: bool,
     started: Moment,
     ended: Moment,
-    dice: Random,
+    random: Random,
 ) -> list[Judged]:
     """Decide what follows for each of a batch, whose sink last took an event at `taken_ms`."""
     duration_ms = round((ended.s - started.s) * 1000)
@@ -112,7 +112,7 @@ def judged(
             probing=probing,
             started_ms=started.ms,
             now_ms=ended.ms,
-            dice=dice,
+            random=random,
         )
         made = Attempt(
             started_ms=started.ms,
@@ -129,18 +129,18 @@ def judged(
     return found
 
 
-def _tried(outcome: Answer | BaseException) -> Tried:
+def _tried(outcome: SinkResponse | BaseException) -> AttemptResult:
     match outcome:
-        case Answer():
+        case SinkResponse():
             return _storable(outcome), None
         case SinkError():
-            return _storable(Answer(outcome.status, outcome.answer)), outcome
+            return _storable(SinkResponse(outcome.status, outcome.answer)), outcome
         case _:
             reason = f"a bug in the sink: {type(outcome).__name__}"
-            return Answer(), Temporary(reason, about_event=True)
+            return SinkResponse(), Temporary(reason, about_event=True)
 
 
-def _storable(answer: Answer) -> Answer:
+def _storable(answer: SinkResponse) -> SinkResponse:
     """Leave out what is of another type than it should be.
 
     Where a client hands on what a far end wrote, no type is sure, and what the store can never take
@@ -148,7 +148,7 @@ def _storable(answer: Answer) -> Answer:
     """
     if _is_code(answer.status) and _is_text(answer.excerpt):
         return answer
-    return Answer(
+    return SinkResponse(
         answer.status if _is_code(answer.status) else None,
         answer.excerpt if _is_text(answer.excerpt) else "",
     )
@@ -163,12 +163,12 @@ def _is_text(excerpt: object) -> bool:
 
 
 def _log_bugs(
-    name: str, events: Sequence[Event], outcomes: Sequence[Answer | BaseException]
+    name: str, events: Sequence[Event], outcomes: Sequence[SinkResponse | BaseException]
 ) -> None:
     """Write one line for all events that met the same bug, with the first one's id."""
     met: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
     for event, outcome in zip(events, outcomes, strict=True):
-        if not isinstance(outcome, Answer | SinkError):
+        if not isinstance(outcome, SinkResponse | SinkError):
             met[tuple(log.describe(outcome).items())].append(event.id)
     for described, ids in met.items():
         log.get().error("sink.bug", sink=name, id=ids[0], count=len(ids), **dict(described))

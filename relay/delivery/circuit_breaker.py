@@ -79,7 +79,7 @@ class _Round:
         return _left_s(self.at_s, now_s) if self.left else math.inf
 
 
-class Gate:
+class CircuitBreaker:
     """One sink's circuit breaker: open, or it lets probes through and waits between them.
 
     Deliveries never tried are probes of their own. A destination that answers may dislike these
@@ -88,10 +88,10 @@ class Gate:
     gets one probe at a time, and deliveries that have failed are always tried one at a time.
     """
 
-    def __init__(self, policy: RetryPolicy, rate: Rate | None, *, dice: Random) -> None:
+    def __init__(self, policy: RetryPolicy, rate: Rate | None, *, random: Random) -> None:
         self._policy = policy
         self._interval_s = 0.0 if rate is None else 1 / rate
-        self._dice = dice
+        self._random = random
         self._next_start_s = -math.inf
         self._failed: set[int] = set()
         """Events that failed since something was taken."""
@@ -242,7 +242,7 @@ class Gate:
         self._tried.at_s = max(self._tried.at_s, untried.at_s)
 
     def _backoff_s(self, failures: int) -> float:
-        wait_s = backoff_ms(self._policy, failures, dice=self._dice) / 1000
+        wait_s = backoff_ms(self._policy, failures, random=self._random) / 1000
         return min(wait_s, PROBE_MAX_S)
 
 

@@ -5,7 +5,7 @@ UNSETTLED_MAX = 256
 """Outcomes that wait for the disk while others are sent: so many per slot, and at most in all."""
 
 
-class Slots:
+class ConcurrencyLimit:
     """The events that are being sent at once, and the batches that they are in."""
 
     def __init__(self, slots: int, batch: int) -> None:

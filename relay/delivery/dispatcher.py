@@ -10,16 +10,16 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
 from relay.core.sink import Sink, SinkSettings
-from relay.core.sink_status import Condition, State
+from relay.core.sink_status import SinkStatus, State
 from relay.core.timeouts import Deadlines
-from relay.delivery.attempt import Judged, Moment, Tried, attempt, judged, sending
-from relay.delivery.circuit_breaker import Gate, Ticket, Wait
-from relay.delivery.concurrency import Slots
-from relay.delivery.fetcher import Supply
-from relay.delivery.reporter import Account
-from relay.delivery.settlement_writer import Ended, Settler
+from relay.delivery.attempt import AttemptResult, Judged, Moment, attempt, judged, sending
+from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
+from relay.delivery.concurrency import ConcurrencyLimit
+from relay.delivery.fetcher import Fetcher
+from relay.delivery.reporter import DeliveryReporter
+from relay.delivery.settlement_writer import FinishedAttempt, SettlementWriter
 from relay.store import Store
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 LOOK_AGAIN_S = 30.0
@@ -49,9 +49,9 @@ class Dispatcher:
         store: Store,
         metrics: Metrics,
         clock: Clock,
-        dice: Random,
+        random: Random,
         gives_way: Callable[[], bool],
-        feed: Feed,
+        activity: ActivityStream,
     ) -> None:
         """While `gives_way()`, one send at a time: what waits here is safe already."""
         self.name = settings.name
@@ -59,22 +59,26 @@ class Dispatcher:
         self._send = sending(sink)
         self._store = store
         self._clock = clock
-        self._dice = dice
+        self._random = random
         self._gives_way = gives_way
-        self._account = Account(settings, metrics=metrics, clock=clock, feed=feed)
-        self._gate = Gate(settings.retry, settings.pace(), dice=dice)
-        self._bell = asyncio.Event()
+        self._reporter = DeliveryReporter(settings, metrics=metrics, clock=clock, activity=activity)
+        self._breaker = CircuitBreaker(settings.retry, settings.pace(), random=random)
+        self._wakeup = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._slots = Slots(settings.slots(), settings.batch())
-        self._settler = Settler(
+        self._concurrency = ConcurrencyLimit(settings.slots(), settings.batch())
+        self._settlement_writer = SettlementWriter(
             self.name,
             store=store,
             clock=clock,
-            account=self._account,
+            reporter=self._reporter,
             settled=self._settled,
         )
-        self._supply = Supply(
-            settings, store=store, clock=clock, ring=self._bell.set, bury=self._settler.bury
+        self._fetcher = Fetcher(
+            settings,
+            store=store,
+            clock=clock,
+            ring=self._wakeup.set,
+            bury=self._settlement_writer.bury,
         )
         self._ringing: asyncio.TimerHandle | None = None
         self._draining = False
@@ -82,16 +86,16 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
-        self._supply.wake()
+        self._fetcher.wake()
 
     async def run(self) -> None:
         """Send what is due until drained; whatever goes wrong with the store is raised."""
-        self._account.state(self._gate.state)
+        self._reporter.state(self._breaker.state)
         async with asyncio.TaskGroup() as group:
             while not self._draining:
                 # Cleared before looking: what rings while we look is then not lost.
-                self._bell.clear()
-                self._supply.watch_clock()
+                self._wakeup.clear()
+                self._fetcher.watch_clock()
                 self._fill(group)
                 wait_s = self._start(group)
                 await self._wait(wait_s)
@@ -101,28 +105,28 @@ class Dispatcher:
 
         `since_ms` is given for a sink that was paused before this relay, or this config, began.
         """
-        self._gate.pause()
-        self._supply.give_back()
-        self._account.state(self._gate.state, since_ms=since_ms)
+        self._breaker.pause()
+        self._fetcher.give_back()
+        self._reporter.state(self._breaker.state, since_ms=since_ms)
 
     def resume(self) -> None:
         """Go on where `pause` stopped, in the state that the sink was in."""
-        self._gate.resume()
-        self._supply.look_now()
-        self._account.state(self._gate.state)
+        self._breaker.resume()
+        self._fetcher.fetch_now()
+        self._reporter.state(self._breaker.state)
 
     def probe_now(self) -> None:
         """Try the sink at once, whatever it has been waiting for."""
-        self._gate.probe_now()
-        self._supply.look_now()
+        self._breaker.probe_now()
+        self._fetcher.fetch_now()
 
-    def put_back(self) -> None:
+    def refetch(self) -> None:
         """Look again at all that has not begun, because it may have changed in the store."""
-        self._supply.put_back()
+        self._fetcher.refetch()
 
-    def condition(self) -> Condition:
+    def condition(self) -> SinkStatus:
         """How the sink is doing right now."""
-        return self._account.condition(self._gate, in_flight=self._slots.sending)
+        return self._reporter.condition(self._breaker, in_flight=self._concurrency.sending)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, let running sends end for as long as the grace, then leave them.
@@ -130,20 +134,20 @@ class Dispatcher:
         What was left comes due again after the next start.
         """
         self._draining = True
-        self._bell.set()
+        self._wakeup.set()
         until_s = self._clock.monotonic() + grace.seconds
         if self._attempts:
             _, late = await asyncio.wait(self._attempts, timeout=grace.seconds)
             for task in late:
                 task.cancel()
-        await self._settler.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
-        await self._settler.stop()
-        self._supply.give_back()
+        await self._settlement_writer.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
+        await self._settlement_writer.stop()
+        self._fetcher.give_back()
 
     def _fill(self, group: asyncio.TaskGroup) -> None:
         # What a closed gate keeps waiting is better left in the store.
         if min(self._wait_for_gate()) <= 0:
-            self._supply.fill(group)
+            self._fetcher.fill(group)
 
     def _start(self, group: asyncio.TaskGroup) -> float:
         """Start what may start now; return the seconds until there may be more to do."""
@@ -152,29 +156,29 @@ class Dispatcher:
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
         room = self._room()
-        if self._supply.hand and room:
+        if self._fetcher.hand and room:
             return self._wait_for_next_s()
-        if self._supply.hand or self._supply.looking or not room:
+        if self._fetcher.hand or self._fetcher.looking or not room:
             # Nobody rings when the door is quiet again.
             return GIVE_WAY_S if self._gives_way() else math.inf
-        return max(self._supply.due_s(), min(self._wait_for_gate()))
+        return max(self._fetcher.due_s(), min(self._wait_for_gate()))
 
     def _next(self) -> _Starting | None:
         """Take from the hand what may start now and goes out together."""
         sends = 0 if self._draining else self._room()
         now_s = self._clock.monotonic()
-        room = self._gate.room(sends, in_flight=self._slots.sending, now_s=now_s)
-        hand = self._supply.hand
-        batch = hand.pop(room, now_s) if self._gate.is_open else hand.probe(room, now_s)
+        room = self._breaker.room(sends, in_flight=self._concurrency.sending, now_s=now_s)
+        hand = self._fetcher.hand
+        batch = hand.pop(room, now_s) if self._breaker.is_open else hand.probe(room, now_s)
         if not batch:
             return None
         tried = sum(1 for delivery in batch if delivery.tries)
-        ticket = self._gate.started(untried=len(batch) - tried, tried=tried, now_s=now_s)
-        self._slots.begin(len(batch))
+        ticket = self._breaker.started(untried=len(batch) - tried, tried=tried, now_s=now_s)
+        self._concurrency.begin(len(batch))
         return _Starting(batch, ticket)
 
     def _wait_for_next_s(self) -> float:
-        wait, hand = self._wait_for_gate(), self._supply.hand
+        wait, hand = self._wait_for_gate(), self._fetcher.hand
         tried_s = wait.tried_s if hand.has_tried else math.inf
         if not hand.has_untried or wait.untried_s > 0:
             return min(tried_s, wait.untried_s if hand.has_untried else math.inf)
@@ -192,22 +196,26 @@ class Dispatcher:
 
     def _ring(self) -> None:
         self._ringing = None
-        self._bell.set()
+        self._wakeup.set()
 
     def _room(self) -> int:
-        return self._slots.room(unsettled=self._settler.count, alone=self._gives_way())
+        return self._concurrency.room(
+            unsettled=self._settlement_writer.count, alone=self._gives_way()
+        )
 
     def _wait_for_gate(self) -> Wait:
-        return self._gate.wait(in_flight=self._slots.sending, now_s=self._clock.monotonic())
+        return self._breaker.wait(
+            in_flight=self._concurrency.sending, now_s=self._clock.monotonic()
+        )
 
     async def _wait(self, wait_s: float) -> None:
         """Until the bell rings or the time is over; neither opens a gate that is closed."""
         try:
             async with asyncio.timeout(max(0.0, min(wait_s, LOOK_AGAIN_S))):
-                await self._bell.wait()
+                await self._wakeup.wait()
         except TimeoutError:
             # Whatever the reason for the wait was, it is time to look.
-            self._supply.look_by(self._clock.now_ms())
+            self._fetcher.fetch_by(self._clock.now_ms())
 
     async def _work(self, starting: _Starting | None, group: asyncio.TaskGroup) -> None:
         """Keep a slot busy while there is something to start: a task each would cost more."""
@@ -217,29 +225,31 @@ class Dispatcher:
                 self._fill(group)
                 starting = self._next()
         finally:
-            self._bell.set()
+            self._wakeup.set()
 
     async def _attempt(self, starting: _Starting, group: asyncio.TaskGroup) -> None:
         batch, ticket = starting
         started = Moment.of(self._clock)
         tried = await self._try(batch)
         ended = Moment.of(self._clock)
-        self._account.sent([error for _, error in tried], now_s=ended.s)
+        self._reporter.sent([error for _, error in tried], now_s=ended.s)
         found = judged(
             batch,
             tried,
             self._settings.retry,
-            taken_ms=self._account.last_delivered_ms,
+            taken_ms=self._reporter.last_delivered_ms,
             probing=ticket.probing,
             started=started,
             ended=ended,
-            dice=self._dice,
+            random=self._random,
         )
         self._learn(found, ticket, now_s=ended.s)
         for each in found:
-            self._settler.add(group, Ended(each.settlement, ended.s - started.s))
+            self._settlement_writer.add(
+                group, FinishedAttempt(each.settlement, ended.s - started.s)
+            )
 
-    async def _try(self, batch: list[Delivery]) -> list[Tried]:
+    async def _try(self, batch: list[Delivery]) -> list[AttemptResult]:
         """Make one try; its slots are free again before the outcomes are written."""
         try:
             return await attempt(
@@ -250,7 +260,7 @@ class Dispatcher:
                 deadlines=self._deadlines,
             )
         finally:
-            self._slots.end(len(batch))
+            self._concurrency.end(len(batch))
 
     def _learn(self, found: Sequence[Judged], ticket: Ticket, *, now_s: float) -> None:
         taken = next((each for each in found if each.error is None), None)
@@ -258,30 +268,30 @@ class Dispatcher:
             # It says more of the sink than all that failed beside it, but for a wish to pause.
             found = [taken, *(each for each in found if each.asks_for_pause)]
         for each in found:
-            before = self._gate.state
-            self._gate.ended(
+            before = self._breaker.state
+            self._breaker.ended(
                 each.error,
                 ticket,
                 event=each.settlement.delivery.seq,
                 standing=each.standing,
                 now_s=now_s,
             )
-            if self._gate.state != before:
+            if self._breaker.state != before:
                 self._changed(before, "" if each.error is None else each.error.reason)
 
     def _changed(self, before: State, reason: str) -> None:
-        self._account.changed(self._gate.state, before, reason=reason)
-        if self._gate.state == "active":
+        self._reporter.changed(self._breaker.state, before, reason=reason)
+        if self._breaker.state == "active":
             # Its free slots need not wait for this one's outcome to be written.
-            self._bell.set()
+            self._wakeup.set()
         else:
-            self._supply.give_back()
-            self._supply.look_now()
+            self._fetcher.give_back()
+            self._fetcher.fetch_now()
 
     def _settled(self, delivery: Delivery, due_ms: float | None) -> None:
         if due_ms is not None:
-            self._supply.look_by(due_ms)
+            self._fetcher.fetch_by(due_ms)
         elif delivery.turn is not None:
             # The next of its turn may be due now.
-            self._supply.look_by(0)
-        self._bell.set()
+            self._fetcher.fetch_by(0)
+        self._wakeup.set()

@@ -9,13 +9,13 @@ from relay.core.delivery import Delivery
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.retry import RETRY_AFTER_CAP_MS
 from relay.core.sink import SinkSettings
-from relay.delivery.prefetch import Hand
+from relay.delivery.prefetch import PrefetchBuffer
 from relay.delivery.settlement_writer import STORE_AGAIN_S
 from relay.store import Store, Tier
 from relay.telemetry import log
 
 
-class Supply:
+class Fetcher:
     """Looks for what is due beside the sends, so that a slot finds the next one at hand."""
 
     def __init__(
@@ -46,25 +46,25 @@ class Supply:
         self._outdated = False
         """Whether what the look under way will find is to be put back."""
         self.looking = False
-        self.hand = Hand(settings.slots())
+        self.hand = PrefetchBuffer(settings.slots())
 
     def wake(self) -> None:
         """Say that a delivery may be due; costs nothing when called often."""
         if self._look_at_ms > 0:
-            self.look_now()
+            self.fetch_now()
 
     def watch_clock(self) -> None:
         """Look again, and correct due times, once the clock has been set back."""
         if self._set_back.happened():
             self._latest_ms = self._longest_ms
-            self.look_now()
+            self.fetch_now()
 
-    def look_now(self) -> None:
+    def fetch_now(self) -> None:
         """Have all of what is due looked at, whenever the last look was."""
         self._look_at_ms = 0.0
         self._ring()
 
-    def look_by(self, due_ms: float) -> None:
+    def fetch_by(self, due_ms: float) -> None:
         """Look again at that time at the latest."""
         self._look_at_ms = min(self._look_at_ms, due_ms)
 
@@ -76,11 +76,11 @@ class Supply:
         """Keep nothing that has not begun."""
         self._store.release(self.hand.clear())
 
-    def put_back(self) -> None:
+    def refetch(self) -> None:
         """Look again at all that has not begun, because it may have changed in the store."""
         self.give_back()
         self._outdated = self.looking
-        self.look_now()
+        self.fetch_now()
 
     def fill(self, group: asyncio.TaskGroup) -> None:
         """Begin a look where the hand runs low and there may be more."""
@@ -114,7 +114,7 @@ class Supply:
                 self._store.release(lease.deliveries)
             else:
                 self.hand.take(lease.deliveries)
-            self.look_by(math.inf if lease.next_due_ms is None else lease.next_due_ms)
+            self.fetch_by(math.inf if lease.next_due_ms is None else lease.next_due_ms)
         self.looking = self._outdated = False
         self._ring()
 

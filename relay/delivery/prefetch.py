@@ -30,7 +30,7 @@ SHARE = 4
 """One send in this many is a retry, also while deliveries that were never tried wait."""
 
 
-class Hand:
+class PrefetchBuffer:
     """A few deliveries of each tier; one with fewer than there are slots asks for more."""
 
     def __init__(self, slots: int) -> None:

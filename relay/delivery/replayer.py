@@ -9,7 +9,7 @@ from relay.core.clock import Clock
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.routing import Route, match
-from relay.store.operations import Desk
+from relay.store.operations import Operations
 from relay.store.replays import Chosen, Forecast, Mark, Replay, Wanted
 from relay.store.selection import Selection
 from relay.telemetry import log
@@ -34,45 +34,45 @@ class Replayer:
 
     def __init__(
         self,
-        desk: Desk,
+        operations: Operations,
         routes: Sequence[Route],
         *,
         clock: Clock,
         wake: Callable[[str], None],
-        put_back: Callable[[], None],
+        refetch: Callable[[], None],
     ) -> None:
         """`wake` is told of every sink that has deliveries again; `routes` may be replaced.
 
         `put_back` has every sink give back what it holds and has not begun to send.
         """
         self.routes = routes
-        self._desk = desk
+        self._operations = operations
         self._clock = clock
         self._wake = wake
-        self._put_back = put_back
+        self._put_back = refetch
         self._cursors: dict[int, dict[str, int]] = {}
         """By replay and sink: a slow sink keeps no other one back.
 
         The store knows the least of them, and leaves out what a replay has opened before.
         """
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
     async def count(self, selection: Selection) -> Forecast:
         """What a replay of the selection would deliver; raises StoreError."""
-        return await self._count(selection, until=await self._desk.newest())
+        return await self._count(selection, until=await self._operations.newest())
 
     async def begin(self, selection: Selection) -> Replay | None:
         """Start a replay, or None where it would deliver nothing; raises StoreError."""
-        until = await self._desk.newest()
+        until = await self._operations.newest()
         total = (await self._count(selection, until=until)).deliveries.total()
         if not total:
             return None
         now_ms = self._clock.now_ms()
-        replay = await self._desk.begin(selection, total=total, until=until, now_ms=now_ms)
+        replay = await self._operations.begin(selection, total=total, until=until, now_ms=now_ms)
         self._log.info("replay.begun", replay=replay.id, count=total)
-        self._bell.set()
+        self._wakeup.set()
         return replay
 
     async def cancel(self, number: int) -> Replay | None:
@@ -80,11 +80,11 @@ class Replayer:
 
         None for one never begun. Raises StoreError.
         """
-        replay = await self._desk.replay(number)
+        replay = await self._operations.replay(number)
         if replay is None or replay.state == "done":
             return replay
         self._put_back()
-        ended = await self._desk.end(replay, "cancelled", now_ms=self._clock.now_ms())
+        ended = await self._operations.end(replay, "cancelled", now_ms=self._clock.now_ms())
         for route in self._routes(replay.selection):
             # What another replay has opened may have waited for what is taken back.
             self._wake(route.sink)
@@ -95,7 +95,7 @@ class Replayer:
         """Walk on with what has been begun until cancelled; raises StoreBroken."""
         wait_s: float | None = LOOK_SOON_S
         while True:
-            self._bell.clear()
+            self._wakeup.clear()
             try:
                 wait_s = await self._walk(wait_s or LOOK_SOON_S)
             except StoreBroken:
@@ -106,14 +106,14 @@ class Replayer:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await self._bell.wait()
+                    await self._wakeup.wait()
 
     async def _walk(self, waited_s: float) -> float | None:
         """Walk on with every running replay as far as may be now; return how long to wait then.
 
         None for ever, where there is none.
         """
-        running = await self._desk.running()
+        running = await self._operations.running()
         self._cursors = {each.id: self._cursors.get(each.id, {}) for each in running}
         steps = 0
         for replay in running:
@@ -130,7 +130,7 @@ class Replayer:
         known = self._cursors[replay.id]
         sinks = {each.sink for each in self._routes(replay.selection)}
         cursors = {sink: known.get(sink, replay.cursor) for sink in sinks}
-        ahead = await self._desk.under_way(replay.id)
+        ahead = await self._operations.under_way(replay.id)
         walking = {sink for sink in sinks if cursors[sink] < replay.until.event}
         if not walking:
             if not sinks & ahead.keys():
@@ -142,7 +142,7 @@ class Replayer:
         # Those that are equally far are given what is read once.
         start = min(cursors[sink] for sink in low)
         group = frozenset(sink for sink in low if cursors[sink] == start)
-        chosen = await self._desk.choose(
+        chosen = await self._operations.choose(
             replay.selection, self.routes, after=start, until=replay.until, limit=STEP
         )
         end = chosen[-1].seq if chosen else replay.until.event
@@ -161,19 +161,19 @@ class Replayer:
             if delivery.sink in sinks
         ]
         now_ms = self._clock.now_ms()
-        now = await self._desk.open(replay, wanted, cursor=cursor, now_ms=now_ms)
+        now = await self._operations.open(replay, wanted, cursor=cursor, now_ms=now_ms)
         for sink in {each.sink for each in wanted}:
             self._wake(sink)
         return now
 
     async def _finish(self, replay: Replay) -> None:
-        ended = await self._desk.end(replay, "done", now_ms=self._clock.now_ms())
+        ended = await self._operations.end(replay, "done", now_ms=self._clock.now_ms())
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
 
     async def _count(self, selection: Selection, *, until: Mark) -> Forecast:
         found: Counter[tuple[str, str, str | None]] = Counter()
         events = under_way = cursor = 0
-        while chosen := await self._desk.choose(
+        while chosen := await self._operations.choose(
             selection, self.routes, after=cursor, until=until, limit=STEP
         ):
             for each in chosen:

@@ -7,32 +7,32 @@ from relay.core.clock import Clock
 from relay.core.delivery import Result, Settlement
 from relay.core.errors import SinkError
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import Condition, Pace, State
-from relay.delivery.circuit_breaker import Gate
+from relay.core.sink_status import SinkStatus, State, ThroughputWindow
+from relay.delivery.circuit_breaker import CircuitBreaker
 from relay.telemetry import log
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 REASONS_MAX = 3
 """Of those that one line names."""
 
 
-class Account:
+class DeliveryReporter:
     """Kept for one sink; nothing in it can fail a delivery."""
 
     def __init__(
-        self, settings: SinkSettings, *, metrics: Metrics, clock: Clock, feed: Feed
+        self, settings: SinkSettings, *, metrics: Metrics, clock: Clock, activity: ActivityStream
     ) -> None:
         self._name = settings.name
         self._type = settings.type
         self._metrics = metrics
         self._clock = clock
-        self._feed = feed
+        self._activity = activity
         self._log = log.get().bind(sink=settings.name)
         self._last_error: tuple[str, int] | None = None
         self.last_delivered_ms: int | None = None
         """When the sink last took an event."""
-        self._pace = Pace()
+        self._pace = ThroughputWindow()
         self._state: State = "active"
         self._since_ms = clock.now_ms()
 
@@ -42,7 +42,7 @@ class Account:
             self._state = state
             self._since_ms = self._clock.now_ms() if since_ms is None else since_ms
         self._metrics.sink_state(self._name, state)
-        self._feed.publish("state", sink=self._name, state=state)
+        self._activity.publish("state", sink=self._name, state=state)
 
     def changed(self, state: State, previous: State, *, reason: str) -> None:
         """Say that a send has brought the sink into another state."""
@@ -74,8 +74,8 @@ class Account:
             # A replayed event is late because someone wanted it again.
             late_s = None if delivery.replay is not None else lag_ms / 1000
             self._metrics.settled(self._name, attempt.result, late_s)
-        if self._feed.watched:
-            self._feed.publish(
+        if self._activity.watched:
+            self._activity.publish(
                 attempt.result,
                 at_ms=attempt.started_ms + attempt.duration_ms,
                 sink=self._name,
@@ -119,15 +119,15 @@ class Account:
             lag_ms=_lag_ms(settlement),
         )
 
-    def condition(self, gate: Gate, *, in_flight: int) -> Condition:
+    def condition(self, breaker: CircuitBreaker, *, in_flight: int) -> SinkStatus:
         """How the sink is doing right now."""
-        probe_at_s, now_s = gate.probe_at_s, self._clock.monotonic()
+        probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
         error, error_ms = self._last_error or (None, None)
-        return Condition(
+        return SinkStatus(
             name=self._name,
             type=self._type,
-            state=gate.state,
+            state=breaker.state,
             since_ms=self._since_ms,
             in_flight=in_flight,
             delivered_last_minute=self._pace.last_minute(now_s),

@@ -8,21 +8,21 @@ from typing import NamedTuple
 from relay.core.clock import Clock
 from relay.core.delivery import DAMAGED, Attempt, Delivery, Settlement
 from relay.core.errors import StoreBroken, StoreError
-from relay.delivery.reporter import Account
+from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
 from relay.telemetry import log
 
 STORE_AGAIN_S = 1.0
 
 
-class Ended(NamedTuple):
+class FinishedAttempt(NamedTuple):
     """An attempt that is over, and how long it took."""
 
     settlement: Settlement
     seconds: float
 
 
-class Settler:
+class SettlementWriter:
     """Writes ends down however long that takes, for without it the events are sent again.
 
     Those that come while a write is under way share the next one.
@@ -35,22 +35,22 @@ class Settler:
         *,
         store: Store,
         clock: Clock,
-        account: Account,
+        reporter: DeliveryReporter,
         settled: Callable[[Delivery, float | None], None],
     ) -> None:
         """`settled` is told after each end when its delivery comes due again, if it does."""
         self._name = name
         self._store = store
         self._clock = clock
-        self._account = account
+        self._reporter = reporter
         self._settled = settled
         self._sampled = log.Sampled(clock)
-        self._ended: list[Ended] = []
+        self._ended: list[FinishedAttempt] = []
         self._writing: asyncio.Task[None] | None = None
         self.count = 0
         """How many wait for the disk."""
 
-    def add(self, group: asyncio.TaskGroup, ended: Ended) -> None:
+    def add(self, group: asyncio.TaskGroup, ended: FinishedAttempt) -> None:
         """Have it written soon; what is wrong with the whole store is raised in the group."""
         self.count += 1
         self._ended.append(ended)
@@ -60,7 +60,7 @@ class Settler:
     def bury(self, group: asyncio.TaskGroup, damaged: Sequence[Delivery]) -> None:
         """Make dead letters of deliveries that are not sent, because their body is damaged."""
         now_ms = self._clock.now_ms()
-        self._account.damaged(len(damaged))
+        self._reporter.damaged(len(damaged))
         for delivery in damaged:
             never = Attempt(
                 started_ms=now_ms,
@@ -71,7 +71,7 @@ class Settler:
                 answer="",
             )
             settlement = Settlement(delivery=delivery, attempt=never, due_ms=now_ms)
-            self.add(group, Ended(settlement, 0.0))
+            self.add(group, FinishedAttempt(settlement, 0.0))
 
     async def flush(self, limit_s: float) -> None:
         """Wait until all is written, or as long as the limit."""
@@ -99,7 +99,7 @@ class Settler:
                 await asyncio.sleep(STORE_AGAIN_S)
         self._writing = None
 
-    async def _write(self, ended: list[Ended]) -> list[Ended]:
+    async def _write(self, ended: list[FinishedAttempt]) -> list[FinishedAttempt]:
         """Return those to be written again."""
         try:
             await self._store.settle(*(each.settlement for each in ended))
@@ -112,23 +112,23 @@ class Settler:
             return [failed for each in ended for failed in await self._write([each])]
         for each in ended:
             self._end(each, due_ms=each.settlement.due_ms)
-        self._account.log([each.settlement for each in ended])
+        self._reporter.log([each.settlement for each in ended])
         return []
 
-    def _fail(self, ended: Ended, error: StoreError) -> list[Ended]:
+    def _fail(self, ended: FinishedAttempt, error: StoreError) -> list[FinishedAttempt]:
         self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
         if not _goes_on(ended):
             return [ended]
         self._store.release((ended.settlement.delivery,))
         self._end(ended, due_ms=self._clock.now_ms() + STORE_AGAIN_S * 1000)
-        self._account.log([ended.settlement])
+        self._reporter.log([ended.settlement])
         return []
 
-    def _end(self, ended: Ended, *, due_ms: float) -> None:
+    def _end(self, ended: FinishedAttempt, *, due_ms: float) -> None:
         self.count -= 1
         self._settled(ended.settlement.delivery, due_ms if _goes_on(ended) else None)
-        self._account.attempted(ended.settlement, seconds=ended.seconds)
+        self._reporter.attempted(ended.settlement, seconds=ended.seconds)
 
 
-def _goes_on(ended: Ended) -> bool:
+def _goes_on(ended: FinishedAttempt) -> bool:
     return ended.settlement.attempt.result in ("retry", "parked")

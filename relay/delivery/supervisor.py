@@ -11,11 +11,11 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import StoreError, Temporary
 from relay.core.sink import Sink, SinkSettings
-from relay.core.sink_status import Condition
+from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry import log
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 CLOSE_TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ class _Member:
         return self.dispatcher.condition().state == "paused"
 
 
-class Fleet:
+class DispatcherSupervisor:
     """All sinks of one relay; nothing is connected before `start`."""
 
     def __init__(
@@ -50,14 +50,14 @@ class Fleet:
         metrics: Metrics,
         clock: Clock,
         gives_way: Callable[[], bool],
-        feed: Feed,
+        activity: ActivityStream,
     ) -> None:
         """`gives_way` is asked before each send, as a dispatcher does."""
         self._store = store
         self._metrics = metrics
         self._clock = clock
         self._gives_way = gives_way
-        self._feed = feed
+        self._activity = activity
         self._log = log.get()
         settings = tuple(settings)
         made = self.build(settings)
@@ -80,9 +80,9 @@ class Fleet:
             store=self._store,
             metrics=self._metrics,
             clock=self._clock,
-            dice=SystemRandom(),
+            random=SystemRandom(),
             gives_way=self._gives_way,
-            feed=self._feed,
+            activity=self._activity,
         )
         return _Member(settings, sink, dispatcher)
 
@@ -97,7 +97,7 @@ class Fleet:
 
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
-        return await self._store.desk.paused()
+        return await self._store.operations.paused()
 
     def adopt(
         self,
@@ -183,12 +183,12 @@ class Fleet:
         if member is not None:
             member.dispatcher.wake()
 
-    def put_back(self) -> None:
+    def refetch(self) -> None:
         """Have every sink look again at what it has not begun to send."""
         for member in self._members.values():
-            member.dispatcher.put_back()
+            member.dispatcher.refetch()
 
-    def conditions(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, SinkStatus]:
         """How each sink is doing."""
         return {name: each.dispatcher.condition() for name, each in self._members.items()}
 
@@ -196,7 +196,7 @@ class Fleet:
         """Keep what comes for the sink until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
         now_ms = self._clock.now_ms()
-        await self._store.desk.pause(name, now_ms=now_ms)
+        await self._store.operations.pause(name, now_ms=now_ms)
         # Looked up after the wait: a reload may have put another in its place.
         if (member := self._members.get(name)) is not None:
             member.dispatcher.pause(since_ms=now_ms)
@@ -205,7 +205,7 @@ class Fleet:
     async def resume(self, name: str) -> None:
         """Deliver again; raises KeyError."""
         _ = self._members[name]
-        await self._store.desk.resume(name)
+        await self._store.operations.resume(name)
         if (member := self._members.get(name)) is not None:
             member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
@@ -230,10 +230,10 @@ class Fleet:
 
         Also of a sink that is not configured. Raises LookupError where nothing is pending.
         """
-        if not await self._store.desk.give_up(seq, name, now_ms=self._clock.now_ms()):
+        if not await self._store.operations.give_up(seq, name, now_ms=self._clock.now_ms()):
             raise LookupError(seq)
         if (member := self._members.get(name)) is not None:
-            member.dispatcher.put_back()
+            member.dispatcher.refetch()
             # The next of its turn may be due now.
             member.dispatcher.wake()
         return self._store.is_leased(name, seq)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes
@@ -18,22 +18,22 @@ Chain = Sequence[Sequence[int]]
 """Parts that go one after the other, each as the places of its items in the batch."""
 
 
-class Batching(ABC):
+class BatchOnlySink(ABC):
     """A sink that sends batches: a single event is a batch of one."""
 
     @abstractmethod
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         """As `relay.core.sink.BatchSink` says."""
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         (outcome,) = await self.send_batch((event,))
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, SinkResponse):
             return outcome
         raise outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Parting(Generic[Item]):
+class BatchSplitter(Generic[Item]):
     """How a sink parts its batches."""
 
     prepare: Callable[[Event], Item]
@@ -71,7 +71,7 @@ class _Batch(Generic[Item]):
     send: Send[Item]
     within_s: float
     items: dict[int, Item] = field(default_factory=dict)
-    outcomes: dict[int, Answer | Exception] = field(default_factory=dict)
+    outcomes: dict[int, SinkResponse | Exception] = field(default_factory=dict)
 
     async def follow(self, first: Chain, *others: Chain) -> None:
         async with asyncio.TaskGroup() as group:
@@ -103,7 +103,7 @@ class _Batch(Generic[Item]):
         else:
             self.outcomes.update(found)
 
-    async def _try(self, part: Sequence[int]) -> Mapping[int, Answer | Exception] | Exception:
+    async def _try(self, part: Sequence[int]) -> Mapping[int, SinkResponse | Exception] | Exception:
         """What became of each, or an error of all of them."""
         if is_cancelled():
             # The client kept the cancellation for itself, and answered.

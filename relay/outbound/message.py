@@ -105,7 +105,7 @@ class Naming:
     """The first row that fits decides."""
 
 
-class Destination(Target):
+class DestinationTemplate(Target):
     """Where a message goes: a target that is a name to the broker, and not a reserved one."""
 
     def __init__(self, source: str, *, key: str, naming: Naming) -> None:

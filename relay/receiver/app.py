@@ -19,10 +19,10 @@ from relay.core.routing import Route, Verdict, match
 from relay.core.timeouts import Deadlines
 from relay.receiver import responses
 from relay.receiver.mismatches import Mismatches
-from relay.receiver.responses import Answer
+from relay.receiver.responses import Response
 from relay.store import Store
 from relay.telemetry import log
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import UNKNOWN, Metrics
 from relay.telemetry.traffic import Traffic
 
@@ -58,7 +58,7 @@ class Receiver:
         metrics: Metrics,
         clock: Clock,
         wake: Callable[[str], None],
-        feed: Feed,
+        activity: ActivityStream,
         suspect: Suspect,
     ) -> None:
         """`wake` is told the name of every sink that has a new delivery.
@@ -69,7 +69,7 @@ class Receiver:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
-        self._feed = feed
+        self._activity = activity
         self._suspect = suspect
         self._mismatches = Mismatches()
         self.traffic = Traffic()
@@ -111,7 +111,7 @@ class Receiver:
 
     async def _answer(
         self, source: SourceSettings | None, terms: _Terms, scope: Scope, receive: Receive
-    ) -> Answer:
+    ) -> Response:
         if source is None:
             return await self._refuse(UNKNOWN, "path", scope)
         if scope["method"] != "POST":
@@ -132,7 +132,7 @@ class Receiver:
 
     async def _take(
         self, source: SourceSettings, terms: _Terms, headers: Headers, receive: Receive
-    ) -> Answer:
+    ) -> Response:
         """Read, verify, store, and answer what became of it.
 
         Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
@@ -182,7 +182,7 @@ class Receiver:
             return await self._accept(content, self._terms.routes)
         return await self._keep(content)
 
-    async def _store_it(self, content: Event | Unreadable, routes: Sequence[Route]) -> Answer:
+    async def _store_it(self, content: Event | Unreadable, routes: Sequence[Route]) -> Response:
         self._storing += 1
         try:
             if isinstance(content, Event):
@@ -211,9 +211,9 @@ class Receiver:
         if outcome == "accepted":
             for verdict in verdicts:
                 self._wake(verdict.sink)
-        if self._feed.watched:
+        if self._activity.watched:
             sinks = [verdict.sink for verdict in verdicts] if outcome == "accepted" else []
-            self._feed.publish(
+            self._activity.publish(
                 outcome,
                 at_ms=event.received_ms,
                 source=event.source,
@@ -230,7 +230,7 @@ class Receiver:
     def _kept(self, request: Unreadable, outcome: Outcome) -> None:
         self._metrics.received(request.source, "other", outcome)
         told = {"source": request.source, "id": request.short_id, "reason": request.reason}
-        self._feed.publish(outcome, at_ms=request.received_ms, **told)
+        self._activity.publish(outcome, at_ms=request.received_ms, **told)
         self._log.warning("event.unreadable", **told)
 
     def _fail(self, event: str, source: str, error: Exception, /, **fields: str) -> None:
@@ -240,9 +240,9 @@ class Receiver:
 
     async def _refuse(
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
-    ) -> Answer:
+    ) -> Response:
         given = responses.refusal(reason)
-        self._feed.publish("refused", source=source, code=given.code, reason=reason)
+        self._activity.publish("refused", source=source, code=given.code, reason=reason)
         self._metrics.rejected(source, reason)
         self._sampled.line(
             "request.refused",

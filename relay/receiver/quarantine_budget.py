@@ -13,7 +13,7 @@ RATE_MAX = 200
 
 
 @dataclass(slots=True)
-class Held:
+class QuarantineBudget:
     """What is known in memory of a rotation, so that refusing needs no look into the store."""
 
     until_ms: int

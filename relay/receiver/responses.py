@@ -11,7 +11,7 @@ from relay.core.event import Outcome
 _CODES = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 
 
-class Answer:
+class Response:
     """In place of Starlette's Response, which costs several times as much."""
 
     def __init__(self, code: int, content: dict[str, str], **headers: str) -> None:
@@ -30,26 +30,26 @@ class Answer:
         await send({"type": "http.response.body", "body": self._body})
 
 
-def acknowledgement(outcome: Outcome, event_id: str | None) -> Answer:
+def acknowledgement(outcome: Outcome, event_id: str | None) -> Response:
     """The answer to a verified request; an unreadable one has no id."""
     # A conflict is our affair: for the sender the event is known, and trying again is in vain.
     status: str = "duplicate" if outcome == "conflict" else outcome
     content = {"status": status} if event_id is None else {"status": status, "id": event_id}
-    return Answer(_CODES[outcome], content)
+    return Response(_CODES[outcome], content)
 
 
-def refusal(reason: str) -> Answer:
+def refusal(reason: str) -> Response:
     """The answer to a request that is not taken; why a signature is not good stays unsaid."""
     return _REFUSALS.get(reason, _UNAUTHORIZED)
 
 
-_UNAUTHORIZED = Answer(401, {"status": "unauthorized"})
+_UNAUTHORIZED = Response(401, {"status": "unauthorized"})
 # What is left of an unread body would be taken for the next request, so those connections close.
 _REFUSALS = {
-    "path": Answer(404, {"status": "not found"}),
-    "method": Answer(405, {"status": "method not allowed"}, allow="POST"),
-    "timeout": Answer(408, {"status": "timeout"}, connection="close"),
-    "disconnected": Answer(408, {"status": "timeout"}, connection="close"),
-    "too_large": Answer(413, {"status": "too large"}, connection="close"),
-    "unavailable": Answer(503, {"status": "unavailable"}, retry_after="10"),
+    "path": Response(404, {"status": "not found"}),
+    "method": Response(405, {"status": "method not allowed"}, allow="POST"),
+    "timeout": Response(408, {"status": "timeout"}, connection="close"),
+    "disconnected": Response(408, {"status": "timeout"}, connection="close"),
+    "too_large": Response(413, {"status": "too large"}, connection="close"),
+    "unavailable": Response(503, {"status": "unavailable"}, retry_after="10"),
 }

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from relay.core.authentication import (
     Authenticated,
-    Doubtful,
     Headers,
     SourceSettings,
+    UnverifiedRequest,
     doubtful,
     reconsider,
 )
@@ -21,7 +21,7 @@ from relay.core.config_values import Duration
 from relay.core.downtime import WINDOW_MS
 from relay.core.errors import Rejected, StoreBroken, StoreError
 from relay.core.event import Outcome
-from relay.receiver.quarantine_budget import Held
+from relay.receiver.quarantine_budget import QuarantineBudget
 from relay.store.quarantine import Kept, Quarantine, Rotation
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
@@ -44,7 +44,7 @@ PAUSE_S = 0.02
 """Between two steps of a removal, so that acknowledgements find the writer free."""
 
 
-class Rotations:
+class SecretRotations:
     """Every rotation that has been begun and has not expired."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Rotations:
         self._metrics = metrics
         self._clock = clock
         self._sources = {source.name: source for source in sources}
-        self._held: dict[str, Held] = {}
-        self._bell = asyncio.Event()
+        self._held: dict[str, QuarantineBudget] = {}
+        self._wakeup = asyncio.Event()
         self._turn = asyncio.Lock()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
@@ -77,12 +77,12 @@ class Rotations:
         """Go on with what was begun before a restart; raises StoreError."""
         for rotation in await self._quarantine.rotations():
             self._hold(rotation)
-        self._bell.set()
+        self._wakeup.set()
 
     def adopt(self, sources: Iterable[SourceSettings]) -> None:
         """Judge what is kept again, by the secrets that there are now."""
         self._sources = {source.name: source for source in sources}
-        self._bell.set()
+        self._wakeup.set()
 
     async def suspect(
         self, source: SourceSettings, headers: Headers, body: bytes, now_ms: int
@@ -105,9 +105,9 @@ class Rotations:
         self._metrics.quarantined(source.name, held.count)
         if source is not self._sources.get(source.name):
             # It began before the secrets changed, and its kind has been judged already.
-            self._bell.set()
+            self._wakeup.set()
 
-    async def _is_kept(self, request: Doubtful, held: Held) -> bool:
+    async def _is_kept(self, request: UnverifiedRequest, held: QuarantineBudget) -> bool:
         held.under_way += 1
         try:
             async with asyncio.timeout(KEEP_WITHIN_S):
@@ -133,7 +133,7 @@ class Rotations:
             )
             self._hold(rotation)
         self._log.info("rotation.begun", source=name, seconds=duration.seconds)
-        self._bell.set()
+        self._wakeup.set()
         return rotation
 
     async def finish(self, name: str) -> Rotation | None:
@@ -168,20 +168,20 @@ class Rotations:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S if self._held else None):
-                    await self._bell.wait()
+                    await self._wakeup.wait()
             try:
                 await self._look()
             except StoreBroken:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error))
-                self._bell.set()
+                self._wakeup.set()
                 await asyncio.sleep(STORE_AGAIN_S)
 
     async def _look(self) -> None:
         async with self._turn:
-            rung = self._bell.is_set()
-            self._bell.clear()
+            rung = self._wakeup.is_set()
+            self._wakeup.clear()
             for name, held in list(self._held.items()):
                 if rung:
                     await self._judge(name)
@@ -232,7 +232,9 @@ class Rotations:
 
     def _hold(self, rotation: Rotation) -> None:
         name = rotation.source
-        held = self._held.setdefault(name, Held(0, 0, 0, 0, at_s=self._clock.monotonic()))
+        held = self._held.setdefault(
+            name, QuarantineBudget(0, 0, 0, 0, at_s=self._clock.monotonic())
+        )
         held.until_ms, held.expires_ms = rotation.until_ms, rotation.expires_ms
         held.count, held.bytes = rotation.waiting, rotation.bytes
         self._metrics.quarantined(name, rotation.waiting)

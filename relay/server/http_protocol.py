@@ -33,7 +33,7 @@ class _Unsupported(Exception):
         self.status = status
 
 
-class Connection(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Times out slow heads and the rest of refused bodies, and refuses whatever is not HTTP/1.
 
     Requests that were complete before a fault are answered, in their order.
@@ -76,7 +76,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unused += len(data)
         self._unset_keepalive_if_required()
-        self._feed(data)
+        self._activity(data)
         if self._unused > HEAD_MAX and not self._deaf:
             self._refuse(HTTPStatus.BAD_REQUEST, "Request head too large.")
         # None before the first request, which uvicorn's types do not say.
@@ -125,7 +125,7 @@ class Connection(HttpToolsProtocol):
         # request would be an error, and that request's answer would be lost.
         self.parser.set_dangerous_leniencies(lenient_version=True, lenient_data_after_close=True)
 
-    def _feed(self, data: bytes) -> None:
+    def _activity(self, data: bytes) -> None:
         try:
             self._parse(data)
         except httptools.HttpParserError as error:

@@ -15,7 +15,7 @@ from relay.core.config_values import Duration
 from relay.core.errors import ListenFailed
 from relay.server import address as endpoint
 from relay.server.connection_limit import ConnectionLimit
-from relay.server.http_protocol import Connection
+from relay.server.http_protocol import HttpProtocol
 from relay.telemetry import log
 
 BACKLOG = 2048
@@ -62,7 +62,7 @@ class Listener:
         self._state = ServerState()
         self._config = uvicorn.Config(
             app,
-            http=Connection,
+            http=HttpProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -100,7 +100,7 @@ class Listener:
         for _ in range(RETIRE_LOOKS):
             # Also those that were accepted last, and are made only now.
             for connection in state.connections:
-                cast("Connection", connection).retire()
+                cast("HttpProtocol", connection).retire()
             await asyncio.sleep(DRAIN_LOOK_S)
             quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
             answered = state.total_requests
@@ -173,8 +173,8 @@ class Listener:
             # The caller has left already.
             accepted.close()
 
-    def _connection(self) -> Connection:
-        return Connection(
+    def _connection(self) -> HttpProtocol:
+        return HttpProtocol(
             self._config, self._state, {}, self._loop, not_http=self._not_http, limit=self._limit
         )
 

@@ -17,7 +17,7 @@ SEND_TIMEOUT_S = 0.1
 _USEC = 1_000_000
 
 
-class Manager:
+class ServiceManager:
     """Whoever started the process and wants to be told; where there is none, nothing is sent."""
 
     def __init__(
@@ -32,7 +32,9 @@ class Manager:
         self.watchdog_s = None if address is None else watchdog_s
 
     @classmethod
-    def found(cls, environ: MutableMapping[str, str], *, pid: int, clock: Clock) -> "Manager":
+    def found(
+        cls, environ: MutableMapping[str, str], *, pid: int, clock: Clock
+    ) -> "ServiceManager":
         """The one that `environ` names, if any; the variables are removed, so no child sees them.
 
         A watchdog that another process was told of is not ours.

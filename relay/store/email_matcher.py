@@ -27,7 +27,7 @@ _JOINS_LOCAL = "._+'-"
 _JOINS_DOMAIN = ".-"
 
 
-class Address:
+class EmailMatcher:
     """One person's e-mail address; upper and lower case are one.
 
     A longer address that this one is a part of is another person's.

@@ -121,7 +121,7 @@ class Attempted(NamedTuple):
     received_ms: int
 
 
-class Desk(Protocol):
+class Operations(Protocol):
     """Reads beside the deliveries, never in their way; writes share their transactions.
 
     All methods may raise StoreError.

@@ -119,7 +119,7 @@ class Records:
     next: str | None
 
 
-class People(Protocol):
+class PersonalData(Protocol):
     """Whoever is asked about is given as an e-mail address, in any case; whole ones only count.
 
     All methods may raise StoreError.

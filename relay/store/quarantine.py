@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from relay.core.authentication import Doubtful
+from relay.core.authentication import UnverifiedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
     """A request that waits; `number` grows with the order of its being kept."""
 
     number: int
-    request: Doubtful
+    request: UnverifiedRequest
 
 
 class Quarantine(Protocol):
@@ -48,7 +48,7 @@ class Quarantine(Protocol):
         """Keep nothing more from now on; what was to be kept before is on disk by then."""
         ...
 
-    async def keep(self, request: Doubtful) -> None:
+    async def keep(self, request: UnverifiedRequest) -> None:
         """Write a request; raises StoreFull below the store's floor of free space."""
         ...
 

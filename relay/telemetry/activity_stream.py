@@ -15,10 +15,10 @@ Happening = dict[str, Any]
 Wanted = Callable[[Happening], bool]
 
 
-class Watcher:
+class Subscriber:
     """What happens from its making on, in order, until it or the feed is closed."""
 
-    def __init__(self, watchers: "set[Watcher]", wanted: Wanted) -> None:
+    def __init__(self, watchers: "set[Subscriber]", wanted: Wanted) -> None:
         self._watchers = watchers
         self._watchers.add(self)
         self._wanted = wanted
@@ -58,12 +58,12 @@ class Watcher:
         self._queue.put_nowait(None)
 
 
-class Feed:
+class ActivityStream:
     """Hands what happens to all who watch at that moment; nobody is waited for."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[Subscriber] = set()
 
     @property
     def watched(self) -> bool:
@@ -81,9 +81,9 @@ class Feed:
             for watcher in self._watchers:
                 watcher.take(happening)
 
-    def watch(self, wanted: Wanted = lambda _: True) -> Watcher:
+    def watch(self, wanted: Wanted = lambda _: True) -> Subscriber:
         """Begin to watch what is wanted; to be closed by whoever does."""
-        return Watcher(self._watchers, wanted)
+        return Subscriber(self._watchers, wanted)
 
     def close(self) -> None:
         """Let every watcher end."""

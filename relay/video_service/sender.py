@@ -21,7 +21,7 @@ from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import SinkError
 from relay.outbound import tls
 from relay.outbound.http import client as http_client
-from relay.outbound.http.pool import Lanes
+from relay.outbound.http.pool import ConnectionPools
 
 CONNECTIONS = 64
 
@@ -98,7 +98,9 @@ class Sender:
         self._header = header
         self._sleep = sleep
         # No limit per phase strikes, because each attempt has one for all of it.
-        self._client = Lanes(tls.trusting(), connections=connections, timeout_s=2 * wait_s)
+        self._client = ConnectionPools(
+            tls.trusting(), connections=connections, timeout_s=2 * wait_s
+        )
 
     async def __aenter__(self) -> Self:
         # httpx loads its backend with the first request, which would look like the receiver's time.

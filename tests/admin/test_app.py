@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from relay.admin import Admin, admin_app, auth
+from relay.admin import AdminServices, admin_app, auth
 from relay.admin.readiness import Readiness
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Secret, Size
@@ -18,7 +18,7 @@ from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.server.listener import Listener
 from relay.store import Store, StoreSettings
 from relay.store.sqlite.store import SqliteStore, open_store
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
 
@@ -48,9 +48,9 @@ async def serving(
     store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
 ) -> AsyncIterator[httpx.AsyncClient]:
     app = admin_app(
-        Admin(
+        AdminServices(
             store=store,  # type: ignore[arg-type]
-            desk=None,  # type: ignore[arg-type]
+            operations=None,  # type: ignore[arg-type]
             absences=None,  # type: ignore[arg-type]
             unreadable=None,  # type: ignore[arg-type]
             audit=None,  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ async def serving(
             inspections=None,  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
-            feed=Feed(clock),
+            activity=ActivityStream(clock),
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
             draining=lambda: draining,

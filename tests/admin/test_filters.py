@@ -114,30 +114,30 @@ class Stored:
         return {sink for sink in takers if self.status.get(sink) != "pending"}
 
 
-async def fill(bench: Bench, dice: Random) -> list[Stored]:
+async def fill(bench: Bench, random: Random) -> list[Stored]:
     """Have events whose sinks are not those that would take them today."""
     model = []
     for number in range(1, EVENTS + 1):
-        is_old = dice.random() < 0.2
+        is_old = random.random() < 0.2
         data = {
-            "n": dice.randrange(10),
-            "email": dice.choice(["Ada@example.com", "bob@example.com"]),
-            "video": {"id": dice.choice(["vid_1", "vid_2"])},
+            "n": random.randrange(10),
+            "email": random.choice(["Ada@example.com", "bob@example.com"]),
+            "video": {"id": random.choice(["vid_1", "vid_2"])},
         }
         made = event(
             number,
-            kind=dice.choice(KINDS),
-            at_ms=NOW_MS - 40 * DAY_MS if is_old else NOW_MS - dice.randrange(5) * 1000,
+            kind=random.choice(KINDS),
+            at_ms=NOW_MS - 40 * DAY_MS if is_old else NOW_MS - random.randrange(5) * 1000,
             **data,
         )
-        known = Stored(number, replace_source(made, dice.choice(["main", "second"])))
-        sinks = [sink for sink in SINKS if dice.random() < 0.5]
+        known = Stored(number, replace_source(made, random.choice(["main", "second"])))
+        sinks = [sink for sink in SINKS if random.random() < 0.5]
         verdicts = [Verdict(sink, "takes", "") for sink in sinks]
         await bench.store.accept(known.event, verdicts, lambda _: None)
         known.status = dict.fromkeys(sinks, "pending")
         model.append(known)
     for sink in SINKS:
-        await settle(bench, model, sink, dice)
+        await settle(bench, model, sink, random)
     while await bench.store.expire(now_ms=NOW_MS):
         pass
     for known in model:
@@ -152,12 +152,12 @@ def replace_source(made: Event, source: str) -> Event:
     )
 
 
-async def settle(bench: Bench, model: Sequence[Stored], sink: str, dice: Random) -> None:
+async def settle(bench: Bench, model: Sequence[Stored], sink: str, random: Random) -> None:
     limits: Mapping[Any, int] = {"live": EVENTS}
     lease = await bench.store.lease(sink, now_ms=NOW_MS, limits=limits)
     for each in lease.deliveries:
         known = model[each.seq - 1]
-        result, reason = dice.choice(RESULTS), dice.choice(REASONS)
+        result, reason = random.choice(RESULTS), random.choice(REASONS)
         if result is None:
             bench.store.release([each])
             continue
@@ -165,29 +165,29 @@ async def settle(bench: Bench, model: Sequence[Stored], sink: str, dice: Random)
         known.reason[sink] = reason
         await bench.store.settle(settlement(each, result, reason=reason))
         known.status[sink] = "pending" if result == "retry" else result
-        if result == "dead" and dice.random() < 0.3:
+        if result == "dead" and random.random() < 0.3:
             one = Selection(id=each.event.id, source=each.event.source, sink=sink)
-            assert await bench.store.desk.discard(one, now_ms=NOW_MS) == 1
+            assert await bench.store.operations.discard(one, now_ms=NOW_MS) == 1
             known.status[sink] = "discarded"
 
 
-def choose(dice: Random) -> Selection:
+def choose(random: Random) -> Selection:
     """A filter that names one to four things, most often about deliveries."""
     outcomes: list[Outcome] = ["pending", "delivered", "dead", "discarded", "missed", "missed"]
     every: dict[str, Any] = {
-        "id": f"e{dice.randrange(EVENTS):05}",
-        "source": dice.choice(["main", "second"]),
-        "kind": dice.choice(["video.*", "lead.captured", "*.w*", "*"]),
-        "since_ms": NOW_MS - dice.randrange(4) * 1000,
-        "until_ms": NOW_MS - dice.randrange(4) * 1000,
-        "before": dice.randrange(1, EVENTS),
+        "id": f"e{random.randrange(EVENTS):05}",
+        "source": random.choice(["main", "second"]),
+        "kind": random.choice(["video.*", "lead.captured", "*.w*", "*"]),
+        "since_ms": NOW_MS - random.randrange(4) * 1000,
+        "until_ms": NOW_MS - random.randrange(4) * 1000,
+        "before": random.randrange(1, EVENTS),
         "video": "vid_1",
         "email": "ADA@example.com",
-        "sink": dice.choice(SINKS),
-        "outcome": dice.choice(outcomes),
-        "reason": dice.choice(["full", "422", "nonsense"]),
+        "sink": random.choice(SINKS),
+        "outcome": random.choice(outcomes),
+        "reason": random.choice(["full", "422", "nonsense"]),
     }
-    names = dice.choices(list(every), weights=[1] * 8 + [4] * 3, k=dice.randrange(5))
+    names = random.choices(list(every), weights=[1] * 8 + [4] * 3, k=random.randrange(5))
     selection = Selection(**{name: every[name] for name in names})
     return selection if selection.contradiction is None else replace(selection, reason=None)
 
@@ -196,13 +196,13 @@ def choose(dice: Random) -> Selection:
 async def test_a_list_a_count_and_a_replay_agree_on_what_a_filter_means(
     tmp_path: Path, seed: int
 ) -> None:
-    dice = Random(seed)
+    random = Random(seed)
     async with replaying(tmp_path, *SINKS) as bench:
         bench.replayer.routes = ROUTES
-        model = await fill(bench, dice)
+        model = await fill(bench, random)
         before = bench.statuses()
         for _ in range(SELECTIONS):
-            selection = choose(dice)
+            selection = choose(random)
             meant = [each for each in reversed(model) if each.is_meant(selection)]
             listed = [
                 each.seq
@@ -220,7 +220,7 @@ async def pages(bench: Bench, selection: Selection) -> list[int]:
     """What is listed, page by page."""
     seen: list[int] = []
     while True:
-        found = await bench.store.desk.events(selection, ROUTES, limit=PAGE)
+        found = await bench.store.operations.events(selection, ROUTES, limit=PAGE)
         seen += [each.seq for each in found]
         if len(found) < PAGE:
             return seen
@@ -236,12 +236,12 @@ async def compare_dead_letters(bench: Bench, selection: Selection, meant: list[S
         for each in meant
         for sink in sorted(each.fitting(selection))
     ]
-    counted = await bench.store.desk.reasons(selection)
+    counted = await bench.store.operations.reasons(selection)
     assert {(each.sink, each.reason): each.count for each in counted} == Counter(
         (sink, reason) for _, sink, reason in wanted
     )
     seen: list[tuple[int, str, str | None]] = []
-    while found := await bench.store.desk.dead_letters(selection, limit=PAGE):
+    while found := await bench.store.operations.dead_letters(selection, limit=PAGE):
         seen += [(each.seq, each.sink, each.reason) for each in found]
         selection = replace(selection, before=seen[-1][0])
     assert seen == wanted
@@ -255,7 +255,7 @@ async def opened(bench: Bench, selection: Selection) -> set[tuple[int, str]]:
         assert not forecast.deliveries
         return set()
     now = await bench.until_still(begun)
-    records = await bench.store.desk.events(Selection(), ROUTES, limit=EVENTS)
+    records = await bench.store.operations.events(Selection(), ROUTES, limit=EVENTS)
     found = {
         (each.seq, one.sink)
         for each in records

@@ -258,10 +258,10 @@ async def test_an_erasure_that_fails_amid_its_work_leaves_nothing_of_it_at_hand(
         slow = _SINK.format(name="slow", url=far_end.url("/"), more="rate = '4/s'")
         loaded = service.read(tmp_path, tables=ADMIN + slow)
         async with service.serving(loaded) as relay, operating(relay) as operator:
-            await relay.service.fleet.pause("slow")
+            await relay.service.supervisor.pause("slow")
             await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
             await send(relay, body("bob", email="bob@example.com"))
-            await relay.service.fleet.resume("slow")  # so that all of them are leased at once
+            await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
             await until(lambda: bool(far_end.requests), what="the first of them")
             monkeypatch.setattr(relay.service._store.people, "_leases_made", fail)
             await operator.post("/people/erase", {"email": ANN}, status=503)

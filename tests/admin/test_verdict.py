@@ -11,7 +11,7 @@ from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
 from relay.core.downtime import Interval
-from relay.core.sink_status import Condition, State
+from relay.core.sink_status import SinkStatus, State
 from relay.store.absences import Absence
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Disk
@@ -69,8 +69,8 @@ def of_sink(state: State | None = "active", *, ago_ms: int = 0, **changed: Any) 
     return replace(FACTS, sinks=(replace(sink, **changed),))
 
 
-def _condition(state: State, *, since_ms: int) -> Condition:
-    return Condition(
+def _condition(state: State, *, since_ms: int) -> SinkStatus:
+    return SinkStatus(
         name="crm",
         type="http",
         state=state,

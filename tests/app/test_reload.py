@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import StoreError
 from relay.delivery import supervisor
 from relay.sinks.http import sink as http
-from relay.store.sqlite.operations import SqliteDesk
+from relay.store.sqlite.operations import SqliteOperations
 from tests.app.reloading import body, document, ids, party, sink
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
@@ -195,9 +195,9 @@ async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(tmp_path
 async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused = SqliteDesk.paused
+    paused = SqliteOperations.paused
 
-    async def resumed_meanwhile(desk: SqliteDesk) -> Any:
+    async def resumed_meanwhile(desk: SqliteOperations) -> Any:
         found = await paused(desk)
         await there.operator.post("/sinks/crm/resume")
         return found
@@ -205,7 +205,7 @@ async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
     async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
         await there.operator.post("/sinks/crm/pause")
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteDesk, "paused", resumed_meanwhile)
+            patch.setattr(SqliteOperations, "paused", resumed_meanwhile)
             await there.reload(sink("crm", far_end.url("/other")))
         await there.send("a")
         await until(lambda: ids(far_end) == ["a"], what="the event")
@@ -353,7 +353,7 @@ async def test_a_store_that_cannot_be_asked_leaves_the_config_as_it_was(
 
     async with FarEnd() as far_end, party(tmp_path) as there:
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteDesk, "paused", unable)
+            patch.setattr(SqliteOperations, "paused", unable)
             problem = await there.reload(sink("crm", far_end.url()), status=503)
         assert problem["detail"] == "the store cannot be read"
         assert await there.successful() == 0
@@ -402,7 +402,7 @@ async def test_a_sink_that_cannot_be_made_any_more_changes_nothing(
             return _build(settings, clock)
 
         _build = http.build
-        monkeypatch.setattr(http, "build", build)
+        monkeypatch.setattr("relay.sinks.http.build", build)
         problem = await there.reload(sink("crm", far_end.url()), status=422)
         assert problem["faults"] == [{"path": "sink", "message": "ca_file: cannot be read"}]
         assert (await there.operator.get("/sinks"))["sinks"] == []
@@ -480,7 +480,7 @@ async def test_who_watches_is_told_of_a_reload_that_failed_by_the_store(
     ):
         lines = answer.aiter_lines()
         assert await anext(lines) == ": watching"
-        monkeypatch.setattr(SqliteDesk, "paused", unable)
+        monkeypatch.setattr(SqliteOperations, "paused", unable)
         await there.reload(status=503)
         told = await _streamed(lines)
         assert (told["outcome"], told["message"]) == ("refused", "the store cannot be read")

@@ -250,13 +250,13 @@ async def test_a_sink_that_cannot_be_closed_keeps_nothing_else_open(
     threads = threading.active_count()
     loaded = document(tmp_path, crm=nobody)
     service = await Service.open(loaded, clock=SystemClock())
-    monkeypatch.setattr(service.fleet._members["crm"].sink, "close", _fails)
+    monkeypatch.setattr(service.supervisor._members["crm"].sink, "close", _fails)
     stop = asyncio.Event()
     stop.set()
     with pytest.raises(KeyError):
         await service.run(stop)
     monkeypatch.undo()
-    await service.fleet._members["crm"].sink.close()
+    await service.supervisor._members["crm"].sink.close()
     await all_threads_gone(threads)
     async with running(loaded):
         pass

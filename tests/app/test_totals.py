@@ -142,7 +142,8 @@ async def test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged(tmp_pa
                     group.create_task(leads(relay, f"{run}_{sender}"))
                 await until(lambda aim=aim: acknowledged > aim, what="leads")  # type: ignore[misc]
                 scraped = await relay.metric(LEADS)
-                assert await counted() <= acknowledged + 4
+                # Each kill may have left one event per sender stored and unanswered.
+                assert await counted() <= acknowledged + 4 * (run + 1)
                 await relay.kill()
             await relay.start()
             with sqlite3.connect(f"file:{relay.store}?mode=ro", uri=True) as db:

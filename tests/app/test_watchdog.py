@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from relay.app.watchdog import Supervision
+from relay.app.watchdog import Watchdog
 from relay.core.errors import StoreBroken, StoreError
 from tests.virtual_time import LoopClock, VirtualLoop
 
@@ -43,7 +43,7 @@ class Manager:
 
 async def pings(store: Store, *, until_s: float) -> list[float]:
     manager = Manager()
-    supervision = Supervision(
+    supervision = Watchdog(
         cast("Any", manager),
         store=cast("Any", store),
         conditions=dict,

@@ -63,7 +63,7 @@ class OperatorServer(NatsServer):
     def __init__(self, folder: Path) -> None:
         self._operator = Party(nkeys.PREFIX_BYTE_OPERATOR)
         self._system = Party(nkeys.PREFIX_BYTE_ACCOUNT)
-        self._account = Party(nkeys.PREFIX_BYTE_ACCOUNT)
+        self._reporter = Party(nkeys.PREFIX_BYTE_ACCOUNT)
         # Signed once: a server takes up no other operator while it runs.
         self._operator_jwt = self._operator.vouch(self._operator, "operator")
         self._revoked: dict[str, int] = {}
@@ -77,7 +77,7 @@ class OperatorServer(NatsServer):
     def credentials(self, user: Party, *, ends_s: float = 0, by: Party | None = None) -> str:
         """Give the text of a .creds file, signed by the account unless another is named."""
         limits = {"subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {}}
-        jwt = (by or self._account).vouch(user, "user", ends_s=ends_s, **limits)
+        jwt = (by or self._reporter).vouch(user, "user", ends_s=ends_s, **limits)
         return CREDENTIALS.format(jwt=jwt, seed=user.seed)
 
     async def revoke(self, user: Party) -> None:
@@ -101,9 +101,9 @@ class OperatorServer(NatsServer):
                 operator=self._operator_jwt,
                 system=self._system.id,
                 system_jwt=vouch(self._system, "account", limits=limits),
-                account=self._account.id,
+                account=self._reporter.id,
                 account_jwt=vouch(
-                    self._account,
+                    self._reporter,
                     "account",
                     limits=limits | _JETSTREAM,
                     revocations=self._revoked,

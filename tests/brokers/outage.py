@@ -22,7 +22,7 @@ from relay.delivery.dispatcher import Dispatcher
 from relay.store import StoreSettings
 from relay.store.sqlite.driver import VERSION
 from relay.store.sqlite.store import SqliteStore, open_store
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 EVENTS = 5_000
@@ -136,9 +136,9 @@ class Load:
             store=store,
             metrics=self._metrics,
             clock=self._clock,
-            dice=Random(0),
+            random=Random(0),
             gives_way=lambda: False,
-            feed=Feed(self._clock),
+            activity=ActivityStream(self._clock),
         )
 
     async def accept(self, count: int) -> None:

@@ -71,7 +71,7 @@ def attempted(
     tries: int | None = None,
     first_ms: int | None = None,
     now_ms: int = NOW_MS,
-    dice: Random | None = None,
+    random: Random | None = None,
     standing: Standing = "untried",
     probing: bool = False,
 ) -> Decision:
@@ -91,12 +91,12 @@ def attempted(
         probing=probing,
         started_ms=now_ms - 50,
         now_ms=now_ms,
-        dice=dice or NoDice(),
+        random=random or NoDice(),
     )
 
 
 def test_the_waits_grow_by_the_factor_up_to_the_longest() -> None:
-    waits = [backoff_ms(DEFAULT, tries, dice=NoDice()) for tries in range(1, 15)]
+    waits = [backoff_ms(DEFAULT, tries, random=NoDice()) for tries in range(1, 15)]
     doubled = [1_000 * 2**step for step in range(12)]
     assert waits == [*doubled, HOUR_MS, HOUR_MS]
 
@@ -105,36 +105,36 @@ def test_the_waits_grow_by_the_factor_up_to_the_longest() -> None:
 def test_a_wait_is_never_shorter_than_the_one_before_nor_longer_than_the_longest(
     policy: RetryPolicy, tries: int
 ) -> None:
-    wait = backoff_ms(policy, tries, dice=NoDice())
-    assert wait <= backoff_ms(policy, tries + 1, dice=NoDice()) <= policy.max
+    wait = backoff_ms(policy, tries, random=NoDice())
+    assert wait <= backoff_ms(policy, tries + 1, random=NoDice()) <= policy.max
 
 
 @given(policies)
 def test_the_longest_wait_is_known(policy: RetryPolicy) -> None:
-    assert backoff_ms(policy, 10**4, dice=FullDice()) <= policy.longest_ms
+    assert backoff_ms(policy, 10**4, random=FullDice()) <= policy.longest_ms
     assert policy.longest_ms <= policy.max * (1 + JITTER)
 
 
 @given(policies, st.integers(1, 10_000), st.randoms(use_true_random=False))
 def test_jitter_only_adds_and_never_more_than_its_share(
-    policy: RetryPolicy, tries: int, dice: Random
+    policy: RetryPolicy, tries: int, random: Random
 ) -> None:
-    plain = backoff_ms(policy, tries, dice=NoDice())
-    assert plain <= backoff_ms(policy, tries, dice=dice) <= policy.max * (1 + JITTER)
+    plain = backoff_ms(policy, tries, random=NoDice())
+    assert plain <= backoff_ms(policy, tries, random=random) <= policy.max * (1 + JITTER)
 
 
 def test_jitter_spreads_the_waits() -> None:
-    assert backoff_ms(DEFAULT, 1, dice=FullDice()) == 1_100
-    assert len({backoff_ms(DEFAULT, 4, dice=Random(seed)) for seed in range(20)}) > 10
+    assert backoff_ms(DEFAULT, 1, random=FullDice()) == 1_100
+    assert len({backoff_ms(DEFAULT, 4, random=Random(seed)) for seed in range(20)}) > 10
 
 
 @pytest.mark.parametrize("tries", [10**3, 10**6, 10**18])
 def test_no_number_of_tries_is_too_many(tries: int) -> None:
-    assert backoff_ms(policy(1, 100.0, 30 * DAY_MS), tries, dice=NoDice()) == 30 * DAY_MS
+    assert backoff_ms(policy(1, 100.0, 30 * DAY_MS), tries, random=NoDice()) == 30 * DAY_MS
 
 
 def test_a_first_wait_beyond_the_longest_is_the_longest() -> None:
-    assert backoff_ms(policy(5_000, 2.0, 1_000), 1, dice=NoDice()) == 1_000
+    assert backoff_ms(policy(5_000, 2.0, 1_000), 1, random=NoDice()) == 1_000
 
 
 def test_what_the_far_end_confirmed_is_delivered(lead: Event) -> None:
@@ -208,7 +208,7 @@ def test_without_patience_the_first_failure_is_the_last(lead: Event) -> None:
         probing=False,
         started_ms=NOW_MS,
         now_ms=NOW_MS,
-        dice=NoDice(),
+        random=NoDice(),
     )
     assert decision == Decision("dead", NOW_MS, "gave up: status 500")
 
@@ -217,14 +217,14 @@ def test_without_patience_the_first_failure_is_the_last(lead: Event) -> None:
     attempts=st.integers(0, 10_000),
     age_ms=st.integers(-DAY_MS, 10 * DAY_MS),
     asked_ms=st.none() | st.integers(-(10**12), 10**12),
-    dice=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=False),
 )
 def test_a_retry_is_never_due_before_now_nor_beyond_all_bounds(
-    attempts: int, age_ms: int, asked_ms: int | None, dice: Random
+    attempts: int, age_ms: int, asked_ms: int | None, random: Random
 ) -> None:
     event = Event(source="a", id="1", kind="b", created_at=None, received_ms=0, body=b"")
     error = Temporary("status 500", retry_after_ms=asked_ms)
-    decision = attempted(event, error, attempts=attempts, first_ms=NOW_MS - age_ms, dice=dice)
+    decision = attempted(event, error, attempts=attempts, first_ms=NOW_MS - age_ms, random=random)
     assert decision.result == ("dead" if age_ms >= 3 * DAY_MS else "retry")
     assert NOW_MS <= decision.due_ms <= NOW_MS + HOUR_MS * (1 + JITTER)
 

@@ -19,7 +19,7 @@ def data(kind: str, seed: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", event.KINDS)
 def test_a_body_is_the_documented_envelope(kind: str) -> None:
     raw = sample_events.body(
-        kind, event_id="evt_1", created_at="2026-01-02T03:04:05Z", dice=Random(1)
+        kind, event_id="evt_1", created_at="2026-01-02T03:04:05Z", random=Random(1)
     )
     document = orjson.loads(raw)
     assert list(document) == ["id", "event", "createdAt", "data"]
@@ -64,7 +64,9 @@ def test_addresses_are_under_reserved_names_only() -> None:
 
 def test_the_same_dice_make_the_same_bytes_and_others_do_not() -> None:
     def lead(seed: int) -> bytes:
-        return sample_events.body("lead.captured", event_id="e", created_at="t", dice=Random(seed))
+        return sample_events.body(
+            "lead.captured", event_id="e", created_at="t", random=Random(seed)
+        )
 
     assert lead(7) == lead(7)
     assert len({lead(seed) for seed in range(20)}) == 20
@@ -80,4 +82,4 @@ def test_an_event_says_what_its_body_says() -> None:
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no sample of .video\.liked..*lead\.captured"):
-        sample_events.body("video.liked", event_id="e", created_at="t", dice=Random(1))
+        sample_events.body("video.liked", event_id="e", created_at="t", random=Random(1))

@@ -5,17 +5,17 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.sink_status import Pace
+from relay.core.sink_status import ThroughputWindow
 
 moments = st.lists(st.floats(0, 400), max_size=60).map(sorted)
 
 
 def test_a_new_pace_is_zero() -> None:
-    assert Pace().last_minute(12_345.6) == 0
+    assert ThroughputWindow().last_minute(12_345.6) == 0
 
 
 def test_what_happened_counts_for_a_minute_to_the_second() -> None:
-    pace = Pace()
+    pace = ThroughputWindow()
     pace.add(1, 1000.0)
     pace.add(1, 1000.9)
     pace.add(1, 1030.0)
@@ -27,13 +27,13 @@ def test_what_happened_counts_for_a_minute_to_the_second() -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    pace = Pace()
+    pace = ThroughputWindow()
     pace.add(1, 5.0)
     assert [pace.last_minute(6.0) for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_long_silence_forgets_everything() -> None:
-    pace = Pace()
+    pace = ThroughputWindow()
     for second in range(60):
         pace.add(1, float(second))
     assert pace.last_minute(59.0) == 60
@@ -46,19 +46,19 @@ def test_a_long_silence_forgets_everything() -> None:
 def test_the_last_minute_is_what_a_list_of_all_would_say(
     moments: list[float], later: float
 ) -> None:
-    pace = Pace()
+    pace = ThroughputWindow()
     for moment in moments:
         pace.add(1, moment)
     now_s = (moments[-1] if moments else 0.0) + later
-    young = [moment for moment in moments if int(moment) > int(now_s) - Pace.WINDOW_S]
+    young = [moment for moment in moments if int(moment) > int(now_s) - ThroughputWindow.WINDOW_S]
     assert pace.last_minute(now_s) == len(young)
 
 
 def test_many_are_counted_in_constant_memory() -> None:
-    pace, dice = Pace(), Random(1)
+    pace, random = ThroughputWindow(), Random(1)
     now_s = 0.0
     for _ in range(5000):
-        now_s += dice.uniform(0, 0.01)
+        now_s += random.uniform(0, 0.01)
         pace.add(1, now_s)
     assert pace.last_minute(now_s) == 5000
-    assert len(pace._counts) == Pace.WINDOW_S
+    assert len(pace._counts) == ThroughputWindow.WINDOW_S

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.config_values import Duration, Rate, Size
-from relay.core.delivery import Answer, Delivery, Settlement
+from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
@@ -21,12 +21,12 @@ from relay.delivery.dispatcher import Dispatcher
 from relay.store import Lease, StoreSettings, Tier
 from relay.store.sqlite.driver import VERSION
 from relay.store.sqlite.store import SqliteStore, open_store
-from relay.telemetry.activity_stream import Feed
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock
 
 SINK = "sales"
-Reply = Exception | Answer | float | Callable[[], Awaitable[Answer]]
+Reply = Exception | SinkResponse | float | Callable[[], Awaitable[SinkResponse]]
 
 
 def taken(sink: str = SINK) -> tuple[Verdict, ...]:
@@ -42,7 +42,7 @@ class ScriptedSink:
     """Answers by a script: an error is raised, a number is seconds to take; then 200 for ever."""
 
     def __init__(self) -> None:
-        self.always: Reply = Answer(200, "ok")
+        self.always: Reply = SinkResponse(200, "ok")
         self.sent: list[tuple[float, str]] = []
         """When each send began, and the event's id."""
         self.done: list[tuple[float, str]] = []
@@ -63,7 +63,7 @@ class ScriptedSink:
     def times(self) -> list[float]:
         return [at_s for at_s, _ in self.sent]
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         loop = asyncio.get_running_loop()
         self.sent.append((loop.time(), event.id))
         self.in_flight += 1
@@ -81,14 +81,14 @@ class ScriptedSink:
                 return replies.popleft()
         return self.always
 
-    async def _answer(self, reply: Reply) -> Answer:
+    async def _answer(self, reply: Reply) -> SinkResponse:
         match reply:
             case Exception():
                 raise reply
             case float() | int():
                 await asyncio.sleep(reply)
-                return Answer(200, "late")
-            case Answer():
+                return SinkResponse(200, "late")
+            case SinkResponse():
                 return reply
             case _:
                 return await reply()
@@ -115,7 +115,7 @@ class ScriptedBatches(ScriptedSink):
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         self.batches.append([event.id for event in events])
         found = await asyncio.gather(*map(self.send, events), return_exceptions=True)
-        return self.outcomes([each for each in found if isinstance(each, Answer | Exception)])
+        return self.outcomes([each for each in found if isinstance(each, SinkResponse | Exception)])
 
 
 class Watched:
@@ -181,9 +181,9 @@ class Bench:
             store=self.store,
             metrics=self.metrics,
             clock=clock,
-            dice=Certain(),
+            random=Certain(),
             gives_way=lambda: self.busy,
-            feed=Feed(clock),
+            activity=ActivityStream(clock),
         )
 
     async def accept(self, *ids: str, wake: bool = True) -> None:

@@ -48,17 +48,17 @@ class Bench:
         self.store = store
         self.clock = LoopClock()
         self.woken: Counter[str] = Counter()
-        self.put_back = 0
+        self.refetch = 0
         self.replayer = Replayer(
-            store.desk,
+            store.operations,
             [Route(sink) for sink in sinks],
             clock=self.clock,
             wake=lambda sink: self.woken.update([sink]),
-            put_back=self._put_back,
+            refetch=self._put_back,
         )
 
     def _put_back(self) -> None:
-        self.put_back += 1
+        self.refetch += 1
 
     async def begin(self, selection: Selection) -> Replay:
         """Begin a replay that has something to deliver."""
@@ -104,7 +104,7 @@ class Bench:
         return taken
 
     async def now(self, replay: Replay) -> Replay:
-        found = await self.store.desk.replay(replay.id)
+        found = await self.store.operations.replay(replay.id)
         assert found is not None
         return found
 

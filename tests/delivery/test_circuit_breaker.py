@@ -16,7 +16,7 @@ from relay.delivery.circuit_breaker import (
     PROBE_MAX_S,
     ROUND_MAX,
     ROUND_WAIT_S,
-    Gate,
+    CircuitBreaker,
     Ticket,
 )
 
@@ -36,38 +36,38 @@ class NoDice(Random):
 class Walk:
     """A gate, the time, and the sends that are under way."""
 
-    def __init__(self, *, rate: str | None = None, dice: Random | None = None) -> None:
+    def __init__(self, *, rate: str | None = None, random: Random | None = None) -> None:
         limit = None if rate is None else Rate.parse(rate)
-        self.gate = Gate(RetryPolicy(), limit, dice=dice or NoDice())
+        self.breaker = CircuitBreaker(RetryPolicy(), limit, random=random or NoDice())
         self.now_s = 1_000.0
         self.in_flight: list[tuple[Ticket, Standing, int]] = []
         self._events = 0
 
     @property
     def state(self) -> str:
-        return self.gate.state
+        return self.breaker.state
 
     @property
     def wait_s(self) -> float:
         """How long until something may start."""
-        return min(self.gate.wait(in_flight=len(self.in_flight), now_s=self.now_s))
+        return min(self.breaker.wait(in_flight=len(self.in_flight), now_s=self.now_s))
 
     @property
     def tried_wait_s(self) -> float:
-        return self.gate.wait(in_flight=len(self.in_flight), now_s=self.now_s).tried_s
+        return self.breaker.wait(in_flight=len(self.in_flight), now_s=self.now_s).tried_s
 
     def start(self, standing: Standing = "untried", *, event: int | None = None) -> None:
         """Start a send, of an event of its own unless one is given."""
-        room = self.gate.room(1, in_flight=len(self.in_flight), now_s=self.now_s)
+        room = self.breaker.room(1, in_flight=len(self.in_flight), now_s=self.now_s)
         untried = int(standing == "untried")
         assert room.untried if untried else room.tried
-        ticket = self.gate.started(untried=untried, tried=1 - untried, now_s=self.now_s)
+        ticket = self.breaker.started(untried=untried, tried=1 - untried, now_s=self.now_s)
         self._events += 1
         self.in_flight.append((ticket, standing, self._events if event is None else event))
 
     def end(self, error: SinkError | None = None, *, which: int = 0) -> None:
         ticket, standing, event = self.in_flight.pop(which)
-        self.gate.ended(error, ticket, event=event, standing=standing, now_s=self.now_s)
+        self.breaker.ended(error, ticket, event=event, standing=standing, now_s=self.now_s)
 
     def send(
         self,
@@ -89,7 +89,7 @@ class Walk:
 
     def fail_round(self, error: SinkError) -> int:
         """Wait for a round of deliveries never tried, and have all fail; how many they were."""
-        self.now_s += self.gate.wait(in_flight=0, now_s=self.now_s).untried_s
+        self.now_s += self.breaker.wait(in_flight=0, now_s=self.now_s).untried_s
         size = allowed(self, ROUND_MAX * 2)
         for _ in range(size):
             self.start()
@@ -104,12 +104,12 @@ def test_a_new_gate_is_open_to_any_number_at_once() -> None:
     walk = Walk()
     for _ in range(100):
         walk.start()
-    assert (walk.state, walk.gate.probe_at_s) == ("active", None)
+    assert (walk.state, walk.breaker.probe_at_s) == ("active", None)
 
 
 def allowed(walk: Walk, sends: int) -> int:
     """How many deliveries that were never tried may start."""
-    return walk.gate.room(sends, in_flight=len(walk.in_flight), now_s=walk.now_s).untried
+    return walk.breaker.room(sends, in_flight=len(walk.in_flight), now_s=walk.now_s).untried
 
 
 def test_an_open_gate_allows_all_that_is_asked_for() -> None:
@@ -139,7 +139,7 @@ def test_a_gate_that_is_closed_allows_a_probe_alone_and_a_paused_one_nothing() -
     assert allowed(walk, 64) == 0
     walk.end()
     assert allowed(walk, 64) == 64
-    walk.gate.pause()
+    walk.breaker.pause()
     assert allowed(walk, 64) == 0
 
 
@@ -310,7 +310,7 @@ def test_suspects_that_fail_as_probes_leave_the_state_as_it_is(error: SinkError)
 def test_a_probe_at_once_waits_for_nothing() -> None:
     walk = Walk()
     walk.send(Temporary("status 429", retry_after_ms=30_000))
-    walk.gate.probe_now()
+    walk.breaker.probe_now()
     assert (walk.wait_s, walk.tried_wait_s, walk.state) == (0, 0, "throttled")
     walk.send(FAILED, "tried")
     assert walk.tried_wait_s == pytest.approx(2)
@@ -325,7 +325,7 @@ def test_a_probe_that_is_answered_opens_the_gate(
     walk.close()
     walk.send(trouble)
     walk.send(relief)
-    assert (walk.state, walk.wait_s, walk.gate.probe_at_s) == ("active", 0, None)
+    assert (walk.state, walk.wait_s, walk.breaker.probe_at_s) == ("active", 0, None)
 
 
 def test_after_a_recovery_the_waits_begin_anew() -> None:
@@ -399,11 +399,11 @@ def test_what_was_sent_before_the_gate_closed_neither_opens_it_nor_lengthens_the
         walk.start()
     for _ in range(PATIENCE):
         walk.end(FAILED)
-    probe_at_s = walk.gate.probe_at_s
+    probe_at_s = walk.breaker.probe_at_s
     while walk.in_flight:
         walk.now_s += 0.01
         walk.end(late)
-    assert (walk.state, walk.gate.probe_at_s) == ("throttled", probe_at_s)
+    assert (walk.state, walk.breaker.probe_at_s) == ("throttled", probe_at_s)
 
 
 def test_a_late_failure_does_not_cut_a_retry_after_short() -> None:
@@ -446,7 +446,7 @@ STANDINGS: list[Standing] = ["untried", "untried", "tried", "suspect"]
 
 @given(
     rate=st.sampled_from([None, "1/s", "100/s", "1/h"]),
-    dice=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=False),
     steps=st.lists(
         st.tuples(
             st.sampled_from(ERRORS),
@@ -459,38 +459,38 @@ STANDINGS: list[Standing] = ["untried", "untried", "tried", "suspect"]
 )
 def test_a_closed_gate_lets_one_retry_through_at_a_time_and_always_something_in_the_end(
     rate: str | None,
-    dice: Random,
+    random: Random,
     steps: list[tuple[SinkError | None, Standing, int, float]],
 ) -> None:
-    walk = Walk(rate=rate, dice=dice)
+    walk = Walk(rate=rate, random=random)
     for error, standing, which, pause_s in steps:
         walk.now_s += pause_s
         for _ in range(8):
             in_flight = len(walk.in_flight)
-            room = walk.gate.room(8, in_flight=in_flight, now_s=walk.now_s)
+            room = walk.breaker.room(8, in_flight=in_flight, now_s=walk.now_s)
             assert min(room) >= 0
-            if not walk.gate.is_open:
+            if not walk.breaker.is_open:
                 assert room.tried <= 1
                 assert room.tried == 0 or in_flight == 0
             if in_flight < 8 and (room.untried if standing == "untried" else room.tried):
                 walk.start(standing)
         if walk.in_flight:
             walk.end(error, which=which % len(walk.in_flight))
-        wait = walk.gate.wait(in_flight=len(walk.in_flight), now_s=walk.now_s)
+        wait = walk.breaker.wait(in_flight=len(walk.in_flight), now_s=walk.now_s)
         assert min(wait) >= 0
         if not walk.in_flight:
             longest = max(PROBE_MAX_S, 5) * (1 + JITTER) + (3600 if rate else 0)
             assert max(wait) <= longest
-        assert (walk.gate.probe_at_s is None) == (walk.state == "active")
+        assert (walk.breaker.probe_at_s is None) == (walk.state == "active")
 
 
 def test_a_paused_gate_lets_nothing_through_and_still_learns() -> None:
     walk = Walk()
     walk.start()
-    walk.gate.pause()
-    assert (walk.state, walk.wait_s, walk.gate.probe_at_s) == ("paused", math.inf, None)
+    walk.breaker.pause()
+    assert (walk.state, walk.wait_s, walk.breaker.probe_at_s) == ("paused", math.inf, None)
     walk.end(Misconfigured("gone"))
     assert walk.state == "paused"
-    walk.gate.resume()
+    walk.breaker.resume()
     assert walk.state == "parked"
     assert 0 < walk.wait_s < math.inf

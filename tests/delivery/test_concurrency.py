@@ -1,19 +1,19 @@
 """How many events and batches one sink may have on its way."""
 
-from relay.delivery.concurrency import UNSETTLED, UNSETTLED_MAX, Slots
+from relay.delivery.concurrency import UNSETTLED, UNSETTLED_MAX, ConcurrencyLimit
 
 
-def start(slots: Slots, events: int) -> None:
+def start(slots: ConcurrencyLimit, events: int) -> None:
     assert slots.room(unsettled=0, alone=False) >= events
     slots.begin(events)
 
 
-def room(slots: Slots, *, unsettled: int = 0) -> int:
+def room(slots: ConcurrencyLimit, *, unsettled: int = 0) -> int:
     return slots.room(unsettled=unsettled, alone=False)
 
 
 def test_there_is_a_slot_for_so_many_events() -> None:
-    slots = Slots(2, 1)
+    slots = ConcurrencyLimit(2, 1)
     start(slots, 1)
     start(slots, 1)
     assert not room(slots)
@@ -23,7 +23,7 @@ def test_there_is_a_slot_for_so_many_events() -> None:
 
 
 def test_there_is_room_for_a_whole_batch_or_for_none() -> None:
-    slots = Slots(8, 4)
+    slots = ConcurrencyLimit(8, 4)
     start(slots, 2)
     assert room(slots) == 4
     start(slots, 4)
@@ -31,7 +31,7 @@ def test_there_is_room_for_a_whole_batch_or_for_none() -> None:
 
 
 def test_a_batch_that_is_not_full_takes_the_place_of_a_full_one() -> None:
-    slots = Slots(8, 4)
+    slots = ConcurrencyLimit(8, 4)
     start(slots, 1)
     start(slots, 4)
     assert (room(slots), slots.sending) == (0, 5)
@@ -40,20 +40,20 @@ def test_a_batch_that_is_not_full_takes_the_place_of_a_full_one() -> None:
 
 
 def test_where_batches_do_not_come_out_even_the_slots_are_the_limit() -> None:
-    slots = Slots(5, 2)
+    slots = ConcurrencyLimit(5, 2)
     start(slots, 2)
     start(slots, 2)
     assert not room(slots)
 
 
 def test_what_waits_for_the_disk_takes_room() -> None:
-    assert room(Slots(2, 1), unsettled=2 * UNSETTLED - 1)
-    assert not room(Slots(2, 1), unsettled=2 * UNSETTLED)
-    assert not room(Slots(1000, 1), unsettled=UNSETTLED_MAX)
+    assert room(ConcurrencyLimit(2, 1), unsettled=2 * UNSETTLED - 1)
+    assert not room(ConcurrencyLimit(2, 1), unsettled=2 * UNSETTLED)
+    assert not room(ConcurrencyLimit(1000, 1), unsettled=UNSETTLED_MAX)
 
 
 def test_alone_is_with_nothing_under_way_and_nothing_unsettled() -> None:
-    slots = Slots(8, 4)
+    slots = ConcurrencyLimit(8, 4)
     assert slots.room(unsettled=0, alone=True) == 1
     assert not slots.room(unsettled=1, alone=True)
     start(slots, 1)

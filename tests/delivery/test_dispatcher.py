@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
 from relay.core.timeouts import TICK_S
 from relay.delivery import circuit_breaker
@@ -211,7 +211,7 @@ async def test_a_sink_that_keeps_failing_is_probed_and_the_others_keep_their_att
         assert len(bench.sink.sent) < PATIENCE + 8 + HOUR_S / PROBE_MAX_S
         assert max(b - a for a, b in pairwise(probes)) <= PROBE_MAX_S + 0.01
         assert bench.sink.most_in_flight == 1
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(2 * HOUR_S)
         assert await bench.pending() == 0
         assert bench.sample('relay_sink_state{sink="sales",state="active"}') == 1
@@ -224,7 +224,7 @@ async def test_a_sink_that_is_back_drains_its_backlog_at_once(tmp_path: Path) ->
         bench.sink.always = DOWN
         await bench.accept(*(f"e{number}" for number in range(300)))
         await asyncio.sleep(600)
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
         tried_once = PATIENCE + 20
         assert await bench.pending() < tried_once
@@ -256,7 +256,7 @@ async def test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe(
         assert await bench.dead() == 0
         assert bench.sample('relay_sink_state{sink="sales",state="parked"}') == 1
         assert {row[3] for row in attempts(bench)} == {"parked"}
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
         assert await bench.pending() == 0
     # One line when it is parked, none for every probe but its attempt.
@@ -312,7 +312,7 @@ async def test_a_bug_in_a_sink_is_temporary_and_told_loudly(
 async def test_a_sink_that_cancels_itself_does_not_keep_the_delivery_for_ever(
     tmp_path: Path, lines: list[Any]
 ) -> None:
-    async def cancel() -> Answer:
+    async def cancel() -> SinkResponse:
         raise asyncio.CancelledError
 
     async with working(tmp_path, retry=policy(first="5s")) as bench:
@@ -388,7 +388,9 @@ async def test_every_attempt_is_recorded_with_what_the_far_end_said(tmp_path: Pa
 async def test_whatever_a_far_end_says_the_outcome_is_recorded_once(tmp_path: Path) -> None:
     odd: Any = "5O3"
     async with working(tmp_path, retry=policy(first="10s")) as bench:
-        bench.sink.reply(Temporary("no", status=odd, answer="\ud800"), Answer(odd, "\udfff \0"))
+        bench.sink.reply(
+            Temporary("no", status=odd, answer="\ud800"), SinkResponse(odd, "\udfff \0")
+        )
         await bench.accept("a")
         await asyncio.sleep(60)
         assert attempts(bench) == [
@@ -582,10 +584,10 @@ async def replayed(bench: Bench, count: int) -> None:
     await bench.settled()
     await asyncio.sleep(QUIET_S)
     bench.sink.sent.clear()
-    until = await bench.store.desk.newest()
-    begun = await bench.store.desk.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
+    until = await bench.store.operations.newest()
+    begun = await bench.store.operations.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, SINK) for seq in range(1, count + 1)]
-    await bench.store.desk.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
+    await bench.store.operations.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
 
 
 async def test_a_replay_alone_is_sent_as_fast_as_the_sink_takes_it(tmp_path: Path) -> None:
@@ -623,15 +625,15 @@ async def test_what_is_erased_is_not_sent_from_what_was_at_hand(tmp_path: Path) 
     async with working(tmp_path) as bench:
         erased = asyncio.Event()
 
-        async def late() -> Answer:
+        async def late() -> SinkResponse:
             await erased.wait()
-            return Answer(200)
+            return SinkResponse(200)
 
         bench.sink.reply(late, to="a")
         await bench.accept("a", "b", "c")
         await asyncio.sleep(0.1)
         await erase(bench)
-        bench.dispatcher.put_back()
+        bench.dispatcher.refetch()
         erased.set()
         await asyncio.sleep(LOOK_AGAIN_S)
         assert bench.sink.ids == ["a"]
@@ -643,7 +645,7 @@ async def test_what_is_erased_during_a_look_is_not_sent_from_what_it_finds(tmp_p
 
         async def meanwhile() -> None:
             await erase(bench)
-            bench.dispatcher.put_back()
+            bench.dispatcher.refetch()
 
         bench.store.meanwhile = meanwhile
         await bench.accept("a", "b")

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.sink import Outcomes
 from relay.delivery.reporter import REASONS_MAX
@@ -160,7 +160,7 @@ async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
         await work_through(bench, *ids)
         assert await bench.dead() == 300
     assert [event_id for _, event_id in sink.done] == ["evt_300"]
-    assert sink.always == Answer(200, "ok")
+    assert sink.always == SinkResponse(200, "ok")
 
 
 async def lines_of(

@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.clock import SET_BACK_MS, SetBack
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
@@ -198,7 +198,7 @@ async def test_a_sink_that_waits_is_probed_at_once_where_an_operator_wants_it(
         # Away from the moment of a probe.
         await asyncio.sleep(PROBE_MAX_S / 2 - bench.sink.times[-1] % PROBE_MAX_S + PROBE_MAX_S)
         before = len(bench.sink.sent)
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         asked_s = now_s()
         await retry(bench)
         await asyncio.sleep(0.1)
@@ -224,8 +224,10 @@ async def test_a_discarded_delivery_is_not_sent_from_what_was_at_hand(tmp_path: 
     async with working(tmp_path, sink=sink) as bench:
         await bench.accept("a", "b", "c")
         await asyncio.sleep(0.5)
-        given_up = [await bench.store.desk.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)]
-        bench.dispatcher.put_back()
+        given_up = [
+            await bench.store.operations.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)
+        ]
+        bench.dispatcher.refetch()
         assert given_up == [True, True, False]
         assert [bench.store.is_leased(SINK, seq) for seq in (1, 2)] == [True, False]
         await asyncio.sleep(10)
@@ -241,8 +243,8 @@ async def test_a_discarded_delivery_lets_the_next_of_its_turn_go(tmp_path: Path)
             verdict = Verdict(SINK, "takes", "", "a key")
             await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
         await asyncio.sleep(1)
-        await bench.store.desk.give_up(1, SINK, now_ms=NOW_MS)
-        bench.dispatcher.put_back()
+        await bench.store.operations.give_up(1, SINK, now_ms=NOW_MS)
+        bench.dispatcher.refetch()
         await asyncio.sleep(1)
         assert bench.sink.ids == ["first", "second"]
         with closing(sqlite3.connect(bench.file)) as db, db:

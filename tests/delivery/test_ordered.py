@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.routing import Verdict
 from relay.store.replays import Wanted
@@ -156,10 +156,12 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
         await bench.settled(within_s=HOUR_S)
         bench.sink.sent.clear()
         bench.sink.reply(DOWN, to="a4")
-        until = await bench.store.desk.newest()
-        begun = await bench.store.desk.begin(Selection(), total=18, until=until, now_ms=NOW_MS)
+        until = await bench.store.operations.newest()
+        begun = await bench.store.operations.begin(
+            Selection(), total=18, until=until, now_ms=NOW_MS
+        )
         wanted = [Wanted(seq, SINK, f"video {name[0]}") for seq, name in enumerate(names, 1)]
-        await bench.store.desk.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
+        await bench.store.operations.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
         bench.dispatcher.wake()
         await bench.settled(within_s=HOUR_S)
         for key in "ab":
@@ -171,21 +173,21 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
 async def test_in_whatever_mood_the_far_end_is_each_key_comes_in_order(
     tmp_path: Path, seed: int
 ) -> None:
-    dice = Random(seed)
+    random = Random(seed)
 
-    async def moody() -> Answer:
-        await asyncio.sleep(dice.uniform(0, 3))
-        if dice.random() < 0.3:
-            raise DOWN if dice.random() < 0.9 else Refused("400")
-        return Answer(200, "ok")
+    async def moody() -> SinkResponse:
+        await asyncio.sleep(random.uniform(0, 3))
+        if random.random() < 0.3:
+            raise DOWN if random.random() < 0.9 else Refused("400")
+        return SinkResponse(200, "ok")
 
     retry = policy(first="1s", max="1m", give_up_after="5m")
     async with working(tmp_path, concurrency=8, retry=retry) as bench:
         bench.sink.always = moody
-        names = [f"{dice.choice('abcde-')}{number:03}" for number in range(200)]
+        names = [f"{random.choice('abcde-')}{number:03}" for number in range(200)]
         for start in range(0, 200, 10):
             await arrive(bench, *names[start : start + 10])
-            await asyncio.sleep(dice.uniform(0, 5))
+            await asyncio.sleep(random.uniform(0, 5))
         await bench.settled(within_s=HOUR_S)
         assert bench.sink.most_in_flight > 4
         for key in "abcde":

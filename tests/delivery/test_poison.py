@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.retry import CONVICTED_AFTER_MS, CONVICTED_TRIES
 from relay.core.routing import Verdict
@@ -114,7 +114,7 @@ async def test_good_events_among_and_behind_bad_ones_are_delivered_soon(
 async def test_good_events_do_not_wait_for_bad_ones_that_are_tried_again_and_again(
     tmp_path: Path, error: SinkError
 ) -> None:
-    async def dislike() -> Answer:
+    async def dislike() -> SinkResponse:
         await asyncio.sleep(0.05)
         raise error
 
@@ -195,7 +195,7 @@ async def test_a_sink_that_takes_nothing_keeps_its_backlog_for_ever(tmp_path: Pa
             await asyncio.sleep(HOUR_S / 2)
         assert bench.sample('relay_sink_state{sink="sales",state="parked"}') == 1
         assert (await bench.dead(), await bench.pending()) == (0, 200)
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
         assert await bench.pending() == 0
 
@@ -203,12 +203,12 @@ async def test_a_sink_that_takes_nothing_keeps_its_backlog_for_ever(tmp_path: Pa
 class OneInTwo(ScriptedSink):
     """Two replicas behind a balancer, one of which is misconfigured."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, random: Random) -> None:
         super().__init__()
-        self._dice = dice
+        self._random = random
 
     def _reply_for(self, event_id: str) -> Reply:
-        return FORBIDDEN if self._dice.random() < 0.5 else self.always
+        return FORBIDDEN if self._random.random() < 0.5 else self.always
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -255,7 +255,7 @@ async def test_an_outage_gives_up_no_more_events_than_it_met_before_it_was_notic
             await bench.accept(f"e{number}")
             await asyncio.sleep(60)
         assert await bench.dead() <= PATIENCE + 4
-        bench.sink.always = Answer(200, "ok")
+        bench.sink.always = SinkResponse(200, "ok")
         await bench.settled(within_s=10 * PROBE_MAX_S)
         assert await bench.dead() <= PATIENCE + 4
 

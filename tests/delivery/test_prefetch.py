@@ -11,7 +11,15 @@ from relay.core import sample_events
 from relay.core.delivery import Delivery
 from relay.core.event import LEAD_CAPTURED
 from relay.delivery.circuit_breaker import Room
-from relay.delivery.prefetch import APART_S, BYTES_MAX, HANDFUL, QUIET_S, SHARE, SLOTS_MAX, Hand
+from relay.delivery.prefetch import (
+    APART_S,
+    BYTES_MAX,
+    HANDFUL,
+    QUIET_S,
+    SHARE,
+    SLOTS_MAX,
+    PrefetchBuffer,
+)
 
 TIERS = {"live", "tried", "replay"}
 EVENT = sample_events.event(LEAD_CAPTURED, source="main", event_id="evt")
@@ -32,7 +40,7 @@ def tried(count: int, *, start: int = 5001) -> list[Delivery]:
     return [replace(each, tries=1) for each in live(count, start=start)]
 
 
-def pop(hand: Hand, count: int, now_s: float) -> list[Delivery]:
+def pop(hand: PrefetchBuffer, count: int, now_s: float) -> list[Delivery]:
     return hand.pop(Room(count, count), now_s)
 
 
@@ -40,7 +48,7 @@ def seqs(deliveries: Iterable[Delivery]) -> list[int]:
     return [each.seq for each in deliveries]
 
 
-def popped(hand: Hand, *, from_s: float = 0.0) -> list[int]:
+def popped(hand: PrefetchBuffer, *, from_s: float = 0.0) -> list[int]:
     """All of them, one by one, with so much time between them that none has to wait."""
     found = []
     while hand:
@@ -50,14 +58,14 @@ def popped(hand: Hand, *, from_s: float = 0.0) -> list[int]:
 
 
 def test_live_deliveries_come_before_replayed_ones_each_in_order() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*replayed(2), *live(1)])
     hand.take([*live(1, start=2), *replayed(1, start=1003)])
     assert popped(hand) == [1, 2, 1001, 1002, 1003]
 
 
 def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take(replayed(3))
     assert seqs(pop(hand, 1, 0.0)) == [1001]
     hand.take(live(1))
@@ -65,14 +73,14 @@ def test_a_live_delivery_that_comes_late_is_still_the_next() -> None:
 
 
 def test_an_empty_hand_wants_of_both_and_has_nothing_to_give() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     assert not hand
     assert hand.wants() == dict.fromkeys(TIERS, 8 + HANDFUL)
     assert pop(hand, 1, 0.0) == []
 
 
 def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take(live(8))
     assert hand.wants() == {}
     pop(hand, 1, 0.0)
@@ -80,13 +88,13 @@ def test_replays_are_asked_for_only_where_live_ones_run_low() -> None:
 
 
 def test_a_tier_with_enough_at_hand_is_not_asked_for() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take(replayed(8))
     assert set(hand.wants()) == {"live", "tried"}
 
 
 def test_nothing_more_is_wanted_while_large_bodies_are_at_hand() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     large = [replace(each, event=replace(EVENT, body=bytes(BYTES_MAX // 2))) for each in live(2)]
     hand.take(large[:1])
     assert set(hand.wants()) == TIERS
@@ -106,7 +114,7 @@ def test_nothing_more_is_wanted_while_large_bodies_are_at_hand() -> None:
 def test_no_more_of_a_tier_are_held_than_for_the_slots_four_times_or_a_handful_more(
     slots: int, looks: list[tuple[int, int, int]]
 ) -> None:
-    hand, held, now_s = Hand(slots), {"live": 0, "replay": 0}, 0.0
+    hand, held, now_s = PrefetchBuffer(slots), {"live": 0, "replay": 0}, 0.0
     low = 2 * min(slots, SLOTS_MAX)
     most = low + max(low, HANDFUL)
     for lives, replays, pops in looks:
@@ -126,7 +134,7 @@ def test_no_more_of_a_tier_are_held_than_for_the_slots_four_times_or_a_handful_m
 
 
 def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
-    hand = Hand(2)
+    hand = PrefetchBuffer(2)
     hand.take(replayed(4))
     hand.looked(hand.wants())
     assert not hand.is_short()
@@ -137,7 +145,7 @@ def test_a_tier_that_was_passed_over_and_runs_low_needs_another_look() -> None:
 
 
 def test_what_is_given_up_is_returned_and_gone() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*replayed(1), *live(2)])
     assert [each.seq for each in hand.clear()] == [1, 2, 1001]
     assert not hand
@@ -145,7 +153,7 @@ def test_what_is_given_up_is_returned_and_gone() -> None:
 
 
 def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing_is_live() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take(replayed(2))
     assert hand.wait_s(10.0) == 0
     pop(hand, 1, 10.0)
@@ -154,13 +162,13 @@ def test_replayed_deliveries_go_one_after_the_other_without_a_wait_where_nothing
 
 @pytest.mark.parametrize(("count", "taken"), [(0, []), (2, [1, 2]), (3, [1, 2, 3])])
 def test_no_more_are_taken_than_asked_for(count: int, taken: list[int]) -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*live(3), *replayed(2)])
     assert seqs(pop(hand, count, 10.0)) == taken
 
 
 def test_with_live_deliveries_goes_one_replayed_one_and_alone_go_as_many_as_asked_for() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*live(2), *replayed(4)])
     assert seqs(pop(hand, 8, 10.0)) == [1, 2, 1001]
     assert seqs(pop(hand, 8, 10.0)) == []
@@ -168,7 +176,7 @@ def test_with_live_deliveries_goes_one_replayed_one_and_alone_go_as_many_as_aske
 
 
 def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*live(1), *replayed(3)])
     pop(hand, 1, 10.0)
     assert hand.wait_s(10.0) == 0
@@ -180,7 +188,7 @@ def test_beside_live_deliveries_replayed_ones_keep_apart() -> None:
 
 
 def test_a_live_delivery_never_waits_for_a_replayed_one() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*live(1), *replayed(2)])
     pop(hand, 1, 10.0)
     pop(hand, 1, 10.0)
@@ -190,27 +198,27 @@ def test_a_live_delivery_never_waits_for_a_replayed_one() -> None:
 
 
 def test_what_was_never_tried_goes_before_what_failed_but_for_a_share() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*tried(2), *live(9)])
     assert popped(hand) == [1, 2, 3, 5001, 4, 5, 6, 5002, 7, 8, 9]
     assert SHARE == 4
 
 
 def test_what_failed_goes_alone_whether_it_is_live_or_replayed() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*tried(2), *(replace(each, replay=1) for each in tried(1, start=5003))])
     assert [seqs(pop(hand, 8, 0.0)) for _ in range(4)] == [[5001], [5002], [5003], []]
 
 
 def test_nothing_that_failed_goes_where_there_is_no_room_for_it() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*tried(2), *live(1)])
     assert [seqs(hand.pop(Room(8, 0), 0.0)) for _ in range(2)] == [[1], []]
     assert (hand.has_tried, hand.has_untried) == (True, False)
 
 
 def test_a_probe_is_what_was_never_tried_as_long_as_there_is_any() -> None:
-    hand = Hand(4)
+    hand = PrefetchBuffer(4)
     hand.take([*tried(2), *live(6), *replayed(1)])
     room = Room(1, 1)
     found = [seqs(hand.probe(room, number * QUIET_S)) for number in range(9)]

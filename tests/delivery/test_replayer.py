@@ -82,7 +82,7 @@ async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path)
             while len(taken) < count:
                 taken += await bench.take("sales")
                 await asyncio.sleep(0.01)
-        assert await bench.store.desk.under_way(begun.id) == {"down": AHEAD}
+        assert await bench.store.operations.under_way(begun.id) == {"down": AHEAD}
         assert (await bench.now(begun)).state == "running"
         rest = await bench.drain(begun, "down")
         assert len(set(rest["down"])) == len(rest["down"]) == count
@@ -132,7 +132,7 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
         await bench.accept(event(1), event(2, kind="video.ready"))
         old = await bench.begin(Selection(kind="lead.*"))
         for _ in range(STEP + 20):
-            newer = await bench.store.desk.begin(
+            newer = await bench.store.operations.begin(
                 Selection(id="none"), total=0, until=Mark(2, 2), now_ms=NOW_MS
             )
         await bench.until_still(newer)
@@ -176,7 +176,7 @@ async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
-        before = bench.put_back
+        before = bench.refetch
         leases = [
             await bench.store.lease(sink, now_ms=bench.clock.now_ms(), limits=ONE)
             for sink in ("sales", "new")
@@ -184,7 +184,7 @@ async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_
         sending = [each for lease in leases for each in lease.deliveries]
         ended = await bench.replayer.cancel(begun.id)
         assert ended is not None
-        assert (bench.put_back, ended.opened) == (before + 1, 2)
+        assert (bench.refetch, ended.opened) == (before + 1, 2)
         await bench.store.settle(*(settlement(each, "retry", reason="503") for each in sending))
         assert bench.statuses() == {("sales", "delivered"): 1}
         backlogs = await bench.store.backlogs()
@@ -258,7 +258,7 @@ async def test_a_replay_of_nothing_is_not_begun(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         assert await bench.replayer.begin(Selection(outcome="dead")) is None
-        assert await bench.store.desk.replays(before=None, limit=5) == []
+        assert await bench.store.operations.replays(before=None, limit=5) == []
 
 
 async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ async def test_a_replay_that_ended_meanwhile_takes_nothing_back(tmp_path: Path) 
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
-        await bench.store.desk.end(begun, "done", now_ms=NOW_MS)
-        late = await bench.store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+        await bench.store.operations.end(begun, "done", now_ms=NOW_MS)
+        late = await bench.store.operations.end(begun, "cancelled", now_ms=NOW_MS)
         assert late.state == "done"
         assert bench.statuses() == {("sales", "pending"): 1}
 
@@ -324,12 +324,14 @@ async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
 ) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
-        begun = await bench.store.desk.begin(Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS)
+        begun = await bench.store.operations.begin(
+            Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS
+        )
         while await bench.store.expire(now_ms=NOW_MS):
             pass
         named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
         wanted = [Wanted(*each) for each in named]
-        now = await bench.store.desk.open(begun, wanted, cursor=2, now_ms=NOW_MS)
+        now = await bench.store.operations.open(begun, wanted, cursor=2, now_ms=NOW_MS)
         assert now.opened == 1
         assert await bench.take() == ["e00002"]
 
@@ -441,7 +443,7 @@ async def test_what_comes_while_a_replay_runs_is_no_part_of_it(tmp_path: Path) -
 async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
-        chosen = await bench.store.desk.choose(
+        chosen = await bench.store.operations.choose(
             Selection(), (), after=0, until=Mark(7, 0), limit=STEP
         )
         assert len(chosen) == 3

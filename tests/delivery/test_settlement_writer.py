@@ -12,9 +12,9 @@ from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.errors import StoreBroken, StoreFull
 from relay.core.event import Event
 from relay.core.sink import SinkSettings
-from relay.delivery.reporter import Account
-from relay.delivery.settlement_writer import STORE_AGAIN_S, Ended, Settler
-from relay.telemetry.activity_stream import Feed
+from relay.delivery.reporter import DeliveryReporter
+from relay.delivery.settlement_writer import STORE_AGAIN_S, FinishedAttempt, SettlementWriter
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock, VirtualLoop
 
@@ -55,11 +55,13 @@ class Bench:
         self.clock = LoopClock()
         settings = SinkSettings(name=SINK, type="http")
         metrics = Metrics(["main"], [SINK], sqlite="3")
-        self.settler = Settler(
+        self.settlement_writer = SettlementWriter(
             SINK,
             store=cast("Any", self.store),
             clock=self.clock,
-            account=Account(settings, metrics=metrics, clock=self.clock, feed=Feed(self.clock)),
+            reporter=DeliveryReporter(
+                settings, metrics=metrics, clock=self.clock, activity=ActivityStream(self.clock)
+            ),
             settled=lambda _, due_ms: self.due.append(due_ms),
         )
         self._group = group
@@ -74,7 +76,7 @@ class Bench:
                 started_ms=0, duration_ms=5, result=result, status=None, reason="", answer=""
             )
             settlement = Settlement(delivery=delivery, attempt=made, due_ms=due_ms)
-            self.settler.add(self._group, Ended(settlement, 0.005))
+            self.settlement_writer.add(self._group, FinishedAttempt(settlement, 0.005))
 
 
 @asynccontextmanager
@@ -82,7 +84,7 @@ async def settling(lead: Event) -> AsyncIterator[Bench]:
     async with asyncio.TaskGroup() as group:
         bench = Bench(group, lead)
         yield bench
-        await bench.settler.stop()
+        await bench.settlement_writer.stop()
 
 
 async def test_what_ends_during_a_write_shares_the_next(lead: Event) -> None:
@@ -91,10 +93,10 @@ async def test_what_ends_during_a_write_shares_the_next(lead: Event) -> None:
         await asyncio.sleep(0.5)
         bench.end(2, 3)
         bench.end(4)
-        assert bench.settler.count == 4
-        await bench.settler.flush(10)
+        assert bench.settlement_writer.count == 4
+        await bench.settlement_writer.flush(10)
         assert bench.store.writes == [[1], [2, 3, 4]]
-        assert bench.settler.count == 0
+        assert bench.settlement_writer.count == 0
 
 
 async def test_the_fault_of_one_does_not_keep_the_others(lead: Event) -> None:
@@ -103,7 +105,7 @@ async def test_the_fault_of_one_does_not_keep_the_others(lead: Event) -> None:
         bench.end(1, 2, 3)
         await asyncio.sleep(5)
         assert bench.store.writes[:4] == [[1, 2, 3], [1], [2], [3]]
-        assert bench.settler.count == 1
+        assert bench.settlement_writer.count == 1
 
 
 async def test_a_delivered_event_is_written_once_there_is_room_however_late(lead: Event) -> None:
@@ -112,8 +114,8 @@ async def test_a_delivered_event_is_written_once_there_is_room_however_late(lead
         bench.end(1)
         await asyncio.sleep(600)
         bench.store.refused = set()
-        await bench.settler.flush(2 + STORE_AGAIN_S)
-        assert bench.settler.count == 0
+        await bench.settlement_writer.flush(2 + STORE_AGAIN_S)
+        assert bench.settlement_writer.count == 0
         assert bench.due == [None]
 
 
@@ -121,7 +123,7 @@ async def test_a_failure_without_room_is_forgotten_and_due_again_soon(lead: Even
     async with settling(lead) as bench:
         bench.store.refused = {1}
         bench.end(1, result="retry", due_ms=9_999_999)
-        await bench.settler.flush(10)
+        await bench.settlement_writer.flush(10)
         assert bench.store.released == [1]
         assert bench.due == [bench.clock.now_ms() + STORE_AGAIN_S * 1000]
 
@@ -131,7 +133,7 @@ async def test_a_retry_says_when_it_comes_due(lead: Event) -> None:
         bench.end(1, result="retry", due_ms=77)
         bench.end(2, result="parked", due_ms=88)
         bench.end(3, result="dead")
-        await bench.settler.flush(10)
+        await bench.settlement_writer.flush(10)
         assert bench.due == [77, 88, None]
 
 
@@ -140,9 +142,9 @@ async def test_a_flush_waits_no_longer_than_it_is_given(lead: Event) -> None:
         bench.store.refused = {1}
         bench.end(1)
         began_s = bench.clock.monotonic()
-        await bench.settler.flush(30)
+        await bench.settlement_writer.flush(30)
         assert bench.clock.monotonic() - began_s == pytest.approx(30)
-        assert bench.settler.count == 1
+        assert bench.settlement_writer.count == 1
 
 
 async def test_a_stop_gives_the_store_what_it_has_not_had_and_waits_no_more(lead: Event) -> None:
@@ -152,7 +154,7 @@ async def test_a_stop_gives_the_store_what_it_has_not_had_and_waits_no_more(lead
         bench.end(2, 3)
         bench.end(4, result="retry")
         began_s = bench.clock.monotonic()
-        await bench.settler.stop()
+        await bench.settlement_writer.stop()
         assert bench.store.writes == [[1], [2, 3, 4]]
         assert bench.clock.monotonic() == began_s
 
@@ -162,7 +164,7 @@ async def test_a_stop_gives_once_more_what_was_refused(lead: Event) -> None:
         bench.store.refused = {1}
         bench.end(1)
         await asyncio.sleep(1 + STORE_AGAIN_S / 2)
-        await bench.settler.stop()
+        await bench.settlement_writer.stop()
         assert bench.store.writes == [[1], [1]]
 
 

@@ -30,7 +30,7 @@ def serving(folder: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]
 
 async def test_a_sink_that_is_not_there_is_named_by_an_error_or_harmless(tmp_path: Path) -> None:
     async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
-        fleet = relay.service.fleet
+        fleet = relay.service.supervisor
         for work in (fleet.pause, fleet.resume, fleet.check):
             with pytest.raises(KeyError):
                 await work("nobody")
@@ -44,15 +44,15 @@ async def test_a_check_ends_with_the_sinks_own_time_limit(tmp_path: Path) -> Non
     async with FarEnd() as far_end:
         tables = QUICK.format(url=far_end.url("/quick"))
         async with service.serving(service.read(tmp_path, tables=tables)) as relay:
-            await relay.service.fleet.check("quick")
+            await relay.service.supervisor.check("quick")
             far_end.reply = lambda _: None
             with pytest.raises(Temporary, match="no answer within 1 s"):
-                await relay.service.fleet.check("quick")
+                await relay.service.supervisor.check("quick")
 
 
 async def test_a_sink_that_is_paused_is_so_for_all_who_ask(tmp_path: Path) -> None:
     async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
-        fleet = relay.service.fleet
+        fleet = relay.service.supervisor
         await fleet.pause("leads")
         assert fleet.conditions()["leads"].state == "paused"
         assert set(await fleet.paused()) == {"leads"}
@@ -66,7 +66,7 @@ async def test_a_sink_that_is_paused_is_so_for_all_who_ask(tmp_path: Path) -> No
 async def test_what_waits_for_a_sink_that_is_gone_is_told_at_the_start(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
-            await relay.service.fleet.pause("leads")
+            await relay.service.supervisor.pause("leads")
             assert (await relay.ask(post(body("a")))).status == 202
             await until(lambda: len(far_end.requests) == 1, what="the other sink's delivery")
         tables = QUICK.format(url=far_end.url("/quick"))
@@ -89,11 +89,11 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
         settings = service.read(tmp_path, far_end=far_end)
         opened = await Service.open(settings, clock=ShiftedClock())
         try:
-            for member in opened.fleet._everyone():
+            for member in opened.supervisor._everyone():
                 await member.sink.close()
                 member.sink.close = closing(member.name)  # type: ignore[method-assign,assignment]
             with pytest.raises(OSError, match=r"all|leads|tests"):
-                await opened.fleet.close()
+                await opened.supervisor.close()
         finally:
             await opened._store.close()
     assert sorted(closed) == ["all", "leads", "tests"]
@@ -116,11 +116,11 @@ async def test_sinks_that_part_are_not_held_up_by_one_that_hangs_or_fails(
         settings = service.read(tmp_path, far_end=far_end)
         opened = await Service.open(settings, clock=ShiftedClock())
         try:
-            for member in opened.fleet._everyone():
+            for member in opened.supervisor._everyone():
                 await member.sink.close()
                 monkeypatch.setattr(member.sink, "close", partial(closing, member.name))
-            await opened.fleet.part()
-            await opened.fleet.close()
+            await opened.supervisor.part()
+            await opened.supervisor.close()
         finally:
             await opened._store.close()
     assert closed == ["all", "leads", "tests"]

@@ -99,7 +99,7 @@ class Day:
 
     def __init__(self, story: Story = EVENTFUL) -> None:
         self._story = story
-        self._dice = Random(20260302)
+        self._random = Random(20260302)
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
@@ -148,20 +148,20 @@ class Day:
         hour = (minute_s - START_S) // 3600
         for source, share in zip(SOURCES, (1.0, 0.4), strict=True):
             for _ in range(self._poisson(STARTED_PER_HOUR[hour] * share / 60)):
-                self._view(source, minute_s + self._dice.uniform(0, 60))
-            if self._dice.random() < share / 40:
+                self._view(source, minute_s + self._random.uniform(0, 60))
+            if self._random.random() < share / 40:
                 heapq.heappush(self._coming, Arrival(minute_s + 5, source, "video.created"))
-                kind = self._dice.choice(("video.ready",) * 8 + ("video.failed", "video.deleted"))
+                kind = self._random.choice(("video.ready",) * 8 + ("video.failed", "video.deleted"))
                 heapq.heappush(self._coming, Arrival(minute_s + 400, source, kind))
 
     def _view(self, source: str, at_s: float) -> None:
-        quarter_s = self._dice.uniform(20, 240)
+        quarter_s = self._random.uniform(20, 240)
         for milestone in MILESTONES:
             heapq.heappush(self._coming, Arrival(at_s, source, VIDEO_WATCHED, milestone))
-            if self._dice.random() > GOES_ON.get(milestone, 0):
+            if self._random.random() > GOES_ON.get(milestone, 0):
                 break
             at_s += quarter_s
-        if self._dice.random() < LEADS_PER_VIEW:
+        if self._random.random() < LEADS_PER_VIEW:
             heapq.heappush(self._coming, Arrival(at_s + 15, source, LEAD_CAPTURED))
 
     def _door(self, now_s: int) -> None:
@@ -172,7 +172,7 @@ class Day:
         if minute_s in self._story.once:
             source, kind, outcome = self._story.once[minute_s]
             self._accept(Arrival(minute_s + 9, source, kind), outcome, minute_s)
-        if self._dice.random() < 0.05:
+        if self._random.random() < 0.05:
             self._refuse(UNKNOWN, "path", 404)
         if self._story.tells("strangers", minute_s):
             self._metrics.connection_limited("public", "address")
@@ -195,11 +195,11 @@ class Day:
         if arrival.source == "main" and self._story.tells("rotation", minute_s):
             self._refuse("main", "mismatch", 401)
             heapq.heappush(self._coming, again)
-        elif self._story.tells("slow disk", minute_s) and self._dice.random() < 0.02:
+        elif self._story.tells("slow disk", minute_s) and self._random.random() < 0.02:
             self._refuse(arrival.source, "unavailable", 503)
             heapq.heappush(self._coming, again)
         else:
-            outcome: Outcome = "duplicate" if self._dice.random() < 0.01 else "accepted"
+            outcome: Outcome = "duplicate" if self._random.random() < 0.01 else "accepted"
             self._accept(arrival, outcome, minute_s)
 
     def _accept(self, arrival: Arrival, outcome: Outcome, minute_s: int) -> None:
@@ -207,8 +207,8 @@ class Day:
         metrics, source = self._metrics, arrival.source
         took_s = self._commit(arrival.at_s)
         metrics.request(source, 202 if outcome == "accepted" else 200)
-        metrics.acknowledged(source, took_s + self._dice.expovariate(900))
-        metrics.skew(source, self._dice.choice((0, 0, 0, 1, 1, 2)))
+        metrics.acknowledged(source, took_s + self._random.expovariate(900))
+        metrics.skew(source, self._random.choice((0, 0, 0, 1, 1, 2)))
         old = arrival.at_s < self._story.parts["rotation"][0]
         metrics.verified(source, "1" if source == "academy" else "2025" if old else "2026")
         metrics.received(source, arrival.kind, outcome)
@@ -229,9 +229,9 @@ class Day:
         self._metrics.rejected(source, reason)
 
     def _commit(self, at_s: float) -> float:
-        took_s = self._dice.lognormvariate(-5.6, 0.5)
+        took_s = self._random.lognormvariate(-5.6, 0.5)
         if self._story.tells("slow disk", int(at_s)):
-            took_s += self._dice.uniform(0.2, 1.4)
+            took_s += self._random.uniform(0.2, 1.4)
         self._metrics.committed(took_s)
         return took_s
 
@@ -256,7 +256,7 @@ class Day:
             while queue.waiting:
                 self._send(queue, queue.waiting.popleft(), now_s)
         elif state != "paused" and queue.waiting:
-            took_s = self._dice.uniform(0.05, 0.3)
+            took_s = self._random.uniform(0.05, 0.3)
             self._metrics.attempted(queue.name, "parked" if state == "parked" else "retry", took_s)
         self._count(queue)
 
@@ -266,19 +266,19 @@ class Day:
         self._metrics.backlog(queue.name, len(queue.waiting), queue.dead, oldest_ms)
 
     def _send(self, queue: Queue, came_s: float, now_s: int) -> None:
-        took_s = self._dice.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
+        took_s = self._random.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
         late_s = took_s if now_s - came_s < SCRAPE_S else now_s - came_s
         if queue.name == "crm" and self._story.tells("refused by crm", now_s - SCRAPE_S):
             queue.dead += 1
             self._metrics.attempted(queue.name, "dead", took_s)
             self._metrics.settled(queue.name, "dead", late_s)
             return
-        if self._dice.random() < 0.01:
+        if self._random.random() < 0.01:
             self._metrics.attempted(queue.name, "retry", took_s)
             late_s += 1.05
         self._metrics.attempted(queue.name, "delivered", took_s)
         self._metrics.settled(queue.name, "delivered", late_s)
 
     def _poisson(self, mean: float) -> int:
-        gaps = itertools.accumulate(iter(lambda: self._dice.expovariate(1), None))
+        gaps = itertools.accumulate(iter(lambda: self._random.expovariate(1), None))
         return sum(1 for _ in itertools.takewhile(lambda sum_: sum_ < mean, gaps))

@@ -10,7 +10,7 @@ Say = Callable[[str], None]
 
 
 @pytest.fixture
-def dice() -> Random:
+def random() -> Random:
     """Dice with a seed of the day, which a failing test shows."""
     seed = SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"the dice's seed is {seed}\n")

@@ -44,9 +44,9 @@ async def until(
 
 def free_port() -> int:
     """A port that nobody listens on, and that no outgoing connection is given."""
-    dice = SystemRandom()
+    random = SystemRandom()
     while True:
-        port = dice.choice(_PORTS)
+        port = random.choice(_PORTS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -28,7 +28,7 @@ concurrency = {concurrency}
 """
 
 
-async def test_kills_among_batches_lose_no_event(tmp_path: Path, dice: Random, say: Say) -> None:
+async def test_kills_among_batches_lose_no_event(tmp_path: Path, random: Random, say: Say) -> None:
     with ExitStack() as stack:
         server = RedisServer(tmp_path)
         stack.callback(server.stop)
@@ -39,7 +39,7 @@ async def test_kills_among_batches_lose_no_event(tmp_path: Path, dice: Random, s
         async with Relay(tmp_path, sinks=sinks) as relay:
             wanted = await _fill(relay.store)
             for _ in range(KILLS):
-                enough = admin.xlen(STREAM) + dice.randint(1, EVENTS // (2 * KILLS))
+                enough = admin.xlen(STREAM) + random.randint(1, EVENTS // (2 * KILLS))
                 await relay.spawn()
                 await until(lambda: admin.xlen(STREAM) >= enough, what="some batches")  # noqa: B023
                 await relay.kill()

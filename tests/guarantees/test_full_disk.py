@@ -51,7 +51,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def _scene(folder: Path, dice: Random, *, size: int, min_free: str) -> AsyncIterator[Scene]:
+async def _scene(folder: Path, random: Random, *, size: int, min_free: str) -> AsyncIterator[Scene]:
     """A relay on a small disk, one sink that takes all at once and one that fails at first."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -66,15 +66,15 @@ async def _scene(folder: Path, dice: Random, *, size: int, min_free: str) -> Asy
                 prefix=disk.prefix,
             )
         )
-        traffic = await enter(Traffic(relay.url, time_scale=0.02, dice=dice))
+        traffic = await enter(Traffic(relay.url, time_scale=0.02, random=random))
         await relay.start()
         yield Scene(disk, relay, traffic, steady, late)
 
 
 async def test_a_full_disk_is_answered_503_until_there_is_room(
-    tmp_path: Path, dice: Random, say: Say
+    tmp_path: Path, random: Random, say: Say
 ) -> None:
-    async with _scene(tmp_path, dice, size=8 * MIB, min_free="0B") as scene:
+    async with _scene(tmp_path, random, size=8 * MIB, min_free="0B") as scene:
         await _flood(scene, count=50)
         pid = scene.relay.pid
         scene.disk.fill()
@@ -100,9 +100,9 @@ async def test_a_full_disk_is_answered_503_until_there_is_room(
 
 
 async def test_below_the_floor_nothing_is_taken_and_everything_goes_out(
-    tmp_path: Path, dice: Random
+    tmp_path: Path, random: Random
 ) -> None:
-    async with _scene(tmp_path, dice, size=16 * MIB, min_free="4MiB") as scene:
+    async with _scene(tmp_path, random, size=16 * MIB, min_free="4MiB") as scene:
         await _flood(scene, count=50)
         scene.disk.fill(leave=3 * MIB)
         await until(lambda: _has_problems(scene.relay), what="/readyz to tell of the floor")
@@ -119,9 +119,9 @@ async def test_below_the_floor_nothing_is_taken_and_everything_goes_out(
 
 
 async def test_a_sender_that_tries_again_loses_nothing_to_a_full_disk(
-    tmp_path: Path, dice: Random
+    tmp_path: Path, random: Random
 ) -> None:
-    async with _scene(tmp_path, dice, size=8 * MIB, min_free="0B") as scene:
+    async with _scene(tmp_path, random, size=8 * MIB, min_free="0B") as scene:
         scene.late.mood = WELL
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -142,8 +142,8 @@ async def test_a_sender_that_tries_again_loses_nothing_to_a_full_disk(
         await _prove_all_arrived(scene)
 
 
-async def test_a_kill_on_a_full_disk_loses_nothing(tmp_path: Path, dice: Random) -> None:
-    async with _scene(tmp_path, dice, size=8 * MIB, min_free="0B") as scene:
+async def test_a_kill_on_a_full_disk_loses_nothing(tmp_path: Path, random: Random) -> None:
+    async with _scene(tmp_path, random, size=8 * MIB, min_free="0B") as scene:
         await _flood(scene, count=50)
         scene.disk.fill()
         await _flood_until_refused(scene)

@@ -81,7 +81,7 @@ class Party:
 
 
 async def test_bad_sinks_slow_down_neither_the_acknowledgement_nor_a_healthy_sink(
-    tmp_path: Path, dice: Random, say: Say
+    tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -96,7 +96,7 @@ async def test_bad_sinks_slow_down_neither_the_acknowledgement_nor_a_healthy_sin
             relay = await enter(
                 Relay(tmp_path / name, sinks=HEALTHY.format(url=healthy.url) + sinks)
             )
-            traffic = await enter(Traffic(relay.url, time_scale=1, dice=dice))
+            traffic = await enter(Traffic(relay.url, time_scale=1, random=random))
             await relay.start()
             parties.append(Party(relay, traffic, healthy))
         alone, beside = parties

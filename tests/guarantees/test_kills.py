@@ -54,16 +54,16 @@ class Books:
 
 
 async def test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight(
-    tmp_path: Path, dice: Random, say: Say
+    tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with AsyncExitStack() as stack:
         far_ends = [await stack.enter_async_context(FarEnd(name, SHORT)) for name in TAKES]
         relay = await stack.enter_async_context(Relay(tmp_path, sinks=_sinks(far_ends)))
         traffic = await stack.enter_async_context(
-            Traffic(relay.url, time_scale=TIME_SCALE, dice=dice)
+            Traffic(relay.url, time_scale=TIME_SCALE, random=random)
         )
         books = Books()
-        await _live_through_kills(relay, far_ends, traffic, books=books, dice=dice)
+        await _live_through_kills(relay, far_ends, traffic, books=books, random=random)
         for far_end in far_ends:
             far_end.mood = WELL
         await until(lambda: not ledger.pending(relay.store), what="the end of the backlog")
@@ -77,7 +77,7 @@ async def test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight(
 
 
 async def _live_through_kills(
-    relay: Relay, far_ends: Sequence[FarEnd], traffic: Traffic, *, books: Books, dice: Random
+    relay: Relay, far_ends: Sequence[FarEnd], traffic: Traffic, *, books: Books, random: Random
 ) -> None:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -87,9 +87,9 @@ async def _live_through_kills(
         while books.kills < KILLS:
             begun = {far_end.name: len(far_end.arrivals) for far_end in far_ends}
             await relay.spawn()
-            if dice.random() < 0.8:
+            if random.random() < 0.8:
                 await until(relay.is_ready, what="/readyz after a kill")
-            await asyncio.sleep(dice.uniform(0, 1.6))
+            await asyncio.sleep(random.uniform(0, 1.6))
             await _kill(relay, far_ends, begun=begun, books=books)
         await relay.start()
         stop.set()

@@ -86,12 +86,12 @@ class Load:
 @pytest.mark.parametrize("is_killed", [False, True], ids=["left alone", "killed at once"])
 @pytest.mark.parametrize("spoil", [_remove, _replace, _empty, _cut, _zero])
 async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
-    tmp_path: Path, dice: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
+    tmp_path: Path, random: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
 ) -> None:
     async with (
         FarEnd("crm") as far_end,
         Relay(tmp_path, sinks=SINK.format(url=far_end.url)) as relay,
-        Traffic(relay.url, time_scale=0.02, dice=dice) as traffic,
+        Traffic(relay.url, time_scale=0.02, random=random) as traffic,
     ):
         await relay.start()
         # So that the database has its tables, and the log but what follows.
@@ -101,7 +101,7 @@ async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
         async with asyncio.TaskGroup() as sending:
             for _ in range(CONNECTIONS):
                 sending.create_task(load.send())
-            await until(lambda: len(load.answers) > 100 + dice.randrange(200), what="a load")
+            await until(lambda: len(load.answers) > 100 + random.randrange(200), what="a load")
             log = relay.store.with_name("relay.db-wal")
             spoil(log)
             load.fault_s = time.monotonic()

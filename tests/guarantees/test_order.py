@@ -28,13 +28,13 @@ FAILS = 0.15
 class Moody(FarEnd):
     """Takes any time to answer, fails now and then, and never takes a certain event."""
 
-    def __init__(self, name: str, *, dice: Random, never: str) -> None:
+    def __init__(self, name: str, *, random: Random, never: str) -> None:
         super().__init__(name)
         self.never: str | None = never
         self.at_once: list[str] = []
         """Videos of which a request came while another was not answered yet."""
         self.most_at_once = 0
-        self._dice = dice
+        self._random = random
 
     def mood_for(self, arrival: Arrival) -> Mood:
         under_way = [video_of(each) for each in self.open() if each is not arrival]
@@ -43,8 +43,8 @@ class Moody(FarEnd):
             self.at_once.append(video_of(arrival))
         if arrival.key[1] == self.never:
             return FAILING
-        status = 500 if self._dice.random() < FAILS else 200
-        return Mood(status, delay_s=self._dice.uniform(0, SLOWEST_S))
+        status = 500 if self._random.random() < FAILS else 200
+        return Mood(status, delay_s=self._random.uniform(0, SLOWEST_S))
 
     def came(self, video: str) -> list[str]:
         """The events of a video in the order of their coming; what came again at once is one."""
@@ -59,10 +59,10 @@ def video_of(arrival: Arrival) -> str:
 class Sender:
     """Sends the events of each video one after the other, each until it is acknowledged."""
 
-    def __init__(self, url: str, dice: Random) -> None:
+    def __init__(self, url: str, random: Random) -> None:
         self.acknowledged: defaultdict[str, list[str]] = defaultdict(list)
         self._url = url
-        self._dice = dice
+        self._random = random
 
     async def flow(self, video: str, stop: asyncio.Event) -> None:
         async with http_client() as client:
@@ -70,7 +70,7 @@ class Sender:
                 event_id = f"{video}.{len(self.acknowledged[video]):04}"
                 await self._send(client, video, event_id)
                 self.acknowledged[video].append(event_id)
-                await asyncio.sleep(self._dice.uniform(0, PAUSE_S))
+                await asyncio.sleep(self._random.uniform(0, PAUSE_S))
 
     async def _send(self, client: httpx.AsyncClient, video: str, event_id: str) -> None:
         document = {"id": event_id, "event": "video.watched", "data": {"video": {"id": video}}}
@@ -93,15 +93,15 @@ def _sink(far_end: FarEnd) -> str:
 
 
 async def test_each_video_stays_in_order_through_kills_and_a_poisoned_one_holds_up_no_other(
-    tmp_path: Path, dice: Random, say: Say
+    tmp_path: Path, random: Random, say: Say
 ) -> None:
     first = f"{POISONED}.0000"
     async with (
-        Moody("crm", dice=dice, never=first) as far_end,
+        Moody("crm", random=random, never=first) as far_end,
         Relay(tmp_path, sinks=_sink(far_end)) as relay,
     ):
-        sender = Sender(relay.url, dice)
-        await _live_through_kills(relay, sender, dice)
+        sender = Sender(relay.url, random)
+        await _live_through_kills(relay, sender, random)
         held = len(sender.acknowledged[POISONED])
         await until(lambda: ledger.pending(relay.store) == held, what="all but the poisoned video")
         assert far_end.came(POISONED) == [first]
@@ -122,14 +122,14 @@ async def test_each_video_stays_in_order_through_kills_and_a_poisoned_one_holds_
     )
 
 
-async def _live_through_kills(relay: Relay, sender: Sender, dice: Random) -> None:
+async def _live_through_kills(relay: Relay, sender: Sender, random: Random) -> None:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for video in (*VIDEOS, POISONED):
             tasks.create_task(sender.flow(video, stop))
         for _ in range(KILLS):
             await relay.start()
-            await asyncio.sleep(dice.uniform(0.2, 1.5))
+            await asyncio.sleep(random.uniform(0.2, 1.5))
             await relay.kill()
         await relay.start()
         stop.set()

@@ -54,20 +54,22 @@ concurrency = {concurrency}
 
 
 async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what_was_in_flight(
-    tmp_path: Path, dice: Random, say: Say
+    tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with AsyncExitStack() as stack:
         far_end = await stack.enter_async_context(FarEnd("crm", SLOW))
         relay = await stack.enter_async_context(_relay(tmp_path, far_end))
         old = await _fill(relay.store)
-        traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=0.02, dice=dice))
+        traffic = await stack.enter_async_context(
+            Traffic(relay.url, time_scale=0.02, random=random)
+        )
         await relay.start()
         begun = await _api(relay, "/replays", {"until_ms": time.time_ns() // 1_000_000})
         assert begun["total"] == EVENTS
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(traffic.flow(stop, pause_s=0.05))
-            in_flight = await _kill_again_and_again(relay, far_end, dice=dice)
+            in_flight = await _kill_again_and_again(relay, far_end, random=random)
             stop.set()
 
         async def is_done() -> bool:
@@ -93,7 +95,7 @@ async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what
     )
 
 
-async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, dice: Random) -> Counter[Key]:
+async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, random: Random) -> Counter[Key]:
     """Kill the relay on its way through the replay; return what was in flight, kill by kill.
 
     That is what had reached the far end while the store does not know what became of it.
@@ -101,7 +103,7 @@ async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, dice: Random) 
     in_flight: Counter[Key] = Counter()
     for kill in range(KILLS):
         begun = len(_replayed(far_end))
-        enough = round((kill + dice.uniform(0.4, 0.9)) * EVENTS / (KILLS + 1))
+        enough = round((kill + random.uniform(0.4, 0.9)) * EVENTS / (KILLS + 1))
         await until(partial(_has_arrived, far_end, enough), what="the next kill")
         await relay.kill()
         await until(lambda: not far_end.connections, what="hung-up connections")
@@ -117,12 +119,12 @@ def _has_arrived(far_end: FarEnd, count: int) -> bool:
     return len(_replayed(far_end)) >= count
 
 
-async def test_live_events_overtake_a_replay(tmp_path: Path, dice: Random, say: Say) -> None:
+async def test_live_events_overtake_a_replay(tmp_path: Path, random: Random, say: Say) -> None:
     async with AsyncExitStack() as stack:
         far_end = await stack.enter_async_context(FarEnd("crm", SLOW))
         relay = await stack.enter_async_context(_relay(tmp_path, far_end))
         await _fill(relay.store)
-        traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=1, dice=dice))
+        traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=1, random=random))
         await relay.start()
         alone_s, _ = await _send_live(traffic, far_end)
         begun = await _api(relay, "/replays", {"kind": LEAD_CAPTURED})

@@ -59,7 +59,7 @@ async def flow(traffic: Traffic, stop: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("late_min", [1, 9, 14])
 async def test_no_event_is_lost_or_repeated_however_late_the_new_secret_comes(
-    tmp_path: Path, dice: Random, say: Say, late_min: int
+    tmp_path: Path, random: Random, say: Say, late_min: int
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text(OLD, encoding="utf-8")
@@ -69,7 +69,9 @@ async def test_no_event_is_lost_or_repeated_however_late_the_new_secret_comes(
             Relay(tmp_path, sinks=SINK.format(crm.url), rest=ADMIN, secret=f"file:{secret}")
         )
         await relay.start()
-        traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=SCALE, dice=dice))
+        traffic = await stack.enter_async_context(
+            Traffic(relay.url, time_scale=SCALE, random=random)
+        )
         traffic._sender.secret = Secret(OLD)
         stop = asyncio.Event()
         flowing = asyncio.create_task(flow(traffic, stop))

@@ -52,7 +52,7 @@ class Scene:
 
 @asynccontextmanager
 async def _scene(
-    folder: Path, dice: Random, *, library: Path | None = None, server: str = ""
+    folder: Path, random: Random, *, library: Path | None = None, server: str = ""
 ) -> AsyncIterator[Scene]:
     fault = folder / "fault"
     environ = {"RELAY_FAULT": str(fault)}
@@ -63,7 +63,9 @@ async def _scene(
         relay = await stack.enter_async_context(
             Relay(folder, sinks=SINK.format(url=far_end.url), server=server, environ=environ)
         )
-        traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=0.02, dice=dice))
+        traffic = await stack.enter_async_context(
+            Traffic(relay.url, time_scale=0.02, random=random)
+        )
         await relay.start()
         yield Scene(relay, traffic, far_end, fault)
 
@@ -71,9 +73,9 @@ async def _scene(
 # A sync that fails has lost nobody knows what, also where the file system says that it was a quota.
 @pytest.mark.parametrize("fault", ["sync-fails", "write-fails", "quota-sync"])
 async def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
-    tmp_path: Path, dice: Random, faulty_disk: Path, fault: str
+    tmp_path: Path, random: Random, faulty_disk: Path, fault: str
 ) -> None:
-    async with _scene(tmp_path, dice, library=faulty_disk) as scene:
+    async with _scene(tmp_path, random, library=faulty_disk) as scene:
         await _send(scene, 20)
         assert len(scene.traffic.acknowledged) == 20
         scene.let(fault)
@@ -90,9 +92,9 @@ async def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
 
 
 async def test_a_used_up_quota_is_a_full_disk_and_ends_nothing(
-    tmp_path: Path, dice: Random, faulty_disk: Path
+    tmp_path: Path, random: Random, faulty_disk: Path
 ) -> None:
-    async with _scene(tmp_path, dice, library=faulty_disk) as scene:
+    async with _scene(tmp_path, random, library=faulty_disk) as scene:
         await _send(scene, 20)
         pid = scene.relay.pid
         scene.let("quota")
@@ -111,9 +113,9 @@ async def test_a_used_up_quota_is_a_full_disk_and_ends_nothing(
 
 
 async def test_a_start_with_a_used_up_quota_ends_as_on_a_full_disk(
-    tmp_path: Path, dice: Random, faulty_disk: Path
+    tmp_path: Path, random: Random, faulty_disk: Path
 ) -> None:
-    async with _scene(tmp_path, dice, library=faulty_disk) as scene:
+    async with _scene(tmp_path, random, library=faulty_disk) as scene:
         await _send(scene, 20)
         await scene.relay.kill()
         scene.let("quota")
@@ -125,9 +127,11 @@ async def test_a_start_with_a_used_up_quota_ends_as_on_a_full_disk(
 
 
 async def test_nothing_is_acknowledged_before_the_sync(
-    tmp_path: Path, dice: Random, faulty_disk: Path
+    tmp_path: Path, random: Random, faulty_disk: Path
 ) -> None:
-    async with _scene(tmp_path, dice, library=faulty_disk, server='ack_timeout = "500ms"') as scene:
+    async with _scene(
+        tmp_path, random, library=faulty_disk, server='ack_timeout = "500ms"'
+    ) as scene:
         await _send(scene, 5)
         scene.let("sync-hangs")
         slow = await post(scene.relay.url, lead("evt_slow"))
@@ -148,10 +152,10 @@ async def test_nothing_is_acknowledged_before_the_sync(
 
 @pytest.mark.parametrize("table", ["attempts", "events"])
 async def test_a_damaged_page_is_found_after_an_unclean_stop(
-    tmp_path: Path, dice: Random, table: str
+    tmp_path: Path, random: Random, table: str
 ) -> None:
     """Nobody but the check reads old attempts; old events are read by retention as well."""
-    async with _scene(tmp_path, dice) as scene:
+    async with _scene(tmp_path, random) as scene:
         await _send(scene, 200)
         await until(lambda: len(scene.far_end.taken) == 200, what="all deliveries")
         await scene.relay.kill()
@@ -172,9 +176,9 @@ async def test_a_damaged_page_is_found_after_an_unclean_stop(
 
 
 async def test_a_file_that_is_cut_short_in_place_is_noticed_before_the_next_acknowledgement(
-    tmp_path: Path, dice: Random
+    tmp_path: Path, random: Random
 ) -> None:
-    async with _scene(tmp_path, dice) as scene:
+    async with _scene(tmp_path, random) as scene:
         await _send(scene, 20)
         os.truncate(scene.relay.store, 0)
         sent = len(scene.traffic.statuses)
@@ -186,9 +190,9 @@ async def test_a_file_that_is_cut_short_in_place_is_noticed_before_the_next_ackn
 
 
 async def test_a_drain_that_finds_the_file_cut_short_does_not_end_well(
-    tmp_path: Path, dice: Random
+    tmp_path: Path, random: Random
 ) -> None:
-    async with _scene(tmp_path, dice) as scene:
+    async with _scene(tmp_path, random) as scene:
         await _send(scene, 20)
         os.truncate(scene.relay.store, 0)
         assert await scene.relay.stop() == os.EX_IOERR

@@ -21,7 +21,7 @@ CREATED_AT = "2026-03-02T09:30:00.000Z"
 
 def lead(event_id: str) -> bytes:
     return sample_events.body(
-        LEAD_CAPTURED, event_id=event_id, created_at=CREATED_AT, dice=Random(1)
+        LEAD_CAPTURED, event_id=event_id, created_at=CREATED_AT, random=Random(1)
     )
 
 
@@ -46,14 +46,16 @@ class Posted:
 class Traffic:
     """Sends samples of all kinds, each until it is acknowledged or the schedule is at its end."""
 
-    def __init__(self, url: str, *, time_scale: float, dice: Random, wait_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str, *, time_scale: float, random: Random, wait_s: float = 10.0
+    ) -> None:
         self.posted: dict[Key, Posted] = {}
         self.acknowledged: set[Key] = set()
         self.statuses: list[int | None] = []
         """Of every attempt, in the order of their ends; None for one without an answer."""
         self.acknowledged_from_s: list[float] = []
         """When the attempts began that were answered 2xx, by the machine's clock."""
-        self._dice = dice
+        self._random = random
         self._sender = Sender(
             url, Secret(SECRET), clock=SystemClock(), time_scale=time_scale, wait_s=wait_s
         )
@@ -90,12 +92,14 @@ class Traffic:
         """One connection: one event after the other, with random pauses, until `stop` is set."""
         while not stop.is_set():
             await self.send()
-            await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
+            await asyncio.sleep(self._random.uniform(0, 2 * pause_s))
 
     def _new(self, kind: str | None) -> Key:
         event_id = self.next_id
-        kind = kind or self._dice.choice(KINDS)
-        body = sample_events.body(kind, event_id=event_id, created_at=CREATED_AT, dice=self._dice)
+        kind = kind or self._random.choice(KINDS)
+        body = sample_events.body(
+            kind, event_id=event_id, created_at=CREATED_AT, random=self._random
+        )
         self.posted["main", event_id] = Posted(kind, body)
         return "main", event_id
 

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core import sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.sink import Outcomes
-from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
 
 Say = Callable[[str], Outcomes]
 
 
 def taken(part: str) -> Outcomes:
-    return [Answer(excerpt=letter) for letter in part]
+    return [SinkResponse(excerpt=letter) for letter in part]
 
 
 def fails(letter: str, error: BaseException) -> Say:
@@ -48,7 +48,7 @@ class FarEnd:
     parts: list[str] = field(default_factory=list)
 
     async def deliver(self, letters: str) -> Outcomes:
-        parting = Parting(self.prepare, self.part, self.send, self.within_s)
+        parting = BatchSplitter(self.prepare, self.part, self.send, self.within_s)
         return await parting.deliver([event(letter) for letter in letters])
 
     def prepare(self, event: Event) -> str:
@@ -73,7 +73,9 @@ def event(letter: str) -> Event:
 
 def names(outcomes: Outcomes) -> list[str]:
     """Name what an answer says, or the type of an error."""
-    return [each.excerpt if isinstance(each, Answer) else type(each).__name__ for each in outcomes]
+    return [
+        each.excerpt if isinstance(each, SinkResponse) else type(each).__name__ for each in outcomes
+    ]
 
 
 async def settled() -> None:
@@ -106,7 +108,9 @@ async def test_what_fails_a_part_is_the_outcome_of_each_in_it_and_of_no_other() 
 
 async def test_each_of_a_part_can_have_an_outcome_of_its_own() -> None:
     error = Misconfigured("not here")
-    far_end = FarEnd(["abc"], lambda _: [Answer(excerpt="a"), error, Answer(excerpt="c")])
+    far_end = FarEnd(
+        ["abc"], lambda _: [SinkResponse(excerpt="a"), error, SinkResponse(excerpt="c")]
+    )
     assert names(await far_end.deliver("abc")) == ["a", "Misconfigured", "c"]
     assert far_end.parts == ["abc"]
 
@@ -238,12 +242,12 @@ async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
 
 
 async def test_a_single_send_is_a_batch_of_one() -> None:
-    class Sink(Batching):
+    class Sink(BatchOnlySink):
         async def send_batch(self, events: Sequence[Event]) -> Outcomes:
             return await FarEnd([events[0].id], fails("b", Temporary("away"))).deliver(events[0].id)
 
     sink = Sink()
-    assert await sink.send(event("a")) == Answer(excerpt="a")
+    assert await sink.send(event("a")) == SinkResponse(excerpt="a")
     with pytest.raises(Temporary, match="away"):
         await sink.send(event("b"))
 

@@ -22,7 +22,7 @@ from relay.outbound import template
 from relay.receiver import app
 from relay.server import http_protocol, listener
 from relay.server.connection_limit import ConnectionLimit
-from relay.server.http_protocol import Connection
+from relay.server.http_protocol import HttpProtocol
 from relay.store.sqlite import driver
 from tests.project.test_project import CAPPED
 from tests.server.test_listener import client_address
@@ -68,18 +68,18 @@ TREES = {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in RO
 
 
 @pytest.fixture
-async def made() -> Connection:
+async def made() -> HttpProtocol:
     config = uvicorn.Config(
-        client_address, http=Connection, ws="none", lifespan="off", log_config=None
+        client_address, http=HttpProtocol, ws="none", lifespan="off", log_config=None
     )
     config.load()
     limit = ConnectionLimit(1)
-    made = Connection(config, ServerState(), {}, None, not_http=lambda _: None, limit=limit)
+    made = HttpProtocol(config, ServerState(), {}, None, not_http=lambda _: None, limit=limit)
     made.on_message_begin()
     return made
 
 
-async def test_uvicorn_has_every_inner_part_that_is_used(made: Connection) -> None:
+async def test_uvicorn_has_every_inner_part_that_is_used(made: HttpProtocol) -> None:
     assert [name for name in sorted(PROTOCOL - {"shutdown"}) if not hasattr(made, name)] == []
     of_base = set(dir(HttpToolsProtocol))
     assert {name for name in PROTOCOL if name.startswith(("on_", "_", "shut"))} <= of_base
@@ -90,14 +90,14 @@ async def test_uvicorn_has_every_inner_part_that_is_used(made: Connection) -> No
     assert not made.pipeline
 
 
-async def test_a_request_of_uvicorn_has_every_part_that_is_used(made: Connection) -> None:
+async def test_a_request_of_uvicorn_has_every_part_that_is_used(made: HttpProtocol) -> None:
     given = dict.fromkeys(inspect.signature(RequestResponseCycle).parameters)
     cycle = RequestResponseCycle(**given | {"keep_alive": True})  # type: ignore[arg-type]
     assert set(vars(cycle)) >= CYCLE
     assert (cycle.keep_alive, cycle.more_body, cycle.response_complete) == (True, True, False)
 
 
-async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: Connection) -> None:
+async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: HttpProtocol) -> None:
     base = HttpToolsProtocol(made.config, ServerState(), {}, None)
     base.on_message_begin()
     of_base = {*vars(base), *vars(HttpToolsProtocol)} - {"__init__", "__module__", "__doc__"}
@@ -110,12 +110,12 @@ async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: Connecti
     assert of_state | of_listener == STATE
 
 
-async def test_no_name_of_ours_is_one_of_uvicorns(made: Connection) -> None:
+async def test_no_name_of_ours_is_one_of_uvicorns(made: HttpProtocol) -> None:
     base = HttpToolsProtocol(made.config, ServerState(), {}, None)
     base.on_message_begin()
     ours = set(vars(made)) - set(vars(base))
     assert ours == {"_limit", "_not_http"}
-    assert {name for name in vars(Connection) if name.startswith("_")} & {
+    assert {name for name in vars(HttpProtocol) if name.startswith("_")} & {
         name for name in dir(HttpToolsProtocol) if is_inner(name)
     } == set()
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.core.config_values import Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.server.http_protocol import Connection
+from relay.server.http_protocol import HttpProtocol
 from relay.server.listener import Listener
 
 GRACE = Duration.parse("5s")
@@ -138,7 +138,7 @@ async def test_a_caller_that_ends_its_side_gets_its_answer() -> None:
         writer.write_eof()
         await gate.entered.wait()
         (connection,) = listener._state.connections
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, HttpProtocol)
         await soon(lambda: not connection.cycle.keep_alive)
         gate.release.set()
         answer = await asyncio.wait_for(reader.read(), 5)

@@ -17,8 +17,8 @@ from relay.app.watchdog import describe
 from relay.config import Config
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreFull
-from relay.core.sink_status import Condition
-from relay.server.sd_notify import Manager
+from relay.core.sink_status import SinkStatus
+from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog
 from relay.store.sqlite.absences import SqliteAbsences
 from relay.store.sqlite.group_commit import WAITING_MAX
@@ -77,8 +77,8 @@ def lines() -> Iterator[list[Any]]:
         yield captured
 
 
-def found(environ: dict[str, str]) -> Manager:
-    return Manager.found(environ, pid=PID, clock=ManualClock())
+def found(environ: dict[str, str]) -> ServiceManager:
+    return ServiceManager.found(environ, pid=PID, clock=ManualClock())
 
 
 def test_the_variables_are_gone_once_they_were_read(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_without_a_socket_nothing_happens(environ: dict[str, str], lines: list[A
     assert lines == []
 
 
-def tell_all(manager: Manager) -> None:
+def tell_all(manager: ServiceManager) -> None:
     manager.ready()
     with manager.reloading():
         manager.status("reads its config again")
@@ -187,8 +187,8 @@ def test_a_manager_that_does_not_read_holds_nobody_up_for_long(
         assert lines[0]["event"] == "manager.unreachable"
 
 
-def condition(name: str, state: Any) -> Condition:
-    return Condition(
+def condition(name: str, state: Any) -> SinkStatus:
+    return SinkStatus(
         name=name,
         type="http",
         state=state,
@@ -240,7 +240,7 @@ async def managed(loaded: Config, address: str, *, watchdog: str = "") -> AsyncI
     """A service that tells whoever listens at the address; it is stopped at the end."""
     clock = SystemClock()
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": watchdog}
-    manager = Manager.found(environ, pid=os.getpid(), clock=clock)
+    manager = ServiceManager.found(environ, pid=os.getpid(), clock=clock)
     service = await Service.open(loaded, clock=clock, manager=manager)
     stop = asyncio.Event()
     run = asyncio.create_task(service.run(stop, ready=manager.ready))

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, SinkError
 from relay.core.event import Event
 from relay.core.sink import Outcomes
@@ -32,8 +32,8 @@ def told(outcomes: Outcomes) -> list[Any]:
     return [each_told(outcome) for outcome in outcomes]
 
 
-def each_told(outcome: Answer | Exception) -> Any:
+def each_told(outcome: SinkResponse | Exception) -> Any:
     if isinstance(outcome, SinkError):
         return type(outcome), outcome.reason
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, SinkResponse)
     return DELIVERED

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from relay import sinks
 from relay.config import load
 from relay.core import config_values
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import InvalidTemplate, Refused
 from relay.core.event import LEAD_CAPTURED, Event
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
@@ -138,7 +138,7 @@ async def test_a_lead_cannot_empty_another_stream_of_nats(
     events = series(named(lead, "$JS.API.STREAM.PURGE.OTHER"), 1)
     events += series(named(lead, "relay.x"), 1)
     hostile, good = await sink.send_batch(events)
-    assert (type(hostile), type(good)) == (Refused, Answer)
+    assert (type(hostile), type(good)) == (Refused, SinkResponse)
     async with server.jetstream() as js:
         assert (await js.stream_info("OTHER")).state.messages == 1
 

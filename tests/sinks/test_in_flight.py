@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay.core.event import Event
-from relay.outbound.batching import Batching
+from relay.outbound.batching import BatchOnlySink
 from relay.sinks.amqp.sink import AmqpSink
 from relay.sinks.kafka.sink import KafkaSink
 from relay.sinks.nats.sink import NatsSink
@@ -149,7 +149,7 @@ class Watch:
     def __init__(self, sink_class: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0
         self.most = 0
-        is_batching = issubclass(sink_class, Batching)
+        is_batching = issubclass(sink_class, BatchOnlySink)
         name = "send_batch" if is_batching else "send"
         real = getattr(sink_class, name)
 

@@ -159,7 +159,7 @@ class Walk:
         self.accepted: defaultdict[str, list[str]] = defaultdict(list)
         self.ended: defaultdict[str, list[str]] = defaultdict(list)
         self._store = store
-        self._dice = dice
+        self._random = dice
         self._prefix = prefix
         self._count = 0
         self._now_ms = NOW_MS
@@ -167,22 +167,24 @@ class Walk:
         self._held: dict[str, Delivery] = {}
 
     async def arrive(self) -> None:
-        key = self._dice.choice(self.KEYS)
-        made = [self._event(key) for _ in range(self._dice.randrange(1, 4))]
+        key = self._random.choice(self.KEYS)
+        made = [self._event(key) for _ in range(self._random.randrange(1, 4))]
         await accept(self._store, *made, verdicts=[of_key(key)])
 
     async def take(self) -> None:
-        limit = self._dice.randrange(1, 6)
+        limit = self._random.randrange(1, 6)
         found = await lease(self._store, now_ms=self._now_ms, limit=limit)
         self._held |= {each.event.id: each for each in found.deliveries}
         keys = [self._keys[name] for name in self._held if self._keys[name] is not None]
         assert len(keys) == len(set(keys))
 
     async def settle(self) -> None:
-        self._now_ms += self._dice.randrange(500)
+        self._now_ms += self._random.randrange(500)
         if self._held:
             results: list[Result] = ["delivered", "delivered", "dead", "retry", "parked"]
-            await self._settle(self._dice.choice(sorted(self._held)), self._dice.choice(results))
+            await self._settle(
+                self._random.choice(sorted(self._held)), self._random.choice(results)
+            )
 
     async def finish(self) -> None:
         """Let all that is left be delivered."""
@@ -193,7 +195,7 @@ class Walk:
                 await self._settle(name, "delivered")
 
     async def _settle(self, name: str, result: Result) -> None:
-        due_ms = self._now_ms + self._dice.randrange(900)
+        due_ms = self._now_ms + self._random.randrange(900)
         made = settlement(self._held.pop(name), result, due_ms=due_ms, at_ms=self._now_ms)
         await self._store.settle(made)
         key = self._keys[name]

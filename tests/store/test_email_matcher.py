@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.store.email_matcher import Address
+from relay.store.email_matcher import EmailMatcher
 
-ANN = Address(" Ann@X.com ")
+ANN = EmailMatcher(" Ann@X.com ")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_longer_address_is_another_persons(content: bytes | None) -> None:
     ],
 )
 def test_unusual_addresses_are_found(address: str, content: bytes) -> None:
-    assert Address(address).stands_in(content)
+    assert EmailMatcher(address).stands_in(content)
 
 
 @given(
@@ -105,7 +105,7 @@ def test_every_way_to_escape_it_in_json_is_found(
     escaped = "".join(
         f"\\u{ord(each):04x}" if data.draw(st.booleans()) else each for each in address
     )
-    assert Address(address).stands_in(body.replace("@@", escaped).encode())
+    assert EmailMatcher(address).stands_in(body.replace("@@", escaped).encode())
 
 
 def test_a_long_body_takes_little_time() -> None:

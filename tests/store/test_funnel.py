@@ -33,30 +33,34 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
         yield one
 
 
-def any_events(dice: Random, count: int) -> list[Event]:
+def any_events(random: Random, count: int) -> list[Event]:
     """Viewers in several spellings, videos without a title or an id, and what tells nothing."""
     people = ("ann@example.com", " Ann@Example.COM ", "bob@example.com", "", None, 7)
     made: list[Event] = []
     for number in range(count):
-        video = {"id": dice.choice(("v1", "v2", "v3", None)), "title": f"title {number}"}
-        if dice.random() < 0.3:
+        video = {"id": random.choice(("v1", "v2", "v3", None)), "title": f"title {number}"}
+        if random.random() < 0.3:
             del video["title"]
-        person = {"email": dice.choice(people)}
-        kind = dice.choice((VIDEO_WATCHED, VIDEO_WATCHED, LEAD_CAPTURED, "video.ready", "other"))
-        data: Any = {"video": video, "viewer": person, "milestone": dice.choice((*MILESTONES, "x"))}
+        person = {"email": random.choice(people)}
+        kind = random.choice((VIDEO_WATCHED, VIDEO_WATCHED, LEAD_CAPTURED, "video.ready", "other"))
+        data: Any = {
+            "video": video,
+            "viewer": person,
+            "milestone": random.choice((*MILESTONES, "x")),
+        }
         if kind == LEAD_CAPTURED:
             data = {**person, "video": video}
         elif kind == "video.ready":
             data = video
-        if dice.random() < 0.05:
+        if random.random() < 0.05:
             data = ["nothing", person]
         made.append(
             event(
-                f"evt_{dice.randrange(count)}",
+                f"evt_{random.randrange(count)}",
                 kind,
                 data,
-                source=dice.choice(("main", "academy")),
-                at_ms=NOW_MS + dice.randrange(-5 * DAY_MS, 5 * DAY_MS),
+                source=random.choice(("main", "academy")),
+                at_ms=NOW_MS + random.randrange(-5 * DAY_MS, 5 * DAY_MS),
             )
         )
     return made
@@ -113,17 +117,19 @@ def numbers_of(steps: Sequence[Reached]) -> dict[str, tuple[int, int, int]]:
 async def test_the_answer_is_what_a_reader_of_all_events_would_count(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    dice = Random(seed)
-    monkeypatch.setattr(audience, "STEP_BYTES", dice.choice((1, 300, 1 << 20)))
-    events = any_events(dice, 400)
+    random = Random(seed)
+    monkeypatch.setattr(audience, "STEP_BYTES", random.choice((1, 300, 1 << 20)))
+    events = any_events(random, 400)
     for start in range(0, 400, 80):
         await accept(store, *events[start : start + 80])
         await store.audience.fill()
     await fill(store)
-    zone = ZoneInfo(dice.choice(("UTC", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")))
-    since, until = sorted(NOW_MS + dice.randrange(-6 * DAY_MS, 6 * DAY_MS) for _ in range(2))
-    source = dice.choice((None, "main", "nobody"))
-    video = dice.choice((None, "v1", "v9"))
+    zone = ZoneInfo(
+        random.choice(("UTC", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe"))
+    )
+    since, until = sorted(NOW_MS + random.randrange(-6 * DAY_MS, 6 * DAY_MS) for _ in range(2))
+    source = random.choice((None, "main", "nobody"))
+    video = random.choice((None, "v1", "v9"))
     fits = [
         each
         for each in facts(events)

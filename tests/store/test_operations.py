@@ -62,35 +62,35 @@ async def settle(
 
 
 async def found(store: SqliteStore, selection: Selection) -> list[str]:
-    records = await store.desk.events(selection, ROUTES, limit=100)
+    records = await store.operations.events(selection, ROUTES, limit=100)
     return [record.id for record in records]
 
 
 async def statuses(store: SqliteStore) -> dict[tuple[str, str], str]:
-    records = await store.desk.events(Selection(), (), limit=100)
+    records = await store.operations.events(Selection(), (), limit=100)
     return {(each.id, one.sink): one.status for each in records for one in each.deliveries}
 
 
 async def replay(
     store: SqliteStore, selection: Selection, *ids: int, sink: str = "sales"
 ) -> Replay:
-    until = await store.desk.newest()
-    begun = await store.desk.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
+    until = await store.operations.newest()
+    begun = await store.operations.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, sink) for seq in ids]
-    return await store.desk.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
+    return await store.operations.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
 
 
 async def test_the_newest_events_come_first_with_their_deliveries(store: SqliteStore) -> None:
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     await accept(store, event("b"))
-    newest, oldest = await store.desk.events(Selection(), (), limit=10)
+    newest, oldest = await store.operations.events(Selection(), (), limit=10)
     assert (newest.id, oldest.id) == ("b", "a")
     assert [(each.sink, each.status) for each in oldest.deliveries] == [
         ("crm", Status.PENDING),
         ("sales", Status.PENDING),
     ]
-    assert await store.desk.events(Selection(before=newest.seq), (), limit=10) == [oldest]
-    assert await store.desk.events(Selection(), (), limit=1) == [newest]
+    assert await store.operations.events(Selection(before=newest.seq), (), limit=10) == [oldest]
+    assert await store.operations.events(Selection(), (), limit=1) == [newest]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +164,15 @@ async def test_a_history_holds_the_body_the_head_and_every_attempt(store: Sqlite
     await accept(store, event("a"))
     await settle(store, "retry", reason="no answer in time")
     await settle(store)
-    (record,) = await store.desk.events(Selection(), (), limit=1)
-    history = await store.desk.history(record.seq)
+    (record,) = await store.operations.events(Selection(), (), limit=1)
+    history = await store.operations.history(record.seq)
     assert history is not None
     assert (history.body, history.headers) == (event("a").body, b"host: relay\r\n")
     assert [(each.result, each.reason) for each in history.attempts] == [
         ("retry", "no answer in time"),
         ("delivered", ""),
     ]
-    assert await store.desk.history(record.seq + 1) is None
+    assert await store.operations.history(record.seq + 1) is None
 
 
 async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore) -> None:
@@ -181,15 +181,15 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore)
     await settle(store, "dead", reason="refused")
     await accept(store, event("c"))
     await settle(store, "dead", reason="too large")
-    letters = await store.desk.dead_letters(Selection(), limit=10)
+    letters = await store.operations.dead_letters(Selection(), limit=10)
     assert [(each.id, each.sink, each.reason) for each in letters] == [
         ("c", "sales", "too large"),
         ("b", "sales", "refused"),
         ("a", "sales", "refused"),
     ]
-    reasons = await store.desk.reasons(Selection(sink="sales"))
+    reasons = await store.operations.reasons(Selection(sink="sales"))
     assert [(each.reason, each.count) for each in reasons] == [("refused", 2), ("too large", 1)]
-    assert await store.desk.reasons(Selection(sink="crm")) == []
+    assert await store.operations.reasons(Selection(sink="crm")) == []
 
 
 async def test_what_cannot_be_read_is_listed(store: SqliteStore) -> None:
@@ -201,10 +201,10 @@ async def test_what_cannot_be_read_is_listed(store: SqliteStore) -> None:
 async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"))
     await settle(store, "dead", reason="refused")
-    assert await store.desk.discard(Selection(id="a"), now_ms=NOW_MS) == 1
+    assert await store.operations.discard(Selection(id="a"), now_ms=NOW_MS) == 1
     assert (await store.backlogs())["sales"].dead == 1
     assert await statuses(store) == {("a", "sales"): "discarded", ("b", "sales"): "dead"}
-    assert await store.desk.discard(Selection(id="a"), now_ms=NOW_MS) == 0
+    assert await store.operations.discard(Selection(id="a"), now_ms=NOW_MS) == 0
 
 
 async def test_many_are_discarded_in_steps_and_none_twice(
@@ -215,7 +215,7 @@ async def test_many_are_discarded_in_steps_and_none_twice(
         await accept(store, event(f"e{number}"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
     await settle(store, "dead", sink="crm")
-    assert await store.desk.discard(Selection(), now_ms=NOW_MS) == 20
+    assert await store.operations.discard(Selection(), now_ms=NOW_MS) == 20
     assert set((await statuses(store)).values()) == {"discarded"}
     backlogs = await store.backlogs()
     assert [backlogs[sink].dead for sink in ("sales", "crm")] == [0, 0]
@@ -226,9 +226,9 @@ async def test_a_long_search_holds_no_other_operator_up(
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(operator_queries, "events", lambda *_, **__: over.wait(30) and [])
-    searching = asyncio.create_task(store.desk.events(Selection(), (), limit=1))
+    searching = asyncio.create_task(store.operations.events(Selection(), (), limit=1))
     try:
-        assert await store.desk.history(1) is None
+        assert await store.operations.history(1) is None
         assert not searching.done()
     finally:
         over.set()
@@ -239,7 +239,7 @@ async def test_only_dead_letters_of_the_sink_are_discarded(store: SqliteStore) -
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
     await settle(store, "dead", sink="crm")
-    assert await store.desk.discard(Selection(sink="crm"), now_ms=NOW_MS) == 1
+    assert await store.operations.discard(Selection(sink="crm"), now_ms=NOW_MS) == 1
     assert await statuses(store) == {("a", "crm"): "discarded", ("a", "sales"): "dead"}
 
 
@@ -252,7 +252,7 @@ async def test_a_replayed_delivery_is_pending_anew(store: SqliteStore) -> None:
     assert (delivery.event.id, delivery.attempts, delivery.replay) == ("a", 0, opened.id)
     assert (await store.backlogs())["sales"].pending == 1
     await store.settle(settlement(delivery))
-    history = await store.desk.history(1)
+    history = await store.operations.history(1)
     assert history is not None
     assert [each.replay for each in history.attempts] == [None, opened.id]
 
@@ -312,11 +312,13 @@ async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore
     await accept(store, event("unrouted"), verdicts=[])
     before = await statuses(store)
     begun = await replay(store, Selection(), 1, 2)
-    ended = await store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+    ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
     assert ended.state == "cancelled"
     assert await statuses(store) == before
     assert (await store.backlogs())["sales"].pending == 0
-    assert (await store.desk.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)).opened == 0
+    assert (
+        await store.operations.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)
+    ).opened == 0
     assert await statuses(store) == before
 
 
@@ -325,7 +327,7 @@ async def test_a_cancelled_replay_lets_what_is_on_its_way_arrive(store: SqliteSt
     await settle(store, "dead")
     begun = await replay(store, Selection(), 1)
     (delivery,) = (await lease(store)).deliveries
-    await store.desk.end(begun, "cancelled", now_ms=NOW_MS)
+    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
     await store.settle(settlement(delivery))
     assert await statuses(store) == {("a", "sales"): "delivered"}
 
@@ -341,10 +343,10 @@ async def test_a_replay_is_known_after_a_restart(
     settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     again = await open_store(settings, clock=clock)
     try:
-        assert await again.desk.replays(before=None, limit=5) == [begun]
-        assert await again.desk.replay(begun.id) == begun
+        assert await again.operations.replays(before=None, limit=5) == [begun]
+        assert await again.operations.replay(begun.id) == begun
         assert begun.selection == selection
-        assert await again.desk.under_way(begun.id) == {"sales": 1}
+        assert await again.operations.under_way(begun.id) == {"sales": 1}
     finally:
         await again.close()
 
@@ -354,19 +356,23 @@ async def test_what_is_chosen_for_a_replay_comes_in_the_order_of_acceptance(
 ) -> None:
     for name in ("a", "b", "c"):
         await accept(store, event(name))
-    chosen = await store.desk.choose(Selection(), (), after=1, until=Mark(3, 0), limit=9)
+    chosen = await store.operations.choose(Selection(), (), after=1, until=Mark(3, 0), limit=9)
     assert [(each.seq, each.event) for each in chosen] == [(2, event("b")), (3, event("c"))]
     assert chosen[0].standing == {"sales": ("pending", None)}
-    assert len(await store.desk.choose(Selection(), (), after=0, until=Mark(2, 0), limit=9)) == 2
-    assert len(await store.desk.choose(Selection(), (), after=0, until=Mark(3, 0), limit=1)) == 1
+    assert (
+        len(await store.operations.choose(Selection(), (), after=0, until=Mark(2, 0), limit=9)) == 2
+    )
+    assert (
+        len(await store.operations.choose(Selection(), (), after=0, until=Mark(3, 0), limit=1)) == 1
+    )
 
 
 async def test_a_paused_sink_is_remembered(store: SqliteStore) -> None:
-    await store.desk.pause("crm", now_ms=NOW_MS)
-    await store.desk.pause("crm", now_ms=NOW_MS + 5)
-    assert await store.desk.paused() == {"crm": NOW_MS}
-    await store.desk.resume("crm")
-    assert await store.desk.paused() == {}
+    await store.operations.pause("crm", now_ms=NOW_MS)
+    await store.operations.pause("crm", now_ms=NOW_MS + 5)
+    assert await store.operations.paused() == {"crm": NOW_MS}
+    await store.operations.resume("crm")
+    assert await store.operations.paused() == {}
 
 
 async def test_an_event_without_its_body_is_listed_and_not_replayed(store: SqliteStore) -> None:
@@ -375,9 +381,9 @@ async def test_an_event_without_its_body_is_listed_and_not_replayed(store: Sqlit
     day_ms = 86_400_000
     while await store.expire(now_ms=NOW_MS + 40 * day_ms):
         pass
-    (record,) = await store.desk.events(Selection(), (), limit=9)
+    (record,) = await store.operations.events(Selection(), (), limit=9)
     assert record.bytes is None
-    assert await store.desk.choose(Selection(), (), after=0, until=Mark(9, 9), limit=9) == []
+    assert await store.operations.choose(Selection(), (), after=0, until=Mark(9, 9), limit=9) == []
     assert await found(store, Selection(email="ada@example.com")) == []
 
 
@@ -396,7 +402,7 @@ async def test_a_close_waits_for_no_search(store: SqliteStore) -> None:
         db.create_function("begun", 0, tell)
         return db.execute(counting).fetchone()
 
-    for ask in (store.desk._search, store.desk._read):
+    for ask in (store.operations._search, store.operations._read):
         begun.clear()
         search_ = asyncio.create_task(ask(long))
         await asyncio.to_thread(begun.wait, 10)

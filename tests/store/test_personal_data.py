@@ -217,13 +217,16 @@ async def test_a_search_by_the_address_does_not_become_a_search_for_everything(
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
     selection = Selection(email=WRITTEN[1])
-    until = await store.desk.newest()
-    begun = await store.desk.begin(selection, total=1, until=until, now_ms=NOW_MS)
+    until = await store.operations.newest()
+    begun = await store.operations.begin(selection, total=1, until=until, now_ms=NOW_MS)
     assert (await erase(store)).searches == 1
-    replay = await store.desk.replay(begun.id)
+    replay = await store.operations.replay(begun.id)
     assert replay is not None
     assert (replay.state, replay.selection) == ("cancelled", Selection(email="(erased)"))
-    assert await store.desk.choose(replay.selection, (), after=0, until=Mark(9, 9), limit=9) == []
+    assert (
+        await store.operations.choose(replay.selection, (), after=0, until=Mark(9, 9), limit=9)
+        == []
+    )
 
 
 async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
@@ -231,14 +234,16 @@ async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
 ) -> None:
     await accept(store, event("a"))
     await settle(store, *await leased(store))
-    until = await store.desk.newest()
-    begun = await store.desk.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
-    (chosen,) = await store.desk.choose(Selection(), (), after=0, until=until, limit=9)
+    until = await store.operations.newest()
+    begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+    (chosen,) = await store.operations.choose(Selection(), (), after=0, until=until, limit=9)
     await erase(store)
-    opened = await store.desk.open(begun, [Wanted(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS)
+    opened = await store.operations.open(
+        begun, [Wanted(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS
+    )
     assert (opened.opened, opened.cursor) == (0, 1)
     assert await leased(store) == ()
-    assert await store.desk.choose(Selection(), (), after=0, until=until, limit=9) == []
+    assert await store.operations.choose(Selection(), (), after=0, until=until, limit=9) == []
 
 
 async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.core.authentication import Doubtful
+from relay.core.authentication import UnverifiedRequest
 from relay.core.config_values import Size
 from relay.core.errors import StoreFull
 from relay.store import StoreSettings
@@ -29,8 +29,8 @@ async def store(settings: StoreSettings, clock: ManualClock) -> AsyncIterator[Sq
     await opened.close()
 
 
-def request(body: bytes = b"{}", *, source: str = "main", at_ms: int = NOW_MS) -> Doubtful:
-    return Doubtful(source, at_ms, b"t=1,v1=00", b"host: relay\r\n", body)
+def request(body: bytes = b"{}", *, source: str = "main", at_ms: int = NOW_MS) -> UnverifiedRequest:
+    return UnverifiedRequest(source, at_ms, b"t=1,v1=00", b"host: relay\r\n", body)
 
 
 async def begin(store: SqliteStore, source: str = "main", now_ms: int = NOW_MS) -> Rotation:
@@ -39,7 +39,7 @@ async def begin(store: SqliteStore, source: str = "main", now_ms: int = NOW_MS) 
     )
 
 
-async def waiting(store: SqliteStore, source: str = "main") -> list[Doubtful]:
+async def waiting(store: SqliteStore, source: str = "main") -> list[UnverifiedRequest]:
     found = await store.quarantine.waiting(source, after=0, limit=1000)
     return [each.request for each in found]
 

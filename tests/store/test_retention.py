@@ -301,12 +301,12 @@ async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days
     await accept(store, event("a"))
     await settle_all(store)
     await store.audience.fill()
-    until = await store.desk.newest()
-    begun = await store.desk.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+    until = await store.operations.newest()
+    begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
     now_ms = NOW_MS + days * DAY_MS
     step = await store._reader.run(lambda db: store._sweep.find(db, now_ms=now_ms))
     assert step.rows
-    await store.desk.open(begun, [Wanted(1, "sales")], cursor=1, now_ms=now_ms)
+    await store.operations.open(begun, [Wanted(1, "sales")], cursor=1, now_ms=now_ms)
     await store._writer.submit(retention.remove, step)
     await sweep(store, days=days)
     (delivery,) = (await lease(store, now_ms=now_ms)).deliveries

@@ -101,7 +101,7 @@ class Walk:
 
     def __init__(self, store: Store, dice: random.Random) -> None:
         self.store = store
-        self.dice = dice
+        self.random = dice
         self.now_ms = NOW_MS
         self.held: dict[tuple[int, str], Delivery] = {}
         self.settled: dict[tuple[int, str], Delivery] = {}
@@ -116,17 +116,17 @@ class Walk:
             self.late,
             self.give,
         )
-        await self.dice.choice(steps)()
-        self.now_ms += self.dice.randrange(2000)
+        await self.random.choice(steps)()
+        self.now_ms += self.random.randrange(2000)
 
     async def arrive(self) -> None:
-        verdicts = self.dice.choice([[TAKES], [OTHER], [TAKES, OTHER], [FAILS, OTHER], []])
-        numbers = [self.dice.randrange(60) for _ in range(self.dice.randrange(1, 5))]
+        verdicts = self.random.choice([[TAKES], [OTHER], [TAKES, OTHER], [FAILS, OTHER], []])
+        numbers = [self.random.randrange(60) for _ in range(self.random.randrange(1, 5))]
         events = (event(f"e{number}", at_ms=self.now_ms) for number in numbers)
         await accept(self.store, *events, verdicts=verdicts)
 
     async def take(self) -> None:
-        sink, limit = self.dice.choice(["sales", "crm"]), self.dice.randrange(1, 8)
+        sink, limit = self.random.choice(["sales", "crm"]), self.random.randrange(1, 8)
         found = await lease(self.store, sink, now_ms=self.now_ms, limit=limit)
         new = {(each.seq, each.sink): each for each in found.deliveries}
         assert not new.keys() & self.held.keys()
@@ -134,22 +134,22 @@ class Walk:
 
     async def settle(self) -> None:
         if self.held:
-            key = self.dice.choice(sorted(self.held))
+            key = self.random.choice(sorted(self.held))
             self.settled[key] = self.held.pop(key)
             await self._settle(self.settled[key])
 
     async def late(self) -> None:
         """Settle again what was settled before, and perhaps has moved since."""
         if keys := sorted(self.settled.keys() - self.held.keys()):
-            await self._settle(self.settled[self.dice.choice(keys)])
+            await self._settle(self.settled[self.random.choice(keys)])
 
     async def give(self) -> None:
         if self.held:
             self.store.release([self.held.popitem()[1]])
 
     async def _settle(self, delivery: Delivery) -> None:
-        due_ms = self.now_ms + self.dice.randrange(5000)
-        result = self.dice.choice(self.RESULTS)
+        due_ms = self.now_ms + self.random.randrange(5000)
+        result = self.random.choice(self.RESULTS)
         await self.store.settle(settlement(delivery, result, due_ms=due_ms, at_ms=self.now_ms))
 
 

@@ -54,20 +54,20 @@ def event(
     )
 
 
-def any_events(dice: Random, count: int) -> list[Event]:
+def any_events(random: Random, count: int) -> list[Event]:
     """Events of all kinds, some with odd milestones, and some more than once."""
     made = [
         event(
-            f"evt_{dice.randrange(count)}",
-            dice.choice((*KINDS, VIDEO_WATCHED, VIDEO_WATCHED, "video.liked")),
-            source=dice.choice(SOURCES),
-            at_ms=NOW_MS + dice.randrange(1000),
-            milestone=dice.choice((*MILESTONES, "90%", 50, None, {"a": 1}, ["50%"])),
+            f"evt_{random.randrange(count)}",
+            random.choice((*KINDS, VIDEO_WATCHED, VIDEO_WATCHED, "video.liked")),
+            source=random.choice(SOURCES),
+            at_ms=NOW_MS + random.randrange(1000),
+            milestone=random.choice((*MILESTONES, "90%", 50, None, {"a": 1}, ["50%"])),
         )
         for _ in range(count)
     ]
     return [
-        msgspec.structs.replace(one, body=b'{"data":["50%"]}') if dice.random() < 0.1 else one
+        msgspec.structs.replace(one, body=b'{"data":["50%"]}') if random.random() < 0.1 else one
         for one in made
     ]
 
@@ -102,13 +102,13 @@ def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
 async def test_totals_are_those_of_the_accepted_events_also_after_a_restart(
     tmp_path: Path, clock: ManualClock, seed: int
 ) -> None:
-    dice = Random(seed)
-    events = any_events(dice, 300)
+    random = Random(seed)
+    events = any_events(random, 300)
     async with opened(tmp_path, clock) as store:
         left = list(events)
         while left:
-            batch = [left.pop(0) for _ in range(min(len(left), dice.randrange(1, 90)))]
-            await accept(store, *batch, verdicts=dice.choice(([], [TAKES], [TAKES, OTHER])))
+            batch = [left.pop(0) for _ in range(min(len(left), random.randrange(1, 90)))]
+            await accept(store, *batch, verdicts=random.choice(([], [TAKES], [TAKES, OTHER])))
         assert held(store) == expected(events)
     async with opened(tmp_path, clock) as store:
         assert held(store) == expected(events)

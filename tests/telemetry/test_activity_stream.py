@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from relay.telemetry.activity_stream import QUEUE_MAX, Feed, Happening, Watcher
+from relay.telemetry.activity_stream import QUEUE_MAX, ActivityStream, Happening, Subscriber
 
 NOW_MS = 1_750_000_000_000
 
@@ -17,13 +17,13 @@ class Stopped:
         raise AssertionError
 
 
-async def seen(watcher: Watcher, count: int) -> list[Happening]:
+async def seen(watcher: Subscriber, count: int) -> list[Happening]:
     async with asyncio.timeout(1):
         return [await anext(watcher) for _ in range(count)]
 
 
 async def test_all_who_watch_are_told_in_order() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     first, second = feed.watch(), feed.watch()
     feed.publish("accepted", id="a")
     feed.publish("delivered", id="a")
@@ -35,7 +35,7 @@ async def test_all_who_watch_are_told_in_order() -> None:
 
 
 async def test_a_watcher_sees_nothing_of_what_was_before() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     feed.publish("accepted", id="a")
     watcher = feed.watch()
     feed.publish("accepted", id="b")
@@ -43,7 +43,7 @@ async def test_a_watcher_sees_nothing_of_what_was_before() -> None:
 
 
 async def test_a_feed_knows_whether_anybody_watches() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     assert not feed.watched
     watcher = feed.watch()
     assert feed.watched
@@ -52,7 +52,7 @@ async def test_a_feed_knows_whether_anybody_watches() -> None:
 
 
 async def test_a_slow_watcher_misses_some_and_is_told_how_many_before_what_comes_next() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     slow = feed.watch()
     for number in range(QUEUE_MAX + 7):
         feed.publish("accepted", id=number)
@@ -68,7 +68,7 @@ async def test_a_slow_watcher_misses_some_and_is_told_how_many_before_what_comes
 
 
 async def test_a_slow_watcher_is_told_what_it_missed_although_nothing_more_happens() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     slow = feed.watch()
     for number in range(QUEUE_MAX + 3):
         feed.publish("accepted", id=number)
@@ -79,7 +79,7 @@ async def test_a_slow_watcher_is_told_what_it_missed_although_nothing_more_happe
 
 
 async def test_a_slow_watcher_takes_nothing_from_a_quick_one() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     _slow, quick = feed.watch(), feed.watch()
     for number in range(2 * QUEUE_MAX):
         feed.publish("accepted", id=number)
@@ -87,7 +87,7 @@ async def test_a_slow_watcher_takes_nothing_from_a_quick_one() -> None:
 
 
 async def test_a_watcher_that_is_closed_gets_what_was_before_and_ends() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     watcher = feed.watch()
     feed.publish("accepted", id="a")
     watcher.close()
@@ -96,7 +96,7 @@ async def test_a_watcher_that_is_closed_gets_what_was_before_and_ends() -> None:
 
 
 async def test_a_feed_that_is_closed_lets_every_watcher_end() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     watchers = [feed.watch(), feed.watch()]
     waiting = [asyncio.ensure_future(anext(each)) for each in watchers]
     await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_feed_that_is_closed_lets_every_watcher_end() -> None:
 
 
 async def test_a_watcher_is_handed_only_what_it_wants_and_misses_nothing_else() -> None:
-    feed = Feed(Stopped())
+    feed = ActivityStream(Stopped())
     watcher = feed.watch(lambda happening: happening["id"] == "wanted")
     for _ in range(2 * QUEUE_MAX):
         feed.publish("accepted", id="other")

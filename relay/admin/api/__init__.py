@@ -17,12 +17,12 @@ from relay.admin.api import (
 )
 from relay.admin.operation import Operation
 from relay.admin.readiness import Readiness
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 
 __all__ = ["operations"]
 
 
-def operations(admin: Admin, readiness: Readiness) -> tuple[Operation, ...]:
+def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
     """Everything that the API does."""
     return (
         *events.operations(admin),

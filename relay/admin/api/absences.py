@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Number, Paging
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.absences import Absence
 
 
@@ -26,7 +26,7 @@ class AbsenceList:
     next: int | None
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of absences, and done about them."""
 
     async def list_absences(page: Paging) -> AbsenceList:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number, Text
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.audience import Funnel, Grouping, Question
 
 GROUPS_MAX = 10_000
@@ -33,7 +33,7 @@ class AudienceFilter:
     limit: Annotated[int, Meta(ge=1, le=GROUPS_MAX)] = 1000
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of the audience."""
 
     async def show_audience(asked: AudienceFilter) -> Funnel:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from relay.admin.api.parameters import Number, Paging
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.audit import ChangeRecord
 
 
@@ -24,7 +24,7 @@ class ChangeList:
     next: int | None
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of changes."""
 
     async def list_changes(page: Page) -> ChangeList:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
 from relay.admin.api.parameters import Filter, Order, Page
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.operations import DeadLetter, Reason
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
@@ -43,13 +43,13 @@ class Discarded:
     reasons: Sequence[Reason]
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of dead letters, and done to them."""
 
     async def list_dead_letters(page: Page) -> DeadLetters:
         selection = await selected_dead(admin, page)
-        found = await admin.desk.dead_letters(selection, limit=page.limit)
-        more = len(found) >= page.limit and await admin.desk.dead_letters(
+        found = await admin.operations.dead_letters(selection, limit=page.limit)
+        more = len(found) >= page.limit and await admin.operations.dead_letters(
             replace(selection, before=found[-1].seq), limit=1
         )
         first = selection == Selection(outcome="dead")
@@ -59,15 +59,15 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         )
 
     async def count_dead_letters(chosen: Filter) -> Reasons:
-        return Reasons(reasons=await admin.desk.reasons(await selected_dead(admin, chosen)))
+        return Reasons(reasons=await admin.operations.reasons(await selected_dead(admin, chosen)))
 
     async def discard_dead_letters(_: object, order: Discard) -> Discarded:
         require_one(order)
         selection = await selected_dead(admin, order)
-        reasons = await admin.desk.reasons(selection)
+        reasons = await admin.operations.reasons(selection)
         if order.dry_run:
             return Discarded(discarded=0, reasons=reasons)
-        discarded = await admin.desk.discard(selection, now_ms=admin.clock.now_ms())
+        discarded = await admin.operations.discard(selection, now_ms=admin.clock.now_ms())
         return Discarded(discarded=discarded, reasons=reasons)
 
     return (

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.filters import PROBLEMS, selected
 from relay.admin.api.parameters import Number, Page, Text
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.operations import AttemptRecord, EventRecord, History
 
 
@@ -75,21 +75,23 @@ def shown(history: History) -> EventHistory:
     )
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of events."""
 
     async def list_events(page: Page) -> Events:
         selection = await selected(admin, page)
-        found = await admin.desk.events(selection, admin.routes(), limit=page.limit + 1)
+        found = await admin.operations.events(selection, admin.routes(), limit=page.limit + 1)
         shown, more = found[: page.limit], len(found) > page.limit
         return Events(events=shown, next=shown[-1].seq if more else None)
 
     async def find_events(named: Beginning) -> Candidates:
-        found = await admin.desk.named(named.beginning, source=named.source, limit=NAMED_MAX + 1)
+        found = await admin.operations.named(
+            named.beginning, source=named.source, limit=NAMED_MAX + 1
+        )
         return Candidates(events=found[:NAMED_MAX], more=len(found) > NAMED_MAX)
 
     async def show_event(which: Which) -> EventHistory:
-        history = await admin.desk.history(which.seq)
+        history = await admin.operations.history(which.seq)
         if history is None:
             raise HTTPException(404, f"There is no event {which.seq}.")
         return shown(history)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Order
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.core.event import KINDS
 from relay.store.selection import Selection
 
@@ -20,22 +20,22 @@ PROBLEMS = {
 }
 
 
-async def selected(admin: Admin, chosen: Filter) -> Selection:
+async def selected(admin: AdminServices, chosen: Filter) -> Selection:
     """The selection that a filter means; raises HTTPException."""
     selection = chosen.selection()
     if (why := selection.contradiction) is not None:
         raise HTTPException(422, f"{why[0].upper()}{why[1:]}.")
-    desk, sinks = admin.desk, [route.sink for route in admin.routes()]
-    await require_known("source", selection.source, admin.rotations.sources, desk.sources)
-    await require_known("sink", selection.sink, sinks, desk.sinks)
+    operations, sinks = admin.operations, [route.sink for route in admin.routes()]
+    await require_known("source", selection.source, admin.rotations.sources, operations.sources)
+    await require_known("sink", selection.sink, sinks, operations.sinks)
     kind = selection.kind
-    if kind is not None and not await desk.has_kind(kind):
-        known = (*KINDS, *(each for each in await desk.kinds() if each not in KINDS))
+    if kind is not None and not await operations.has_kind(kind):
+        known = (*KINDS, *(each for each in await operations.kinds() if each not in KINDS))
         raise HTTPException(404, _unknown("kind of event", kind, known))
     return selection
 
 
-async def selected_dead(admin: Admin, chosen: Filter) -> Selection:
+async def selected_dead(admin: AdminServices, chosen: Filter) -> Selection:
     """The same for dead letters; raises HTTPException."""
     selection = await selected(admin, chosen)
     if selection.outcome not in (None, "dead"):

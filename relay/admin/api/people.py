@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import EventHistory, shown
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Mention, View
 
 SHOWN = 100
@@ -72,7 +72,7 @@ class PersonRecords:
     next: str | None
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be done about a person."""
 
     async def erase_person(_: object, person: Person) -> Erasure:
@@ -81,7 +81,7 @@ def operations(admin: Admin) -> tuple[Operation, ...]:
         finally:
             # What is gone may be at hand, and what is left may have waited for it; also where the
             # erasure did not come to its end.
-            admin.sinks.put_back()
+            admin.sinks.refetch()
 
     async def count_person(_: object, person: Person) -> Erasure:
         return await admin.people.count(person.email)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 
-from relay.store.operations import Accepted, Attempted, Desk
+from relay.store.operations import Accepted, Attempted, Operations
 from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Happening
 
@@ -13,8 +13,8 @@ PAGE = 500
 class Recorded:
     """Accepted events and attempts; each `read` goes on where the last one has ended."""
 
-    def __init__(self, desk: Desk, mark: Mark) -> None:
-        self._desk = desk
+    def __init__(self, operations: Operations, mark: Mark) -> None:
+        self._operations = operations
         self._event, self._attempt = mark
 
     async def read(self) -> AsyncIterator[Happening]:
@@ -28,13 +28,13 @@ class Recorded:
             heads[first] = await anext(sides[first], None)
 
     async def _accepted(self) -> AsyncIterator[Happening]:
-        while page := await self._desk.accepted(self._event, limit=PAGE):
+        while page := await self._operations.accepted(self._event, limit=PAGE):
             for each in page:
                 yield _of_event(each)
             self._event = page[-1].number
 
     async def _attempted(self) -> AsyncIterator[Happening]:
-        while page := await self._desk.attempted(self._attempt, limit=PAGE):
+        while page := await self._operations.attempted(self._attempt, limit=PAGE):
             for each in page:
                 yield _of_attempt(each)
             self._attempt = page[-1].number

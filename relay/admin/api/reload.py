@@ -1,13 +1,13 @@
 """The config read again, as SIGHUP does it, with the verdict as the answer."""
 
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.config.changes import Changes
 
 OPERATION = "reload_config"
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """The reload."""
 
     async def reload_config(_: object) -> Changes:

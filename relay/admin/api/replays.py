@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.filters import PROBLEMS, require_one, selected
 from relay.admin.api.parameters import Filter, Limit, Number, Order
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.replays import Forecast, Replay, ReplayState
 from relay.store.selection import Selection
 
@@ -77,11 +77,11 @@ class Estimate:
 class _Replays:
     """What can be done with replays."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
 
     async def list_replays(self, page: ReplayPage) -> ReplayList:
-        found = await self._admin.desk.replays(before=page.before, limit=page.limit + 1)
+        found = await self._admin.operations.replays(before=page.before, limit=page.limit + 1)
         shown, more = found[: page.limit], len(found) > page.limit
         return ReplayList(
             replays=[await self._view(each) for each in shown], next=shown[-1].id if more else None
@@ -111,7 +111,7 @@ class _Replays:
         return await self._view(replay)
 
     async def show_replay(self, which: Which) -> ReplayView:
-        return await self._view(_there(await self._admin.desk.replay(which.id), which))
+        return await self._view(_there(await self._admin.operations.replay(which.id), which))
 
     async def cancel_replay(self, which: Which) -> ReplayView:
         return await self._view(_there(await self._admin.replays.cancel(which.id), which))
@@ -127,7 +127,7 @@ class _Replays:
             return "what fits is on its way already"
         if forecast.events:
             return "no sink's route takes what fits"
-        if await self._admin.desk.events(selection, self._admin.routes(), limit=1):
+        if await self._admin.operations.events(selection, self._admin.routes(), limit=1):
             return "the bodies of what fits are gone: their retention is over, or they were erased"
         if selection.sink is not None and selection.outcome is selection.reason is None:
             return (
@@ -137,7 +137,7 @@ class _Replays:
         return "no stored event fits"
 
     async def _view(self, replay: Replay) -> ReplayView:
-        pending = sum((await self._admin.desk.under_way(replay.id)).values())
+        pending = sum((await self._admin.operations.under_way(replay.id)).values())
         under_way = min(pending, replay.opened)
         return ReplayView(
             id=replay.id,
@@ -158,7 +158,7 @@ def _there(replay: Replay | None, which: Which) -> Replay:
     return replay
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """All that is done with replays."""
     replays = _Replays(admin)
     missing = {404: "There is no such replay."}

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Text
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.core.config_values import Duration
 from relay.store.quarantine import Rotation
 
@@ -59,7 +59,7 @@ class RotationView:
 class _Rotations:
     """What can be asked of rotations, and done to them."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
 
     async def show_rotation(self, which: Which) -> RotationView:
@@ -102,7 +102,7 @@ class _Rotations:
         )
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """All that is done with rotations."""
     rotations = _Rotations(admin)
     path, absent = "/api/v1/sources/{name}/rotation", "There is no such source in the config."

@@ -7,11 +7,11 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Text
 from relay.admin.operation import Handler, Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.core.delivery import Result
 from relay.core.errors import SinkError
 from relay.core.retry import result_of
-from relay.core.sink_status import Condition
+from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
 from relay.store.operations import EventRecord
 from relay.store.selection import Selection
@@ -28,7 +28,7 @@ class Which:
 class SinkView:
     """One sink and what waits for it."""
 
-    condition: Condition
+    condition: SinkStatus
     pending: int
     dead: int
     oldest_pending_ms: int | None
@@ -93,7 +93,7 @@ class Checked:
 class _Sinks:
     """What can be asked of sinks, and done to them."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
 
     async def list_sinks(self, _: object) -> SinkList:
@@ -101,7 +101,7 @@ class _Sinks:
         conditions = self._admin.sinks.conditions()
         sinks = [_view(each, backlogs.get(name, Backlog())) for name, each in conditions.items()]
         gone = [
-            _view(Condition(name=name, type=None, state="not configured"), backlog)
+            _view(SinkStatus(name=name, type=None, state="not configured"), backlog)
             for name, backlog in sorted(backlogs.items())
             if name not in conditions and (backlog.pending or backlog.dead)
         ]
@@ -137,7 +137,7 @@ class _Sinks:
     async def _pending(self, sink: str, meant: One) -> EventRecord:
         """The event, which has a pending delivery to the sink."""
         selection = Selection(id=meant.id, source=meant.source, sink=sink, outcome="pending")
-        found = await self._admin.desk.events(selection, (), limit=2)
+        found = await self._admin.operations.events(selection, (), limit=2)
         if not found:
             raise _not_pending(sink, meant)
         if len(found) > 1:
@@ -169,7 +169,7 @@ class _Sinks:
         return _view(condition, backlogs.get(which.name, Backlog()))
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """All that is done with sinks."""
     sinks = _Sinks(admin)
 
@@ -232,7 +232,7 @@ def _not_pending(sink: str, meant: One) -> HTTPException:
     return HTTPException(404, f"No delivery of {meant.id} to {sink} is pending.")
 
 
-def _view(condition: Condition, backlog: Backlog) -> SinkView:
+def _view(condition: SinkStatus, backlog: Backlog) -> SinkView:
     return SinkView(
         condition=condition,
         pending=backlog.pending,

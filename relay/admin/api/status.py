@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from relay.admin.facts import Facts, gather
 from relay.admin.operation import Operation
 from relay.admin.readiness import Readiness
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.admin.verdict import Finding, is_well, problems
 
 
@@ -20,7 +20,7 @@ class Status(Facts):
     """The worst first."""
 
 
-def operations(admin: Admin, readiness: Readiness) -> tuple[Operation, ...]:
+def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
     """What can be asked of the relay itself."""
 
     async def show_status(_: object) -> Status:

@@ -1,11 +1,11 @@
 """The store as a whole: what is in it, and whether it is sound."""
 
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.sqlite.integrity import Inspection
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of the store."""
 
     async def check_store(_: object) -> Inspection:

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.recorded import Recorded
 from relay.admin.operation import FRESH, parameters
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.outbound.cloudevents import rfc3339
 from relay.telemetry.activity_stream import Happening
 
@@ -81,7 +81,7 @@ DESCRIPTION: dict[str, Any] = {
 }
 
 
-async def watch(admin: Admin, request: Request) -> Response:
+async def watch(admin: AdminServices, request: Request) -> Response:
     """Answer with a stream that ends when the relay does."""
     asked = parameters(request, Asked)
     if asked.sink is not None and asked.sink not in admin.sinks.conditions():
@@ -89,7 +89,7 @@ async def watch(admin: Admin, request: Request) -> Response:
     return StreamingResponse(_lines(admin, asked), 200, FRESH, "text/event-stream")
 
 
-async def _lines(admin: Admin, asked: Asked) -> AsyncIterator[bytes]:
+async def _lines(admin: AdminServices, asked: Asked) -> AsyncIterator[bytes]:
     async for happening in _happenings(admin, asked):
         if happening is None:
             yield b": watching\n\n"
@@ -98,22 +98,22 @@ async def _lines(admin: Admin, asked: Asked) -> AsyncIterator[bytes]:
             yield b"data: " + orjson.dumps({"at": at, **happening}) + b"\n\n"
 
 
-async def _happenings(admin: Admin, asked: Asked) -> AsyncIterator[Happening | None]:
+async def _happenings(admin: AdminServices, asked: Asked) -> AsyncIterator[Happening | None]:
     """Yield stored happenings, then live ones; None marks the moment when the stream is live."""
     if asked.since_ms is None:
-        with closing(admin.feed.watch(asked.wants)) as watcher:
+        with closing(admin.activity.watch(asked.wants)) as watcher:
             yield None
             async for happening in watcher:
                 yield happening
         return
-    recorded = Recorded(admin.desk, await admin.desk.mark(asked.since_ms))
+    recorded = Recorded(admin.operations, await admin.operations.mark(asked.since_ms))
     told = deque[Hashable](maxlen=TOLD_MAX)
     # Not watching as yet: a long history takes longer than a watcher may be slow.
     async for happening in recorded.read():
         told.append(_identity(happening))
         if asked.wants(happening):
             yield happening
-    with closing(admin.feed.watch(asked.wants)) as watcher:
+    with closing(admin.activity.watch(asked.wants)) as watcher:
         async for happening in recorded.read():
             told.append(_identity(happening))
             if asked.wants(happening):

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Paging, Text
 from relay.admin.operation import Operation
-from relay.admin.services import Admin
+from relay.admin.services import AdminServices
 from relay.store.unreadable import UnreadableContent, UnreadableRecord
 
 Digits = Annotated[str, Meta(pattern="^[0-9a-f]{4,64}$")]
@@ -46,7 +46,7 @@ class UnreadableView:
     """Whether they are others than were received."""
 
 
-def operations(admin: Admin) -> tuple[Operation, ...]:
+def operations(admin: AdminServices) -> tuple[Operation, ...]:
     """What can be asked of unreadable requests, and done to them."""
 
     async def one(which: Which) -> UnreadableContent:

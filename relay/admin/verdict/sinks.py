@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from relay.admin.facts import SinkFacts
 from relay.admin.verdict.finding import HOUR_MS, MINUTE_MS, Finding, Severity, is_over
-from relay.core.sink_status import Condition
+from relay.core.sink_status import SinkStatus
 from relay.core.units import span
 
 THROTTLED_MS = 15 * MINUTE_MS
@@ -36,7 +36,7 @@ def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _closed(sink: SinkFacts, condition: Condition, *, now_ms: int) -> Finding:
+def _closed(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Finding:
     name, why = shlex.quote(sink.name), _backlog(sink, now_ms=now_ms)
     if condition.state == "paused":
         is_forgotten = bool(sink.pending) and is_over(condition.since_ms, PAUSED_MS, now_ms=now_ms)
@@ -58,7 +58,7 @@ def _closed(sink: SinkFacts, condition: Condition, *, now_ms: int) -> Finding:
     )
 
 
-def _slow(sink: SinkFacts, condition: Condition, *, now_ms: int) -> Iterator[Finding]:
+def _slow(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Iterator[Finding]:
     """A sink that takes events, and yet is behind with some."""
     why = "; ".join(filter(None, (condition.last_error, _backlog(sink, now_ms=now_ms))))
     if is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):

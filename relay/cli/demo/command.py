@@ -13,8 +13,8 @@ import click
 import uvloop
 
 from relay.app.service import Service
-from relay.cli.demo.environment import Stage, pipe, read_lines
-from relay.cli.demo.script import Show
+from relay.cli.demo.environment import Environment, pipe, read_lines
+from relay.cli.demo.script import Script
 from relay.cli.parameters import Number
 from relay.config import Config, load
 from relay.core.clock import SystemClock
@@ -41,14 +41,14 @@ def demo(context: click.Context, *, events: int | None, every: float | None) -> 
     The story is told on stderr; where stdout is a file or a pipe, the sink's JSON lines go there.
     """
     with TemporaryDirectory(prefix="relay-demo-") as folder:
-        stage = Stage.build(Path(folder))
+        stage = Environment.build(Path(folder))
         config = load(stage.config)
         log.configure(config.log)
-        show = Show(stage, command=_command(context), events=events, every_s=every)
+        show = Script(stage, command=_command(context), events=events, every_s=every)
         uvloop.run(_play(stage, config, show))
 
 
-async def _play(stage: Stage, config: Config, show: Show) -> None:
+async def _play(stage: Environment, config: Config, show: Script) -> None:
     loop = asyncio.get_running_loop()
     stop, opened = asyncio.Event(), loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,7 +74,7 @@ async def _play(stage: Stage, config: Config, show: Show) -> None:
     show.close()
 
 
-async def _perform(show: Show, stage: Stage, url: str, stop: asyncio.Event) -> None:
+async def _perform(show: Script, stage: Environment, url: str, stop: asyncio.Event) -> None:
     clock = SystemClock()
     async with (
         Sender(url, stage.secret, clock=clock, schedule=()) as sender,

@@ -49,7 +49,7 @@ events = ["*", "webhook.test"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class Environment:
     """The demo's files."""
 
     folder: Path

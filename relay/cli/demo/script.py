@@ -12,7 +12,7 @@ from random import SystemRandom
 import click
 import orjson
 
-from relay.cli.demo.environment import Stage
+from relay.cli.demo.environment import Environment
 from relay.core import sample_events
 from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST
@@ -70,18 +70,18 @@ Meanwhile an event every {pace:g} s. Ctrl-C ends the demo and removes its folder
 """
 
 
-class Show:
+class Script:
     """Sends, and sees at the far end of the sink what has been delivered."""
 
     def __init__(
-        self, stage: Stage, *, command: str, events: int | None, every_s: float | None
+        self, stage: Environment, *, command: str, events: int | None, every_s: float | None
     ) -> None:
         self._stage = stage
         self._command = command
         self._events = events
         self._every_s = every_s
         self._clock = SystemClock()
-        self._dice = SystemRandom()
+        self._random = SystemRandom()
         self._tally: Counter[str] = Counter()
         self._expected: dict[str, asyncio.Future[tuple[str, float]]] = {}
         self._last = ("", b"")
@@ -145,7 +145,9 @@ class Show:
     def _sample(self, kind: str) -> tuple[str, bytes]:
         event_id = f"evt_{secrets.token_hex(6)}"
         created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        body = sample_events.body(kind, event_id=event_id, created_at=created_at, dice=self._dice)
+        body = sample_events.body(
+            kind, event_id=event_id, created_at=created_at, random=self._random
+        )
         return event_id, body
 
     def _pace_s(self, index: int) -> float:

@@ -164,11 +164,11 @@ async def _send(order: Order, tally: Tally, report: Report, clock: Clock) -> Non
 
 
 def _samples(event: str, count: int) -> Iterator[Letter]:
-    dice = SystemRandom()
+    random = SystemRandom()
     for kind in itertools.islice(itertools.cycle(KINDS if event == ALL else [event]), count):
         event_id = f"evt_{secrets.token_hex(8)}"
         created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        body = sample_events.body(kind, event_id=event_id, created_at=created_at, dice=dice)
+        body = sample_events.body(kind, event_id=event_id, created_at=created_at, random=random)
         yield Letter(kind, event_id, body)
 
 

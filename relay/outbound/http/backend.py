@@ -14,7 +14,7 @@ FALLBACK_S = 0.25
 """So long an address of a host has for itself before the next is tried beside it (RFC 8305, 5)."""
 
 
-class Network(httpcore.AsyncNetworkBackend):
+class Backend(httpcore.AsyncNetworkBackend):
     """Connects by TCP, to whichever address of a host answers first."""
 
     async def connect_tcp(

@@ -23,7 +23,7 @@ import httpx
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound import tls
-from relay.outbound.http.pool import Lanes
+from relay.outbound.http.pool import ConnectionPools
 from relay.outbound.http.stream import Unasked
 
 # httpx logs the URL of every request, and httpcore the headers; both hold secrets.
@@ -132,7 +132,7 @@ def client(
     not wanted.
     """
     context = verify or _shared_context()
-    return Lanes(context, connections=connections, timeout_s=timeout.seconds)
+    return ConnectionPools(context, connections=connections, timeout_s=timeout.seconds)
 
 
 async def exchange(

@@ -9,13 +9,13 @@ from typing import cast
 import httpcore
 import httpx
 
-from relay.outbound.http.backend import Network
+from relay.outbound.http.backend import Backend
 
 IDLE_S = 5.0
 """A connection that was idle for so long may be closed at the other end by now."""
 
 
-class Lanes(httpx.AsyncBaseTransport):
+class ConnectionPools(httpx.AsyncBaseTransport):
     """Spreads requests over pools of one connection each, the idlest first.
 
     One pool of all of them is less than half as fast: its work is quadratic in their number
@@ -29,7 +29,7 @@ class Lanes(httpx.AsyncBaseTransport):
             ssl_context=verify,
             max_connections=1,
             keepalive_expiry=IDLE_S,
-            network_backend=Network(),
+            network_backend=Backend(),
         )
         self._lanes = [self._new() for _ in range(connections)]
         self._timeout = httpx.Timeout(timeout_s).as_dict()

@@ -16,7 +16,7 @@ from aiormq.channel import Channel
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.sinks.amqp.connection import LOST, Connection
 
@@ -41,7 +41,7 @@ class Publication(msgspec.Struct, eq=False):
     body: bytes
     confirm: Confirm | None = None
     """None where it was not published, or not on a channel that is of any use."""
-    found: Answer | Exception | None = None
+    found: SinkResponse | Exception | None = None
     """None where it is not known whether the broker has it."""
 
     @property
@@ -182,7 +182,7 @@ class Publisher:
         if confirm is None or not confirm.done():
             return
         error = confirm.exception()
-        publication.found = Answer() if error is None else self._failure(error, publication)
+        publication.found = SinkResponse() if error is None else self._failure(error, publication)
 
     def _failure(self, error: BaseException, publication: Publication) -> SinkError | None:
         """Say why a message was not taken; None where another's fault ended the channel."""

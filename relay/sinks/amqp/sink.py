@@ -22,7 +22,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
-from relay.outbound.batching import Batching, is_cancelled
+from relay.outbound.batching import BatchOnlySink, is_cancelled
 from relay.sinks.amqp.connection import EXCHANGE, FAILURES, Connection
 from relay.sinks.amqp.publisher import Publication, Publisher
 
@@ -68,7 +68,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class AmqpSink(Batching):
+class AmqpSink(BatchOnlySink):
     """Publishes on one channel of one connection, made when it is needed."""
 
     def __init__(
@@ -76,7 +76,7 @@ class AmqpSink(Batching):
         settings: Settings,
         *,
         url: URL,
-        key: message.Destination,
+        key: message.DestinationTemplate,
         context: ssl.SSLContext | None,
     ) -> None:
         self._settings = settings
@@ -201,7 +201,7 @@ def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
     faults, context = Faults(), None
     with faults.noted():
         naming = _ROUTING_KEY if settings.exchange else _QUEUE
-        key = message.Destination(settings.routing_key, key="routing_key", naming=naming)
+        key = message.DestinationTemplate(settings.routing_key, key="routing_key", naming=naming)
         key.samples(settings)
     with faults.noted():
         if EXCHANGE.fullmatch(settings.exchange) is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
@@ -69,11 +69,11 @@ class HttpSink:
         self._fixed = _fixed_headers(self._url, self._own)
         self._secrets = tuple(_secret_texts(settings, url))
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         request = httpx.Request("POST", self._url, headers=self._headers(event), content=event.body)
         response = await self._exchange(request)
         http_client.judge(response, now_ms=self._clock.now_ms())
-        return Answer(response.status, response.excerpt)
+        return SinkResponse(response.status, response.excerpt)
 
     async def check(self) -> str:
         # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an

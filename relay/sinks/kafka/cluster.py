@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.sink import Outcomes
 from relay.sinks.kafka.errors import meaning
@@ -71,8 +71,8 @@ class Connection:
 
     async def _deliver(
         self, place: TopicPartition, records: Sequence[Record], until_s: float
-    ) -> list[Answer | Exception]:
-        found: list[Answer | Exception] = []
+    ) -> list[SinkResponse | Exception]:
+        found: list[SinkResponse | Exception] = []
         while rest := records[len(found) :]:
             try:
                 found += await self._write(place, rest, until_s)
@@ -84,7 +84,7 @@ class Connection:
 
     async def _halve(
         self, place: TopicPartition, records: Sequence[Record], until_s: float, refusal: Refused
-    ) -> list[Answer | Exception]:
+    ) -> list[SinkResponse | Exception]:
         """By halves one is soon found that is too large; the others are taken."""
         if len(records) == 1:
             return [refusal]
@@ -96,12 +96,12 @@ class Connection:
 
     async def _write(
         self, place: TopicPartition, records: Sequence[Record], until_s: float
-    ) -> list[Answer]:
+    ) -> list[SinkResponse]:
         producer = await self.producer(until_s=until_s)
         await producer.find(place.topic, until_s=until_s)
         offsets = await producer.deliver(place, records, until_s=until_s)
         where = f"{place.topic}, partition {place.partition}, offset "
-        return [Answer(excerpt=where + (str(at) if at >= 0 else "unknown")) for at in offsets]
+        return [SinkResponse(excerpt=where + (str(at) if at >= 0 else "unknown")) for at in offsets]
 
     async def _renew(self) -> Producer:
         if self._producer is None or not self._producer.usable:

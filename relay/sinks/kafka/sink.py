@@ -14,13 +14,13 @@ from aiokafka import TopicPartition
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import SinkError
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
-from relay.outbound.batching import Batching
+from relay.outbound.batching import BatchOnlySink
 from relay.sinks.kafka.cluster import Connection
 from relay.sinks.kafka.producer import Record
 
@@ -38,7 +38,7 @@ _TOPIC = message.Naming(
 )
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
 
-Found = dict[int, Answer | Exception]
+Found = dict[int, SinkResponse | Exception]
 """What became of each event, by its place in the batch."""
 
 
@@ -66,7 +66,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return self.concurrency
 
 
-class KafkaSink(Batching):
+class KafkaSink(BatchOnlySink):
     """Produces with one producer: a batch of records for each partition."""
 
     def __init__(
@@ -74,7 +74,7 @@ class KafkaSink(Batching):
         settings: Settings,
         *,
         brokers: list[tuple[str, int]],
-        topic: message.Destination,
+        topic: message.DestinationTemplate,
         key: message.Target | None,
         security: dict[str, Any],
     ) -> None:
@@ -170,7 +170,7 @@ async def _side_by_side(ways: Sequence[Coroutine[Any, Any, None]]) -> None:
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
     faults, key = Faults(), None
     with faults.noted():
-        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
     with faults.noted():
         key = message.optional(settings.key, settings, key="key")

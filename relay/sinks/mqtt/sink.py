@@ -13,13 +13,13 @@ from zmqtt import PublishProperties
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
-from relay.outbound.batching import Batching, is_cancelled
+from relay.outbound.batching import BatchOnlySink, is_cancelled
 from relay.sinks.mqtt.connection import Broker, Connection, connect
 from relay.sinks.mqtt.errors import UNHEARD
 from relay.sinks.mqtt.publisher import Publication, Publisher
@@ -76,10 +76,12 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
 
-class MqttSink(Batching):
+class MqttSink(BatchOnlySink):
     """Publishes over one connection, made when it is needed."""
 
-    def __init__(self, settings: Settings, *, broker: Broker, topic: message.Destination) -> None:
+    def __init__(
+        self, settings: Settings, *, broker: Broker, topic: message.DestinationTemplate
+    ) -> None:
         self._settings = settings
         self._broker = broker
         self._topic = topic
@@ -172,14 +174,14 @@ class MqttSink(Batching):
 
     def _outcome(
         self, publication: Publication, event: Event, failure: SinkError
-    ) -> Answer | Exception:
+    ) -> SinkResponse | Exception:
         code = publication.found
         if code is None or isinstance(code, Exception):
             return code or failure
         if code == UNHEARD and self._settings.unheard == "park":
             reason = f"nobody subscribes to the topic of {event.kind}"
             return Misconfigured(reason, status=code, about_event=True)
-        return Answer(status=code or None)
+        return SinkResponse(status=code or None)
 
     def _properties(self, event: Event) -> PublishProperties:
         # CloudEvents' MQTT binding has no prefix: attributes go by their own names.
@@ -193,7 +195,7 @@ class MqttSink(Batching):
 def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
     faults = Faults()
     with faults.noted():
-        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
     with faults.noted():
         broker = _broker(settings)

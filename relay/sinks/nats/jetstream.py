@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from nats.aio.msg import Msg
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
@@ -49,7 +49,7 @@ class Document(msgspec.Struct):
 _decode = msgspec.json.Decoder(Document).decode
 
 
-def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkError:
+def outcome(answer: Msg, subject: str, *, stream: str | None) -> SinkResponse | SinkError:
     """Judge the answer to a message: only a PubAck confirms it.
 
     `subject` is the setting, for an error; `stream` is the one that has to confirm, None for any.
@@ -67,7 +67,7 @@ def outcome(answer: Msg, subject: str, *, stream: str | None) -> Answer | SinkEr
     if stream is not None and ack.stream != stream:
         reason = "another stream than `stream` names has answered"
         return Misconfigured(reason, answer=excerpt(answer), about_event=True)
-    return Answer(excerpt=excerpt(answer))
+    return SinkResponse(excerpt=excerpt(answer))
 
 
 def is_unheard(answer: Msg) -> bool:

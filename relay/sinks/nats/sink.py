@@ -13,13 +13,13 @@ import orjson
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import cloudevents, message, tls
-from relay.outbound.batching import Batching
+from relay.outbound.batching import BatchOnlySink
 from relay.sinks.nats import credentials, jetstream
 from relay.sinks.nats.connection import Connection, Question
 from relay.sinks.nats.credentials import Server
@@ -67,7 +67,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class NatsSink(Batching):
+class NatsSink(BatchOnlySink):
     """Publishes over one connection, made when it is needed."""
 
     def __init__(
@@ -75,7 +75,7 @@ class NatsSink(Batching):
         settings: Settings,
         *,
         servers: tuple[Server, ...],
-        subject: message.Destination,
+        subject: message.DestinationTemplate,
         context: ssl.SSLContext,
     ) -> None:
         self._settings = settings
@@ -144,7 +144,7 @@ class NatsSink(Batching):
                 question.found = Refused(f"{size} bytes are more than the server's max_payload")
         await connection.ask_all([each for each in questions if each.found is None])
 
-    def _outcome(self, asked: Question | Exception, late: Temporary) -> Answer | Exception:
+    def _outcome(self, asked: Question | Exception, late: Temporary) -> SinkResponse | Exception:
         found = asked.found or late if isinstance(asked, Question) else asked
         if isinstance(found, Exception):
             return found
@@ -219,8 +219,8 @@ def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
     return NatsSink(settings, servers=servers, subject=subject, context=context)
 
 
-def _subject(settings: Settings) -> message.Destination:
-    subject = message.Destination(settings.subject, key="subject", naming=_SUBJECT)
+def _subject(settings: Settings) -> message.DestinationTemplate:
+    subject = message.DestinationTemplate(settings.subject, key="subject", naming=_SUBJECT)
     if any(sample != _filled(sample) for sample in subject.samples(settings)):
         raise ValueError(f"subject: does not fit: expected {_SUBJECT.expected}")
     return subject

@@ -17,13 +17,13 @@ import orjson
 
 from relay.core.clock import Clock
 from relay.core.config_values import Address, Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
-from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import errors as pubsub_failure
 from relay.sinks.pubsub import tokens as google_tokens
@@ -85,7 +85,7 @@ class Entry(msgspec.Struct, frozen=True):
     json: bytes
 
 
-class PubsubSink(Batching):
+class PubsubSink(BatchOnlySink):
     """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
 
     def __init__(
@@ -93,14 +93,14 @@ class PubsubSink(Batching):
         settings: Settings,
         *,
         topics: Topics,
-        topic: message.Destination,
+        topic: message.DestinationTemplate,
         key: message.Target | None,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._topic = topic
         self._key = key
-        self._parting = Parting(
+        self._parting = BatchSplitter(
             self._entry, _chains, self._publish, within_s=settings.timeout.seconds
         )
 
@@ -144,7 +144,7 @@ class PubsubSink(Batching):
         response = await self._topics.publish(batch[0].topic, body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
         found = pubsub_failure.ids(response, len(batch))
-        return [Answer(response.status, each) if each else silent for each in found]
+        return [SinkResponse(response.status, each) if each else silent for each in found]
 
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:
@@ -153,7 +153,7 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         if _PROJECT.fullmatch(settings.project) is None:
             raise ValueError("project: expected the id of a project, such as my-project-123")
     with faults.noted():
-        topic = message.Destination(settings.topic, key="topic", naming=_TOPIC)
+        topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
     with faults.noted():
         key = message.optional(settings.ordering_key, settings, key="ordering_key")

@@ -18,13 +18,13 @@ from redis.exceptions import RedisError
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
-from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
 from relay.sinks.redis import errors as redis_failure
 
 IDEMPOTENT_SINCE = (8, 6)
@@ -65,14 +65,16 @@ class Entry(msgspec.Struct, frozen=True):
     size: int
 
 
-class RedisSink(Batching):
+class RedisSink(BatchOnlySink):
     """Sends over one connection, one batch after the other."""
 
-    def __init__(self, client: Redis, settings: Settings, *, stream: message.Destination) -> None:
+    def __init__(
+        self, client: Redis, settings: Settings, *, stream: message.DestinationTemplate
+    ) -> None:
         self._client = client
         self._settings = settings
         self._stream = stream
-        self._parting = Parting(
+        self._parting = BatchSplitter(
             self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
         )
         self._sending = asyncio.Lock()
@@ -172,12 +174,12 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
     return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
 
 
-def _outcome(reply: object) -> Answer | Exception:
+def _outcome(reply: object) -> SinkResponse | Exception:
     if isinstance(reply, Exception):
         return redis_failure.meaning(reply)
     if not isinstance(reply, bytes) or _ENTRY_ID.fullmatch(reply) is None:
         return Temporary("the answer to XADD is no entry's id, so that it confirms nothing")
-    return Answer(excerpt=reply.decode())
+    return SinkResponse(excerpt=reply.decode())
 
 
 def _is_forbidden(error: RedisError) -> bool:
@@ -187,7 +189,7 @@ def _is_forbidden(error: RedisError) -> bool:
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
     faults, options = Faults(), dict[str, Any]()
     with faults.noted():
-        stream = message.Destination(settings.stream, key="stream", naming=_KEY)
+        stream = message.DestinationTemplate(settings.stream, key="stream", naming=_KEY)
         stream.samples(settings)
     with faults.noted():
         options = _tls(settings) if _check_url(settings) else {}

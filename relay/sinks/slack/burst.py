@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused
 from relay.core.event import Event
 from relay.sinks.slack.digest import share
@@ -21,7 +21,7 @@ class DigestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One digest in so much time; nothing is sent in between."""
 
 
-_Future = asyncio.Future[Answer]
+_Future = asyncio.Future[SinkResponse]
 
 
 class Burst:
@@ -31,8 +31,8 @@ class Burst:
         self,
         settings: DigestSettings,
         *,
-        single: Callable[[Event], Awaitable[Answer]],
-        summed_up: Callable[[Sequence[Event]], Awaitable[Answer]],
+        single: Callable[[Event], Awaitable[SinkResponse]],
+        summed_up: Callable[[Sequence[Event]], Awaitable[SinkResponse]],
         interval_s: float,
     ) -> None:
         """Two messages are at least `interval_s` apart."""
@@ -44,7 +44,7 @@ class Burst:
         self._working: asyncio.Task[None] | None = None
         self._next_s = 0.0
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         """Raises what the message was answered with."""
         outcome: _Future = asyncio.get_running_loop().create_future()
         self._waiting[outcome] = event
@@ -107,11 +107,11 @@ class Burst:
                 _tell([outcome], error)
 
 
-def _tell(outcomes: Iterable[_Future], found: Answer | Exception) -> None:
+def _tell(outcomes: Iterable[_Future], found: SinkResponse | Exception) -> None:
     for outcome in outcomes:
         if outcome.done():
             continue
-        if isinstance(found, Answer):
+        if isinstance(found, SinkResponse):
             outcome.set_result(found)
         else:
             outcome.set_exception(found)

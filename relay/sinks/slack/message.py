@@ -10,7 +10,7 @@ from relay.outbound.template import Value
 from relay.sinks.slack import places
 from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
 from relay.sinks.slack.places import clean
-from relay.sinks.slack.summary import Story, at, tell
+from relay.sinks.slack.summary import Summary, at, tell
 
 _FALLBACK_MAX = 300
 _LATEST_S = 4_102_444_800  # the year 2100
@@ -51,7 +51,7 @@ def origin(event: Event) -> Block:
     return context([mrkdwn(stamp(event)), *map(plain, details)])
 
 
-def _line(story: Story) -> str:
+def _line(story: Summary) -> str:
     line = clean(story.headline + story.aside, limit=_FALLBACK_MAX)
     return "".join(places.mrkdwn([Value(line)]))
 

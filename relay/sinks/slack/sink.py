@@ -13,7 +13,7 @@ import orjson
 from relay.core import sample_events
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Rate, Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused, Temporary
 from relay.core.event import KINDS, Event
 from relay.core.routing import Route
@@ -93,10 +93,10 @@ class SlackSink:
         # A trigger is no hook to a channel: any POST starts the workflow.
         self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         return await (self._send_one(event) if self._burst is None else self._burst.send(event))
 
-    async def _in_time(self, sending: Coroutine[None, None, Answer]) -> Answer:
+    async def _in_time(self, sending: Coroutine[None, None, SinkResponse]) -> SinkResponse:
         """One message's share of the sink's patience."""
         try:
             async with asyncio.timeout(self._timeout.seconds):
@@ -104,7 +104,7 @@ class SlackSink:
         except TimeoutError:
             raise Temporary(f"no answer within {self._timeout.seconds:g} s") from None
 
-    async def _send_one(self, event: Event) -> Answer:
+    async def _send_one(self, event: Event) -> SinkResponse:
         try:
             payload = self._words(event)
         except InvalidTemplate as error:
@@ -142,18 +142,20 @@ class SlackSink:
             await self._burst.close()
         await self._client.aclose()
 
-    async def _post(self, payload: dict[str, Any]) -> Answer:
+    async def _post(self, payload: dict[str, Any]) -> SinkResponse:
         response = await self._exchange(payload)
         self._judge(response)
-        return Answer(response.status, response.excerpt)
+        return SinkResponse(response.status, response.excerpt)
 
-    async def _post_plainest(self, event: Event, refusal: Refused) -> Answer:
+    async def _post_plainest(self, event: Event, refusal: Refused) -> SinkResponse:
         try:
             answer = await self._post(plainest(event))
         except Refused as error:
             second = error
         else:
-            return Answer(answer.status, f"{answer.excerpt} (in plainest form: {refusal.reason})")
+            return SinkResponse(
+                answer.status, f"{answer.excerpt} (in plainest form: {refusal.reason})"
+            )
         raise Refused(
             f"{refusal.reason}; its plainest form fared no better: {second.reason}",
             status=second.status,

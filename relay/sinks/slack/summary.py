@@ -23,7 +23,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])([A-Z])(?=[a-z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Summary:
     """One event as a reader sees it; `aside` joins the headline where only one line is shown."""
 
     icon: str
@@ -33,7 +33,7 @@ class Story:
     note: str = ""
 
 
-def tell(kind: str, data: object) -> Story:
+def tell(kind: str, data: object) -> Summary:
     """Never fails, whatever `data` is."""
     return _STORIES.get(kind, _unknown)(kind, data)
 
@@ -45,12 +45,12 @@ def at(value: object, *path: str) -> object:
     return value
 
 
-def _lead(_kind: str, data: object) -> Story:
+def _lead(_kind: str, data: object) -> Summary:
     email = describe(at(data, "email"), limit=_WHO_MAX)
     who = describe(at(data, "name"), limit=_WHO_MAX)
     form, note = _form(at(data, "fields"))
     video = fact("Video", at(data, "video", "title"), limit=300)
-    return Story(
+    return Summary(
         icon="👋",
         headline=f"New lead: {who or email}" if who or email else "New lead",
         facts=(*address("Email", at(data, "email")), *form, *video),
@@ -59,13 +59,13 @@ def _lead(_kind: str, data: object) -> Story:
     )
 
 
-def _watched(_kind: str, data: object) -> Story:
+def _watched(_kind: str, data: object) -> Summary:
     name, email = at(data, "viewer", "name"), at(data, "viewer", "email")
     who = describe(name, limit=_WHO_MAX) or describe(email, limit=_WHO_MAX) or "Someone"
     percent = _percent(data)
     how = {None: "watched", 0: "started", _FULL: "finished"}.get(percent, f"watched {percent}% of")
     headline = f"{who} {how} {_quoted(at(data, 'video', 'title'))}"
-    return Story(
+    return Summary(
         icon="🏁" if percent == _FULL else "▶️",
         headline=headline,
         facts=(
@@ -77,11 +77,11 @@ def _watched(_kind: str, data: object) -> Story:
     )
 
 
-def _created(_kind: str, data: object) -> Story:
+def _created(_kind: str, data: object) -> Summary:
     return _about_video("🎬", "New video", data)
 
 
-def _ready(_kind: str, data: object) -> Story:
+def _ready(_kind: str, data: object) -> Summary:
     version = at(data, "version")
     is_again = isinstance(version, int) and version > 1
     return _about_video(
@@ -95,12 +95,12 @@ def _ready(_kind: str, data: object) -> Story:
     )
 
 
-def _failed(_kind: str, data: object) -> Story:
+def _failed(_kind: str, data: object) -> Summary:
     reason = fact("Reason", at(data, "errorMessage"), limit=_REASON_MAX)
     return _about_video("⚠️", "Video could not be processed", data, *reason)
 
 
-def _deleted(_kind: str, data: object) -> Story:
+def _deleted(_kind: str, data: object) -> Summary:
     match at(data, "trashed"):
         case True:
             how = "moved to Trash"
@@ -111,20 +111,20 @@ def _deleted(_kind: str, data: object) -> Story:
     return _about_video("🗑️", f"Video {how}", data)
 
 
-def _tested(_kind: str, _data: object) -> Story:
-    return Story(
+def _tested(_kind: str, _data: object) -> Summary:
+    return Summary(
         icon="🔔",
         headline="Test event received",
         note="The way from the video service through the relay to this channel works.",
     )
 
 
-def _unknown(kind: str, data: object) -> Story:
+def _unknown(kind: str, data: object) -> Summary:
     rows, note = _form(data)
-    return Story(icon="📨", headline=f"Event {kind}", facts=rows, note=note)
+    return Summary(icon="📨", headline=f"Event {kind}", facts=rows, note=note)
 
 
-_STORIES: dict[str, Callable[[str, object], Story]] = {
+_STORIES: dict[str, Callable[[str, object], Summary]] = {
     "video.created": _created,
     "video.ready": _ready,
     "video.failed": _failed,
@@ -135,10 +135,10 @@ _STORIES: dict[str, Callable[[str, object], Story]] = {
 }
 
 
-def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Story:
+def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Summary:
     title = at(data, "title")
     headline = f"{what}: {describe(title, limit=_TITLE_MAX) or 'untitled'}"
-    return Story(icon=icon, headline=headline, facts=(*facts, *_beyond(headline, "Title", title)))
+    return Summary(icon=icon, headline=headline, facts=(*facts, *_beyond(headline, "Title", title)))
 
 
 def _beyond(headline: str, label: str, value: object) -> list[Fact]:

@@ -20,13 +20,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
-from relay.outbound.batching import Batching, Chain, Parting, cut
+from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
 from relay.sinks.sqs import errors as sqs_failure
 
 ENTRIES_MAX = 10
@@ -65,14 +65,14 @@ class Entry(msgspec.Struct, frozen=True):
     size: int
 
 
-class SqsSink(Batching):
+class SqsSink(BatchOnlySink):
     """Sends over one client, a few requests at once."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
         self._settings = settings
         self._group = group
         self._fifo = settings.queue_url.endswith(".fifo")
-        self._parting = Parting(
+        self._parting = BatchSplitter(
             self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
         )
         self._requests = count()
@@ -157,8 +157,8 @@ class SqsSink(Batching):
         answer = await _understood(
             client.send_message_batch(QueueUrl=self._settings.queue_url, Entries=entries)
         )
-        outcomes: dict[str, Answer | Exception] = {
-            each.get("Id", ""): Answer(200, each["MessageId"])
+        outcomes: dict[str, SinkResponse | Exception] = {
+            each.get("Id", ""): SinkResponse(200, each["MessageId"])
             for each in answer.get("Successful", ())
             if each.get("MessageId")
         }

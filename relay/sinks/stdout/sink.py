@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from relay.core.clock import Clock
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import SinkSettings
@@ -76,7 +76,7 @@ class StdoutSink:
         self._turn = asyncio.Lock()
         self._written: asyncio.Future[SinkError | None] | None = None
 
-    async def send(self, event: Event) -> Answer:
+    async def send(self, event: Event) -> SinkResponse:
         async with self._turn:
             # The line of a send that was cancelled; to queue more behind it would never end.
             if self._written is not None:
@@ -85,7 +85,7 @@ class StdoutSink:
             error = await asyncio.shield(self._written)
         if error is not None:
             raise error
-        return Answer()
+        return SinkResponse()
 
     async def check(self) -> None:
         if self._descriptor is None:

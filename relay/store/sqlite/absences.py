@@ -9,7 +9,7 @@ from relay.store.absences import Absence, Cause
 from relay.store.sqlite import queries
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.operator_writes import each
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class _Beat(NamedTuple):
 class SqliteAbsences:
     """Fulfils `relay.store.absences.Absences`; lives as long as the store whose parts it shares."""
 
-    def __init__(self, reader: Connection, writer: Writer, *, room: Room) -> None:
+    def __init__(self, reader: Connection, writer: GroupCommit, *, room: Room) -> None:
         self._reader = reader
         self._writer = writer
         self._room = room

@@ -10,7 +10,7 @@ from relay.core.totals import Total
 from relay.store.sqlite import bulk
 from relay.store.sqlite.digests import digest
 from relay.store.sqlite.driver import Row, sqlite3
-from relay.store.sqlite.ordering import HELD_BACK, Turns
+from relay.store.sqlite.ordering import HELD_BACK, OrderingKeys
 from relay.store.sqlite.totals import TRIGGERED
 
 Arrival = tuple[Event, Sequence[Verdict], Total]
@@ -74,7 +74,7 @@ class Acceptance:
     Numbers the events by itself, which saves a question to the database per transaction.
     """
 
-    def __init__(self, db: sqlite3.Connection, turns: Turns) -> None:
+    def __init__(self, db: sqlite3.Connection, turns: OrderingKeys) -> None:
         self._turns = turns
         self._last: int = db.execute(_LAST_SEQ).fetchone()[0]
 

@@ -11,7 +11,7 @@ from relay.store.audience import Funnel, Question
 from relay.store.sqlite import bulk, funnel, queries
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.operator_writes import each
 
@@ -51,7 +51,7 @@ class SqliteAudience:
     def __init__(
         self,
         reader: Connection,
-        writer: Writer,
+        writer: GroupCommit,
         *,
         searcher: Connection,
         room: Room,

@@ -10,7 +10,7 @@ import orjson
 from relay.core.errors import StoreError
 from relay.store.audit import Change, ChangeRecord
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.operator_writes import each
 
@@ -48,7 +48,7 @@ class _Ending(NamedTuple):
 class SqliteAudit:
     """Fulfils `relay.store.audit.Audit`; lives as long as the store whose parts it shares."""
 
-    def __init__(self, reader: Connection, writer: Writer, *, digests: PersonDigests) -> None:
+    def __init__(self, reader: Connection, writer: GroupCommit, *, digests: PersonDigests) -> None:
         self._reader = reader
         self._writer = writer
         self._digests = digests

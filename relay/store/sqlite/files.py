@@ -4,7 +4,7 @@ from pathlib import Path
 
 from relay.store.sqlite import disk
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.truncation import Extent
+from relay.store.sqlite.truncation import FileLength
 from relay.store.sqlite.wal import Wal
 
 LONG_FRAMES = 1000
@@ -17,7 +17,7 @@ class Files:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self._path = path
-        self._extent = Extent(path)
+        self._extent = FileLength(path)
         self._wal = Wal(disk.real(path))
         self.close = self._wal.close
 

@@ -68,7 +68,7 @@ def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[Non
     return items
 
 
-class Writer:
+class GroupCommit:
     """The queue in front of the one connection that writes.
 
     Items that wait side by side for the same `Write` are given to it together, inside a

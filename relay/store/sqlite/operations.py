@@ -14,9 +14,9 @@ from relay.store.sqlite import disk, due, operator_queries, operator_writes, rec
 from relay.store.sqlite import overview as sqlite_overview
 from relay.store.sqlite import replays as walk
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.operator_writes import Moved, Opening, Withdrawal, each
-from relay.store.sqlite.ordering import Turns
+from relay.store.sqlite.ordering import OrderingKeys
 
 T = TypeVar("T")
 
@@ -32,20 +32,20 @@ STEP = 200
 """Dead letters that are discarded at once, so that acknowledgements come in between."""
 
 
-class SqliteDesk:
-    """Fulfils `relay.store.operations.Desk`; lives as long as the store whose parts it shares."""
+class SqliteOperations:
+    """Fulfils `store.operations.Operations`; lives as long as the store whose parts it shares."""
 
     def __init__(
         self,
         reader: Connection,
-        writer: Writer,
+        writer: GroupCommit,
         *,
         searcher: Connection,
         room: disk.Room,
         tallies: MutableMapping[str, dict[Status, int]],
         leased: Mapping[str, set[int]],
         cancelled: set[int],
-        turns: Turns,
+        turns: OrderingKeys,
     ) -> None:
         """`cancelled` are the replays of which nothing is to be leased any more."""
         self._reader = reader

@@ -55,7 +55,7 @@ WHERE sink = ?1 AND event = (SELECT min(event) FROM deliveries WHERE sink = ?1 A
 """
 
 
-class Turns:
+class OrderingKeys:
     """Makes turns of keys; the store's own secret is in them, because a key may be an address.
 
     Keys that share a turn by chance wait for one another, which does no harm.
@@ -65,7 +65,7 @@ class Turns:
         self._key = key
 
     @classmethod
-    def of(cls, db: sqlite3.Connection) -> "Turns":
+    def of(cls, db: sqlite3.Connection) -> "OrderingKeys":
         """Those of a store; its secret is a new one wherever nothing waits that was given a turn.
 
         So what the file's unused parts may hold of old turns cannot be compared with anything.

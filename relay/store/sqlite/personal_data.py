@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, TypeVar
 
 from relay.core.errors import StoreError
-from relay.store.email_matcher import Address
+from relay.store.email_matcher import EmailMatcher
 from relay.store.personal_data import Erasure, ErasureRecord, Records, UnderWay
 from relay.store.sqlite import erasure_log, personal_data_export, personal_data_search
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.operator_writes import Moved, each
 from relay.store.sqlite.personal_data_places import PLACES, Place, Traces
@@ -23,13 +23,13 @@ _END = each(erasure_log.end)
 _REMOVE = each(personal_data_search.remove)
 
 
-class SqlitePeople:
+class SqlitePersonalData:
     """Fulfils `store.personal_data.People`; lives as long as the store whose parts it shares."""
 
     def __init__(
         self,
         reader: Connection,
-        writer: Writer,
+        writer: GroupCommit,
         wiper: Wiper,
         *,
         digests: PersonDigests,
@@ -60,7 +60,7 @@ class SqlitePeople:
         return total.erasure(arriving, wiped=await self._wiper.wipe())
 
     async def _erase(
-        self, address: Address, now_ms: int
+        self, address: EmailMatcher, now_ms: int
     ) -> tuple[Traces, dict[tuple[int, str], UnderWay]]:
         total = Traces()
         under_way: dict[tuple[int, str], UnderWay] = {}
@@ -102,7 +102,7 @@ class SqlitePeople:
                 break
         return personal_data_export.part(records, cursor)
 
-    async def _found(self, place: Place, address: Address) -> AsyncIterator[Found]:
+    async def _found(self, place: Place, address: EmailMatcher) -> AsyncIterator[Found]:
         """What was there when the search began, some rows at a time."""
         last = await self._read(lambda db: personal_data_search.last(db, place))
         start: int | None = 0
@@ -115,8 +115,8 @@ class SqlitePeople:
     async def _look(self, place: Place, found: Found) -> Traces:
         return await self._read(lambda db: personal_data_search.look(db, place, found))
 
-    def _address(self, email: str) -> Address:
-        return Address(email, number=self._digests.number(email))
+    def _address(self, email: str) -> EmailMatcher:
+        return EmailMatcher(email, number=self._digests.number(email))
 
     def _at_work(self, found: Traces) -> dict[tuple[int, str], UnderWay]:
         return {
@@ -132,11 +132,13 @@ class SqlitePeople:
             raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
-def _search(place: Place, address: Address, start: int) -> Callable[[sqlite3.Connection], Found]:
+def _search(
+    place: Place, address: EmailMatcher, start: int
+) -> Callable[[sqlite3.Connection], Found]:
     return lambda db: personal_data_search.find(db, place, address, start=start)
 
 
 def _step(
-    address: Address, cursor: personal_data_export.Cursor
+    address: EmailMatcher, cursor: personal_data_export.Cursor
 ) -> Callable[[sqlite3.Connection], tuple[list[Any], int, personal_data_export.Cursor]]:
     return lambda db: personal_data_export.look(db, address, cursor)

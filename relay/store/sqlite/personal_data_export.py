@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from relay.store.email_matcher import Address
+from relay.store.email_matcher import EmailMatcher
 from relay.store.operations import AttemptRecord, History
 from relay.store.personal_data import KeptRequest, Mention, Records, View
 from relay.store.sqlite.digests import is_damaged
@@ -57,7 +57,9 @@ class Cursor(NamedTuple):
         return f"{self.shelf}.{self.start}"
 
 
-def look(db: sqlite3.Connection, address: Address, cursor: Cursor) -> tuple[list[Any], int, Cursor]:
+def look(
+    db: sqlite3.Connection, address: EmailMatcher, cursor: Cursor
+) -> tuple[list[Any], int, Cursor]:
     """One step: what was found, its bytes, and where to go on; past the last shelf at the end."""
     name, read = _SHELVES[cursor.shelf]
     place = next(each for each in PLACES if each.name == name)
@@ -83,15 +85,15 @@ def part(found: list[Any], onward: Cursor) -> Records:
     )
 
 
-def _event(db: sqlite3.Connection, key: int, _: Address) -> History | None:
+def _event(db: sqlite3.Connection, key: int, _: EmailMatcher) -> History | None:
     return history(db, key)
 
 
-def _unreadable(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
+def _unreadable(db: sqlite3.Connection, key: int, _: EmailMatcher) -> KeptRequest | None:
     return _request(db, _UNREADABLE, key)
 
 
-def _quarantined(db: sqlite3.Connection, key: int, _: Address) -> KeptRequest | None:
+def _quarantined(db: sqlite3.Connection, key: int, _: EmailMatcher) -> KeptRequest | None:
     return _request(db, _QUARANTINED, key)
 
 
@@ -110,7 +112,7 @@ def _request(db: sqlite3.Connection, sql: str, key: int) -> KeptRequest | None:
     )
 
 
-def _mention(db: sqlite3.Connection, key: int, address: Address) -> Mention | None:
+def _mention(db: sqlite3.Connection, key: int, address: EmailMatcher) -> Mention | None:
     """None for an answer about an event of the person's own, which shows it already."""
     row = db.execute(_MENTION, (key,)).fetchone()
     if row is None or address.stands_in(row[2]):
@@ -120,7 +122,7 @@ def _mention(db: sqlite3.Connection, key: int, address: Address) -> Mention | No
     return Mention(source=row[0], id=row[1], attempt=attempt)
 
 
-def _view(db: sqlite3.Connection, key: int, _: Address) -> View | None:
+def _view(db: sqlite3.Connection, key: int, _: EmailMatcher) -> View | None:
     row = db.execute(_VIEW, (key,)).fetchone()
     if row is None:
         return None
@@ -129,7 +131,7 @@ def _view(db: sqlite3.Connection, key: int, _: Address) -> View | None:
 
 
 _Record = History | KeptRequest | Mention | View
-_Read = Callable[[sqlite3.Connection, int, Address], _Record | None]
+_Read = Callable[[sqlite3.Connection, int, EmailMatcher], _Record | None]
 
 _SHELVES: tuple[tuple[str, _Read], ...] = (
     ("events", _event),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from relay.store.email_matcher import Address
+from relay.store.email_matcher import EmailMatcher
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.personal_data_places import Place, Traces
 
@@ -29,7 +29,7 @@ def last(db: sqlite3.Connection, place: Place) -> int:
     return int(db.execute(sql).fetchone()[0])
 
 
-def find(db: sqlite3.Connection, place: Place, address: Address, *, start: int) -> Found:
+def find(db: sqlite3.Connection, place: Place, address: EmailMatcher, *, start: int) -> Found:
     """Look through the next rows of a place, from a key on."""
     first = db.execute(
         f"SELECT min({place.key}) FROM {place.table} WHERE {place.key} >= ?", (start,)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from relay.core.authentication import Doubtful
+from relay.core.authentication import UnverifiedRequest
 from relay.core.errors import StoreError
 from relay.store.quarantine import Kept, Rotation
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.operator_writes import each
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class SqliteQuarantine:
     """Fulfils `relay.store.quarantine.Quarantine`; lives as long as the store it is part of."""
 
     def __init__(
-        self, reader: Connection, writer: Writer, *, room: Room, wipe: Callable[[], object]
+        self, reader: Connection, writer: GroupCommit, *, room: Room, wipe: Callable[[], object]
     ) -> None:
         """`wipe` has the files wiped of what was removed."""
         self._reader = reader
@@ -84,7 +84,7 @@ class SqliteQuarantine:
     async def disarm(self, source: str, *, now_ms: int) -> None:
         await self._writer.submit(_DISARM_EACH, (now_ms, source))
 
-    async def keep(self, request: Doubtful) -> None:
+    async def keep(self, request: UnverifiedRequest) -> None:
         self._room.require()
         await self._writer.submit(_KEEP_EACH, request)
 
@@ -96,7 +96,7 @@ class SqliteQuarantine:
 
     async def waiting(self, source: str, *, after: int, limit: int) -> Sequence[Kept]:
         rows = await self._read(lambda db: db.execute(_WAITING, (source, after, limit)).fetchall())
-        return [Kept(number, Doubtful(*rest)) for number, *rest in rows]
+        return [Kept(number, UnverifiedRequest(*rest)) for number, *rest in rows]
 
     async def release(self, source: str, numbers: Sequence[int], *, duplicates: int) -> None:
         await self._writer.submit(_RELEASE_EACH, _Release(source, numbers, duplicates))
@@ -128,7 +128,7 @@ def _disarm(db: sqlite3.Connection, wanted: tuple[int, str]) -> None:
     db.execute(_DISARM, wanted)
 
 
-def _keep(db: sqlite3.Connection, request: Doubtful) -> None:
+def _keep(db: sqlite3.Connection, request: UnverifiedRequest) -> None:
     source, received_ms, *contents = request
     db.execute(_KEEP, (source, received_ms, request.size, *contents))
     db.execute(_COUNT_KEPT, (source,))

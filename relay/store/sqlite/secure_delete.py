@@ -12,7 +12,7 @@ from pathlib import Path
 from relay.core.errors import StoreBroken, StoreError
 from relay.store.sqlite import page_slack, queries, retention
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import Writer
+from relay.store.sqlite.group_commit import GroupCommit
 
 PATIENCE_S = 5.0
 """Whoever waits is answered after that; the work goes on."""
@@ -34,7 +34,7 @@ WHERE id > coalesce((SELECT value FROM state WHERE name = 'wiped'), 0)
 class Wiper:
     """Wipes when asked to, in steps between which others write; goes on until it has succeeded."""
 
-    def __init__(self, path: Path, writer: Writer, reader: Connection) -> None:
+    def __init__(self, path: Path, writer: GroupCommit, reader: Connection) -> None:
         self._path = path
         self._writer = writer
         self._reader = reader

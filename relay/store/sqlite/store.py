@@ -27,11 +27,17 @@ from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.audit import SqliteAudit
 from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.sqlite.files import Files
-from relay.store.sqlite.group_commit import Statement, Writer, may_lack_room, meaning, transaction
+from relay.store.sqlite.group_commit import (
+    GroupCommit,
+    Statement,
+    may_lack_room,
+    meaning,
+    transaction,
+)
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.operations import SqliteDesk
-from relay.store.sqlite.ordering import Turns
-from relay.store.sqlite.personal_data import SqlitePeople
+from relay.store.sqlite.operations import SqliteOperations
+from relay.store.sqlite.ordering import OrderingKeys
+from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.totals import Totals
@@ -52,12 +58,12 @@ class SqliteStore:
         clock: Clock,
         held: IO[bytes],
         files: Files,
-        writer: Writer,
+        writer: GroupCommit,
         reader: Connection,
         operators: Connection,
         searcher: Connection,
         accept: acceptance.Acceptance,
-        turns: Turns,
+        turns: OrderingKeys,
         digests: PersonDigests,
         tallies: dict[str, dict[Status, int]],
         totals: Totals,
@@ -82,7 +88,7 @@ class SqliteStore:
         self._cancelled: set[int] = set()
         self._operators = operators
         self._searcher = searcher
-        self.desk = SqliteDesk(
+        self.operations = SqliteOperations(
             operators,
             writer,
             searcher=searcher,
@@ -98,14 +104,14 @@ class SqliteStore:
             operators, writer, searcher=searcher, room=self._room, digests=digests
         )
         self._wiper = Wiper(self.path, writer, operators)
-        self.people = SqlitePeople(
+        self.people = SqlitePersonalData(
             operators,
             writer,
             self._wiper,
             digests=digests,
             leased=self._leased,
             leases_made=lambda: reader.run(_read_nothing),
-            count=self.desk.count,
+            count=self.operations.count,
         )
         self.unreadable = SqliteUnreadable(operators, writer, wipe=self._wiper.start)
         self.quarantine = SqliteQuarantine(
@@ -317,14 +323,14 @@ async def open_store(
             opened.push_async_callback(searcher.close)
             tallies = await reader.run(queries.tallies)
             totals = await reader.run(Totals.of_store)
-            own_turns = await connection.run(Turns.of)
+            own_turns = await connection.run(OrderingKeys.of)
             digests = await connection.run(PersonDigests.of)
             accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
             files = Files(path)
             opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
-        writer = Writer(connection, clock=clock, committed=committed, files=files)
+        writer = GroupCommit(connection, clock=clock, committed=committed, files=files)
         store = SqliteStore(
             settings,
             clock=clock,

@@ -7,7 +7,7 @@ from relay.core.errors import StoreBroken, StoreMoved
 from relay.store.sqlite.driver import sqlite3
 
 
-class Extent:
+class FileLength:
     """How long the file was when it was last looked at; it has to be there.
 
     A file that somebody cuts short goes unnoticed by SQLite for as long as what is missing is in

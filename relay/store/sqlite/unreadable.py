@@ -6,7 +6,7 @@ from typing import TypeVar
 from relay.core.errors import StoreError
 from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import Writer, meaning
+from relay.store.sqlite.group_commit import GroupCommit, meaning
 from relay.store.sqlite.operator_writes import each
 from relay.store.unreadable import UnreadableContent, UnreadableRecord
 
@@ -29,7 +29,9 @@ _DISCARD = "DELETE FROM unreadable WHERE source = ? AND digest = ?"
 class SqliteUnreadable:
     """Fulfils `relay.store.unreadable.UnreadableRequests`; lives as long as its store."""
 
-    def __init__(self, reader: Connection, writer: Writer, *, wipe: Callable[[], object]) -> None:
+    def __init__(
+        self, reader: Connection, writer: GroupCommit, *, wipe: Callable[[], object]
+    ) -> None:
         """`wipe` starts the wiping of the files after a removal."""
         self._reader = reader
         self._writer = writer

@@ -13,7 +13,7 @@ from relay.core.delivery import Result
 from relay.core.errors import BodyFault, RejectReason
 from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, Outcome
 from relay.core.totals import Total
-from relay.telemetry.metrics.registry import Board
+from relay.telemetry.metrics.registry import Registry
 
 UNKNOWN = "unknown"
 """The source label of a request to no source's path."""
@@ -65,7 +65,7 @@ class Metrics:
         revision: str = "",
     ) -> None:
         """`sqlite` is the version of the library that the store runs on."""
-        self._board = Board()
+        self._board = Registry()
         self._define_for_process()
         self._define_for_sources()
         self._define_for_sinks()

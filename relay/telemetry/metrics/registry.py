@@ -51,7 +51,7 @@ class Series(dict[Any, V], ABC):
             del self[key]
 
 
-class Counts(Series[float]):
+class Counter(Series[float]):
     """A counter: it only grows."""
 
     def zero(self) -> float:
@@ -64,7 +64,7 @@ class Counts(Series[float]):
         return family
 
 
-class Levels(Series[float]):
+class Gauge(Series[float]):
     """A gauge: it is set."""
 
     def zero(self) -> float:
@@ -77,7 +77,7 @@ class Levels(Series[float]):
         return family
 
 
-class Distribution:
+class HistogramChild:
     """What was observed under one set of label values."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
@@ -98,7 +98,7 @@ class Distribution:
         return list(zip(names, itertools.accumulate(self._counts), strict=True)), total
 
 
-class Distributions(Series[Distribution]):
+class Histogram(Series[HistogramChild]):
     """A histogram with classic buckets."""
 
     def __init__(
@@ -107,8 +107,8 @@ class Distributions(Series[Distribution]):
         super().__init__(name, text, labels)
         self._bounds = bounds
 
-    def zero(self) -> Distribution:
-        return Distribution(self._bounds)
+    def zero(self) -> HistogramChild:
+        return HistogramChild(self._bounds)
 
     def family(self) -> Metric:
         family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
@@ -122,7 +122,7 @@ class Distributions(Series[Distribution]):
         return family
 
 
-class Board(Collector):
+class Registry(Collector):
     """All metrics of one relay, with those of the process and of Python."""
 
     def __init__(self) -> None:
@@ -132,16 +132,14 @@ class Board(Collector):
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def counter(self, name: str, text: str, *labels: str) -> Counts:
-        return self._add(Counts(name, text, labels))
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        return self._add(Counter(name, text, labels))
 
-    def gauge(self, name: str, text: str, *labels: str) -> Levels:
-        return self._add(Levels(name, text, labels))
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return self._add(Gauge(name, text, labels))
 
-    def histogram(
-        self, name: str, text: str, bounds: Sequence[float], *labels: str
-    ) -> Distributions:
-        return self._add(Distributions(name, text, labels, bounds=bounds))
+    def histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return self._add(Histogram(name, text, labels, bounds=bounds))
 
     def drop(self, label: str, name: str) -> None:
         """Forget every series of one source or one sink."""

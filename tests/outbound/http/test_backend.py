@@ -14,7 +14,7 @@ import pytest
 from relay.core.config_values import Duration
 from relay.core.errors import Temporary
 from relay.outbound.http import client as http_client
-from relay.outbound.http.backend import Network
+from relay.outbound.http.backend import Backend
 from relay.outbound.http.stream import RECEIVED_MAX, Stream
 from tests.sinks.far_end import until
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
@@ -52,7 +52,7 @@ Both = tuple[Stream, Wire]
 @pytest.fixture
 async def both(wires: Wires) -> AsyncIterator[Both]:
     """Both ends of one connection."""
-    stream = await Network().connect_tcp("127.0.0.1", wires.port, 5)
+    stream = await Backend().connect_tcp("127.0.0.1", wires.port, 5)
     yield stream, await wires.accept()
     await stream.aclose()
 
@@ -75,7 +75,7 @@ async def exchange(both: Both, answer: bytes) -> None:
 
 @pytest.fixture
 async def pool() -> AsyncIterator[httpcore.AsyncConnectionPool]:
-    async with httpcore.AsyncConnectionPool(max_connections=1, network_backend=Network()) as pool:
+    async with httpcore.AsyncConnectionPool(max_connections=1, network_backend=Backend()) as pool:
         yield pool
 
 
@@ -247,7 +247,7 @@ async def test_who_does_not_answer_in_time_may_still_answer(asked: Both) -> None
 
 async def test_a_read_that_is_cancelled_leaves_nothing_behind(wires: Wires) -> None:
     before, tasks = sockets(), asyncio.all_tasks()
-    stream = await Network().connect_tcp("127.0.0.1", wires.port, 5)
+    stream = await Backend().connect_tcp("127.0.0.1", wires.port, 5)
     reading = asyncio.create_task(stream.read(9, 5))
     wire = await wires.accept()
     await until(lambda: stream._reading is not None, what="the wait for an answer")

@@ -18,7 +18,7 @@ from relay.core.config_values import Duration
 from relay.core.errors import Temporary
 from relay.outbound import tls
 from relay.outbound.http import client as http_client
-from relay.outbound.http.backend import FALLBACK_S, Network
+from relay.outbound.http.backend import FALLBACK_S, Backend
 from tests.brokers.authority import Authority
 from tests.sinks.far_end import FarEnd, until
 from tests.sinks.wire import LOOPS, Wires, refusing_port, sockets
@@ -94,12 +94,12 @@ async def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 
 
 async def reach(port: int, *, host: str = "far.example", within_s: float = 5) -> None:
-    stream = await Network().connect_tcp(host, port, within_s)
+    stream = await Backend().connect_tcp(host, port, within_s)
     await stream.aclose()
 
 
 async def shake(port: int, context: ssl.SSLContext, *, within_s: float = 5) -> None:
-    stream = await Network().connect_tcp(HERE, port, 5)
+    stream = await Backend().connect_tcp(HERE, port, 5)
     await stream.start_tls(context, HERE, within_s)
     await stream.aclose()
 

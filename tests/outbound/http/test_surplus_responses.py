@@ -20,7 +20,7 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
 from relay.outbound.http import client as http_client
-from relay.outbound.http.backend import Network
+from relay.outbound.http.backend import Backend
 from relay.outbound.http.framing import INTERIM_MAX
 from relay.outbound.http.stream import Unasked
 from relay.sinks.http import sink as http
@@ -130,7 +130,7 @@ async def test_what_comes_while_nothing_is_asked_ends_the_connection(
 async def test_an_answer_that_is_there_before_its_request_is_none(
     wires: Wires, is_used: bool
 ) -> None:
-    stream = await Network().connect_tcp("127.0.0.1", wires.port, 5)
+    stream = await Backend().connect_tcp("127.0.0.1", wires.port, 5)
     wire = await wires.accept()
     if is_used:
         await stream.write(b"request")

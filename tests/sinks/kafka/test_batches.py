@@ -10,7 +10,7 @@ from aiokafka.partitioner import murmur2
 from msgspec.structs import replace
 
 from relay.core import sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from relay.core.sink import Outcomes
@@ -71,7 +71,7 @@ async def test_those_of_one_partition_are_one_request_in_their_order(
     sink = make(key="one")
     await sink.check()
     events = leads(30)
-    assert kinds(await sink.send_batch(events)) == [Answer] * 30
+    assert kinds(await sink.send_batch(events)) == [SinkResponse] * 30
     assert arrived(harness) == ids(events)
     assert harness.cluster.tell("requests").count(PRODUCE) == 1
 
@@ -85,7 +85,7 @@ async def test_each_outcome_names_the_place_of_its_event(
     told = {
         event.id: outcome.excerpt
         for event, outcome in zip(events, outcomes, strict=True)
-        if isinstance(outcome, Answer)
+        if isinstance(outcome, SinkResponse)
     }
     partitions: defaultdict[int, list[str]] = defaultdict(list)
     for record in harness.cluster.read():
@@ -115,7 +115,7 @@ async def test_order_outlives_batches_that_are_larger_than_one_request(
     await sink.check()
     rounds = [[large(event) for event in leads(10, prefix)] for prefix in ("a", "b")]
     outcomes = await asyncio.gather(*(sink.send_batch(events) for events in rounds))
-    assert [kinds(each) for each in outcomes] == [[Answer] * 10] * 2
+    assert [kinds(each) for each in outcomes] == [[SinkResponse] * 10] * 2
     assert arrived(harness) == [event.id for events in rounds for event in events]
     assert harness.cluster.tell("requests").count(PRODUCE) == 8
 
@@ -126,7 +126,7 @@ async def test_an_event_larger_than_a_batch_goes_out_by_itself(
     before, huge, after = leads(3)
     huge = replace(huge, body=huge.body.ljust(300_000))
     sink = make(key="one")
-    assert kinds(await sink.send_batch([before, huge, after])) == [Answer] * 3
+    assert kinds(await sink.send_batch([before, huge, after])) == [SinkResponse] * 3
     assert [len(record.value) for record in harness.cluster.read()] == [
         len(event.body) for event in (before, huge, after)
     ]
@@ -142,7 +142,7 @@ async def test_a_small_event_is_not_refused_for_another_in_its_batch(
     for code in (TOO_LARGE, 0, TOO_LARGE, TOO_LARGE, 0, TOO_LARGE):
         harness.cluster.tell("push", PRODUCE, 1, code)
     outcomes = await sink.send_batch(events)
-    assert kinds(outcomes) == [Answer] * 5 + [Refused] + [Answer] * 2
+    assert kinds(outcomes) == [SinkResponse] * 5 + [Refused] + [SinkResponse] * 2
     assert arrived(harness) == [event.id for event in events if event is not events[5]]
 
 
@@ -154,7 +154,7 @@ async def test_a_refusal_leaves_the_batch_behind_it_alone(
     (refused,), others = leads(1, "large"), leads(5)
     harness.cluster.tell("push", PRODUCE, 1, TOO_LARGE)
     first, second = await asyncio.gather(sink.send_batch([refused]), sink.send_batch(others))
-    assert (kinds(first), kinds(second)) == ([Refused], [Answer] * 5)
+    assert (kinds(first), kinds(second)) == ([Refused], [SinkResponse] * 5)
     assert arrived(harness) == ids(others)
 
 
@@ -167,11 +167,11 @@ async def test_a_refusal_leaves_other_partitions_alone(harness: KafkaHarness, ma
     events = [lead_for(partition) for partition in range(PARTITIONS)]
     harness.cluster.tell("push", PRODUCE, 1, TOO_LARGE)
     outcomes = await sink.send_batch(events)
-    assert set(kinds(outcomes)) == {Answer, Refused}
+    assert set(kinds(outcomes)) == {SinkResponse, Refused}
     taken = [
         event.id
         for event, outcome in zip(events, outcomes, strict=True)
-        if isinstance(outcome, Answer)
+        if isinstance(outcome, SinkResponse)
     ]
     assert sorted(arrived(harness)) == sorted(taken)
 
@@ -185,7 +185,7 @@ async def test_a_missing_topic_is_the_fault_of_its_own_events_only(
     test = sample_events.event(WEBHOOK_TEST, event_id="evt_test")
     first, second = leads(2)
     outcomes = await make(topic="t.{{ event }}").send_batch([first, test, second])
-    assert kinds(outcomes) == [Answer, Misconfigured, Answer]
+    assert kinds(outcomes) == [SinkResponse, Misconfigured, SinkResponse]
     assert str(outcomes[1]) == "the topic t.webhook.test does not exist"
     harness.cluster.tell("topic_error", "t.webhook.test", 0)
     assert sorted(arrived(harness)) == ids([first, second])
@@ -197,7 +197,7 @@ async def test_an_empty_topic_of_one_event_refuses_only_this(
     good, bad = leads(2)
     harness.cluster.tell("create", good.source)
     outcomes = await make(topic="{{ source }}").send_batch([replace(bad, source=""), good])
-    assert kinds(outcomes) == [Refused, Answer]
+    assert kinds(outcomes) == [Refused, SinkResponse]
     assert arrived(harness) == [good.id]
 
 
@@ -208,7 +208,7 @@ async def test_a_partition_without_a_leader_holds_up_only_its_own_events(
     sink = make(key="{{ id }}")
     events = [lead_for(partition) for partition in range(PARTITIONS)]
     outcomes = await sink.send_batch(events)
-    assert kinds(outcomes) == [Temporary, *[Answer] * (PARTITIONS - 1)]
+    assert kinds(outcomes) == [Temporary, *[SinkResponse] * (PARTITIONS - 1)]
     harness.cluster.tell("lead", TOPIC, 0, 1)
     await sink.send(events[0])
     assert sorted(arrived(harness)) == sorted(ids(events))

@@ -9,7 +9,7 @@ from zmqtt._internal.packets.connect import ConnAck
 from zmqtt._internal.packets.disconnect import Disconnect
 from zmqtt._internal.packets.publish import PubAck, Publish
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.mqtt.errors import MEANINGS
@@ -152,7 +152,7 @@ async def test_of_several_the_largest_is_too_large_and_the_others_go_again(
     broker.say(Disconnect(reason_code=0x95))
     small, large, other = await asyncio.gather(*sending, return_exceptions=True)
     assert repr(large) == repr(Refused("larger than the broker takes"))
-    assert all(isinstance(innocent, Answer) for innocent in (small, other))
+    assert all(isinstance(innocent, SinkResponse) for innocent in (small, other))
 
 
 async def test_of_several_none_is_blamed_for_what_one_of_them_is(

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from nats.aio.transport import TcpTransport
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes
@@ -33,10 +33,10 @@ def told(outcomes: Outcomes) -> list[Any]:
     return [each_told(outcome) for outcome in outcomes]
 
 
-def each_told(outcome: Answer | Exception) -> Any:
+def each_told(outcome: SinkResponse | Exception) -> Any:
     if isinstance(outcome, SinkError):
         return type(outcome), outcome.reason
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, SinkResponse)
     return json.loads(outcome.excerpt)["seq"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay.core import sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.pubsub import sink as pubsub
@@ -125,7 +125,7 @@ async def test_each_message_has_the_id_at_its_place(far_end: PubsubHarness) -> N
     sink = build(far_end)
     outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
-    assert outcomes == [Answer(200, str(1_000_000 + n)) for n in range(4)]
+    assert outcomes == [SinkResponse(200, str(1_000_000 + n)) for n in range(4)]
 
 
 async def test_outcomes_are_in_the_order_of_the_events(far_end: PubsubHarness) -> None:
@@ -133,7 +133,7 @@ async def test_outcomes_are_in_the_order_of_the_events(far_end: PubsubHarness) -
     outcomes = await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(12)])
     await sink.close()
     given = {str(1_000_000 + n): each.id for n, each in enumerate(far_end.messages())}
-    named = [given[each.excerpt] for each in outcomes if isinstance(each, Answer)]
+    named = [given[each.excerpt] for each in outcomes if isinstance(each, SinkResponse)]
     assert named == [f"evt_{n}" for n in range(12)]
 
 

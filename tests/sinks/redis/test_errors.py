@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Temporary
 from relay.core.event import Event
 from relay.sinks.redis.sink import RedisSink
@@ -159,7 +159,7 @@ async def test_tls_is_spoken_and_verified_both_ways(tmp_path: Path, lead: Event)
         found += await asyncio.gather(sink.send(lead), return_exceptions=True)
         await sink.close()
     server.stop()
-    assert isinstance(found[0], Answer)
+    assert isinstance(found[0], SinkResponse)
     assert str(found[1]) == "the server's TLS certificate does not verify: self-signed certificate"
     # The server's reset may overtake its alert, and then nobody knows the reason.
     assert (type(found[2]), str(found[2])) in [

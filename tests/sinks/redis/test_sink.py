@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay.core import config_values, sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.redis import sink as redis
@@ -120,7 +120,7 @@ async def test_one_that_fails_fails_alone(server: RedisServer, make: Make, lead:
     sink = make(stream="relay:{{ source }}")
     sources = ["main", "second", "main"]
     outcomes = await sink.send_batch([replace(lead, source=source) for source in sources])
-    assert [type(each) for each in outcomes] == [Answer, Misconfigured, Answer]
+    assert [type(each) for each in outcomes] == [SinkResponse, Misconfigured, SinkResponse]
     assert len(server.read("relay:main")) == 2
 
 
@@ -186,7 +186,7 @@ async def test_a_batch_cancelled_between_two_replies_is_no_answer_to_the_next(
     given_up.cancel()
     await asyncio.wait({given_up})
     async with asyncio.timeout(5):
-        assert await sink.send(lead) == Answer(excerpt="2-1")
+        assert await sink.send(lead) == SinkResponse(excerpt="2-1")
     await sink.close()
     far_end.close()
     await far_end.wait_closed()

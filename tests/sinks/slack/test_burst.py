@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from relay.core.config_values import Duration
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.sinks.slack.burst import Burst, DigestSettings
@@ -29,21 +29,21 @@ class Channel:
         settings = DigestSettings(over=over, every=Duration.parse(every))
         self.burst = Burst(settings, single=self._single, summed_up=self._summed_up, interval_s=1.0)
 
-    async def _single(self, _: Event) -> Answer:
+    async def _single(self, _: Event) -> SinkResponse:
         return self._note(1)
 
-    async def _summed_up(self, events: Sequence[Event]) -> Answer:
+    async def _summed_up(self, events: Sequence[Event]) -> SinkResponse:
         if self.refuses_digests:
             raise Refused("too long")
         return self._note(len(events))
 
-    def _note(self, count: int) -> Answer:
+    def _note(self, count: int) -> SinkResponse:
         if self.error is not None:
             raise self.error
         self.messages.append((round(asyncio.get_running_loop().time(), 3), count))
-        return Answer(200, "ok")
+        return SinkResponse(200, "ok")
 
-    def send(self, count: int) -> "list[asyncio.Task[Answer]]":
+    def send(self, count: int) -> "list[asyncio.Task[SinkResponse]]":
         event = watched("a", "started")
         return [asyncio.create_task(self.burst.send(event)) for _ in range(count)]
 

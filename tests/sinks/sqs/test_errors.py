@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay.core import sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.sqs import sink as sqs
@@ -83,7 +83,7 @@ async def test_no_batch_is_larger_than_sqs_takes(
 ) -> None:
     body = b'"' + b"x" * 300_000 + b'"'
     found = await sink.send_batch([replace(lead, body=body)] * 7)
-    assert found == [Answer(200, "m")] * 7
+    assert found == [SinkResponse(200, "m")] * 7
     assert sorted(len(batch) for batch in double.batches) == [1, 3, 3]
     for batch in double.batches:
         assert sum(size(each) for each in batch) <= sqs.BYTES_MAX
@@ -112,8 +112,8 @@ async def test_each_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSin
 
     double.answer(answers)
     found = await sink.send_batch(events(4))
-    assert [type(each) for each in found] == [Refused, Temporary, Answer, Misconfigured]
-    assert found[2] == Answer(200, "taken")
+    assert [type(each) for each in found] == [Refused, Temporary, SinkResponse, Misconfigured]
+    assert found[2] == SinkResponse(200, "taken")
     assert len(double.requests) == 1
 
 
@@ -140,10 +140,10 @@ async def test_an_event_that_the_answer_does_not_name_is_sent_again(
 ) -> None:
     double.answer(lambda batch: take(batch[:-1]))
     found = await sink.send_batch(events(3))
-    assert [type(each) for each in found] == [Answer, Answer, Temporary]
+    assert [type(each) for each in found] == [SinkResponse, SinkResponse, Temporary]
     assert str(found[2]) == "SQS did not say what became of the message"
     double.answer(take)
-    assert await sink.send(events(3)[2]) == Answer(200, "m")
+    assert await sink.send(events(3)[2]) == SinkResponse(200, "m")
 
 
 async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
@@ -156,7 +156,7 @@ async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
 
     double.reply = answer
     found = await sink.send_batch(events(3))
-    assert [type(each) for each in found] == [Answer, Refused, Answer]
+    assert [type(each) for each in found] == [SinkResponse, Refused, SinkResponse]
     assert [len(batch) for batch in double.batches] == [3, 1, 2, 1, 1]
 
 
@@ -208,7 +208,7 @@ async def test_tls_is_verified(
         (found,) = await asyncio.gather(sink.send(lead), return_exceptions=True)
         await sink.close()
     if trusts:
-        assert found == Answer(200, "m")
+        assert found == SinkResponse(200, "m")
     else:
         assert type(found) is Misconfigured
         assert found.reason.startswith("the endpoint's TLS certificate does not verify: ")

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from relay.core import config_values, sample_events
-from relay.core.delivery import Answer
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from relay.sinks.sqs import sink as sqs
@@ -113,7 +113,7 @@ async def test_outcomes_are_in_the_order_of_the_events(
     url = server.put_queue("order")
     outcomes = await make(url).send_batch([replace(lead, id=f"evt_{n}") for n in range(25)])
     found = {each["MessageId"]: ids([each])[0] for each in server.read(url)}
-    named = [found[each.excerpt] for each in outcomes if isinstance(each, Answer)]
+    named = [found[each.excerpt] for each in outcomes if isinstance(each, SinkResponse)]
     assert named == [f"evt_{n}" for n in range(25)]
 
 
@@ -128,7 +128,7 @@ async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
         sink = build(endpoint_url=far_end.url(""))
         outcomes = await sink.send_batch([replace(lead, id=f"evt_{n}") for n in range(3)])
         await sink.close()
-    assert outcomes[0] == Answer(200, "taken")
+    assert outcomes[0] == SinkResponse(200, "taken")
     assert [type(each) for each in outcomes[1:]] == [Refused, Temporary]
     assert str(outcomes[2]) == "SQS did not say what became of the message"
 

@@ -14,7 +14,7 @@ from relay.core.clock import SystemClock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store.sqlite import driver
 from relay.store.sqlite.files import Files
-from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, Writer
+from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, GroupCommit
 
 
 def insert(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
@@ -27,12 +27,14 @@ def insert_elsewhere(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
 
 
 @asynccontextmanager
-async def writing(folder: Path) -> AsyncIterator[tuple[Writer, driver.Connection, list[float]]]:
+async def writing(
+    folder: Path,
+) -> AsyncIterator[tuple[GroupCommit, driver.Connection, list[float]]]:
     commits: list[float] = []
     connection = await driver.open_writer(folder / "t.db")
     await connection.run(lambda db: db.execute("CREATE TABLE IF NOT EXISTS t (x TEXT) STRICT"))
     files = Files(folder / "t.db")
-    writer = Writer(connection, clock=SystemClock(), committed=commits.append, files=files)
+    writer = GroupCommit(connection, clock=SystemClock(), committed=commits.append, files=files)
     try:
         yield writer, connection, commits
     finally:

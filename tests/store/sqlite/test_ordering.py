@@ -18,7 +18,7 @@ from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
 from relay.store.sqlite.digests import digest
-from relay.store.sqlite.ordering import HELD_MS, Turns
+from relay.store.sqlite.ordering import HELD_MS, OrderingKeys
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.store.sqlite.totals import Totals
 from tests.conftest import NOW_MS, ManualClock
@@ -60,9 +60,9 @@ async def settle_all(store: SqliteStore, *, now_ms: int = NOW_MS) -> list[str]:
     return taken
 
 
-def fill(db: sqlite3.Connection, count: int, *, keys: int) -> Turns:
+def fill(db: sqlite3.Connection, count: int, *, keys: int) -> OrderingKeys:
     """Have so many events pending, of so many keys in turn."""
-    made = Turns.of(db)
+    made = OrderingKeys.of(db)
     db.execute("BEGIN")
     db.executemany(
         "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, ?, x'', x'')",
@@ -104,7 +104,7 @@ class Steps:
         return 0
 
 
-def cycle(db: sqlite3.Connection, made: Turns, *, key: str) -> int:
+def cycle(db: sqlite3.Connection, made: OrderingKeys, *, key: str) -> int:
     """Accept an event, lease what is due and settle it; returns how many steps that took."""
     accepting = acceptance.Acceptance(db, made)
     with Steps(db) as steps:
@@ -159,7 +159,7 @@ async def test_a_delivery_has_a_turn_only_while_it_is_pending(store: SqliteStore
 async def test_a_turn_gives_nobody_away(store: SqliteStore, db: sqlite3.Connection) -> None:
     await accept(store, event("a"), verdicts=[of_key(f"viewer {ANN}"), of_key(ANN, "crm")])
     (one,), (other,) = rows(store, "SELECT turn FROM deliveries ORDER BY sink")
-    elsewhere = Turns.of(db)
+    elsewhere = OrderingKeys.of(db)
     assert len({one, other, elsewhere.live("crm", ANN), elsewhere.live("sales", ANN)}) == 4
     assert ANN.encode() not in b"".join(
         key for (key,) in db.execute("SELECT value FROM keys").fetchall()
@@ -186,7 +186,7 @@ async def test_what_is_held_back_has_no_time_at_which_it_is_due(store: SqliteSto
     await accept(store, event("a"), event("b"), verdicts=[of_key("video 1")])
     due = {
         each.id: each.deliveries[0].due_ms
-        for each in await store.desk.events(Selection(), (), limit=9)
+        for each in await store.operations.events(Selection(), (), limit=9)
     }
     assert due == {"a": NOW_MS, "b": None}
 
@@ -234,10 +234,10 @@ async def test_what_is_erased_on_its_way_hands_its_turn_on_once(store: SqliteSto
 
 
 async def replayed(store: SqliteStore, *seqs: int, key: str | None = "video 1") -> Replay:
-    until = await store.desk.newest()
-    begun = await store.desk.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
+    until = await store.operations.newest()
+    begun = await store.operations.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
     wanted = [Wanted(seq, "sales", key) for seq in seqs]
-    return await store.desk.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
+    return await store.operations.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
 
 
 async def test_a_replay_is_in_order_whatever_became_of_its_events(store: SqliteStore) -> None:
@@ -260,7 +260,7 @@ async def test_the_steps_of_a_replay_and_a_second_one_keep_one_at_a_time(
     await settle_all(store)
     first = await replayed(store, 3)
     wanted = [Wanted(4, "sales", "video 1")]
-    await store.desk.open(first, wanted, cursor=4, now_ms=NOW_MS)
+    await store.operations.open(first, wanted, cursor=4, now_ms=NOW_MS)
     await replayed(store, 1, 2)
     # What was at the head stays there, and may be on its way; then they are in order.
     for name in ("c", "a", "b", "d"):
@@ -298,7 +298,7 @@ async def test_a_replay_that_is_taken_back_lets_another_go_on(store: SqliteStore
     await settle_all(store)
     cancelled = await replayed(store, 1, 2)
     await replayed(store, 3)
-    await store.desk.end(cancelled, "cancelled", now_ms=NOW_MS)
+    await store.operations.end(cancelled, "cancelled", now_ms=NOW_MS)
     assert await settle_all(store) == ["b"]
     assert rows(store, "SELECT event, status, turn FROM deliveries") == [
         (2, "delivered", None),
@@ -313,7 +313,7 @@ async def test_what_a_replay_opened_without_order_is_lined_up_with_the_rest(
     await settle_all(store)
     begun = await replayed(store, 1, 2, key=None)
     wanted = [Wanted(seq, "sales", "video 1") for seq in (1, 2, 3)]
-    await store.desk.open(begun, wanted, cursor=3, now_ms=NOW_MS)
+    await store.operations.open(begun, wanted, cursor=3, now_ms=NOW_MS)
     for name in "abc":
         (each,) = (await lease(store)).deliveries
         assert each.event.id == name

@@ -36,15 +36,17 @@ async def worn(path: Path, seed: int) -> list[bytes]:
         await connection.close()
 
 
-def _wear(db: sqlite3.Connection, dice: Random) -> list[bytes]:
+def _wear(db: sqlite3.Connection, random: Random) -> list[bytes]:
     db.execute("BEGIN")
     for number in range(500):
-        body = (address(number) + ",").encode() * (dice.choice([200, 900, 1200, 3000, 6000]) // 20)
-        head = b"host: relay\r\n" * dice.choice([5, 20])
+        body = (address(number) + ",").encode() * (
+            random.choice([200, 900, 1200, 3000, 6000]) // 20
+        )
+        head = b"host: relay\r\n" * random.choice([5, 20])
         event = (number + 1, "main", f"evt{number}", "lead.captured", None, NOW_MS, b"d" * 32)
-        answer = address(number) * dice.choice([1, 20, 100])
+        answer = address(number) * random.choice([1, 20, 100])
         attempt = (number + 1, "crm", NOW_MS, 5, "delivered", 200, "", answer, None)
-        request = ("main", dice.randbytes(32), NOW_MS, "odd", head, body)
+        request = ("main", random.randbytes(32), NOW_MS, "odd", head, body)
         for table, row in (
             ("events", (*event, head, body)),
             ("attempts", attempt),
@@ -53,7 +55,7 @@ def _wear(db: sqlite3.Connection, dice: Random) -> list[bytes]:
         ):
             db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)
     db.execute("COMMIT")
-    order = dice.sample(range(500), 500)
+    order = random.sample(range(500), 500)
     db.execute("BEGIN")
     for number in order[:300]:
         for table, key in KEYS.items():
