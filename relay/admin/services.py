@@ -1,7 +1,6 @@
 """What the API is handed of the rest of the relay."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,12 +16,13 @@ from relay.store import Store
 from relay.store.absences import Absences
 from relay.store.audience import Audience
 from relay.store.audit import Audit
+from relay.store.backup import Backups
+from relay.store.integrity import Inspections
 from relay.store.operations import Operations
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Rotation
 from relay.store.replays import Forecast, Replay
 from relay.store.selection import Selection
-from relay.store.sqlite.integrity import Inspection
 from relay.store.unreadable import UnreadableRequests
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -94,22 +94,6 @@ class Reloads(Protocol):
 
     async def reload(self) -> Changes:
         """Raises ConfigError, StoreError and Stopping, and then nothing has changed."""
-        ...
-
-
-class Backups(Protocol):
-    """Copies of the store."""
-
-    def copied(self) -> AbstractAsyncContextManager[Path]:
-        """One that is there until the block ends; raises StoreError."""
-        ...
-
-
-class Inspections(Protocol):
-    """What is in the store, and whether it is sound."""
-
-    async def inspect(self) -> Inspection:
-        """Takes as long as reading the whole file does; a damaged one is no error."""
         ...
 
 

@@ -5,8 +5,7 @@ from collections.abc import Coroutine
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
-from relay.store.sqlite import disk
-from relay.store.sqlite.store import SqliteStore
+from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
@@ -25,7 +24,7 @@ AUDIENCE_PAUSE_S = 0.1
 class Maintenance:
     """The chores of one store; a store that is broken ends the chore that finds it so."""
 
-    def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -61,8 +60,7 @@ class Maintenance:
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
         self._metrics.unacknowledged_loss(loss_ms / 1000)
-        path = self._store.path
-        self._metrics.store_size(disk.size_bytes(path), disk.free_bytes(path))
+        self._metrics.store_size(self._store.size_bytes(), self._store.free_bytes())
 
     async def _heartbeat(self) -> None:
         """Leave signs of life, and notice a broken store when nobody calls."""

@@ -16,6 +16,7 @@ from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
+from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import ConfigError, Fault, InvalidTemplate, RelayError, Stopping, StoreBroken
@@ -23,18 +24,18 @@ from relay.core.sink import Sink
 from relay.delivery.replayer import Replayer
 from relay.delivery.supervisor import DispatcherSupervisor
 from relay.receiver.app import Receiver
+from relay.receiver.intake import Intake
+from relay.receiver.reporter import RequestReporter
 from relay.receiver.secret_rotation import SecretRotations
 from relay.server.connection_limit import admin_total, file_limit, limited, public_total
 from relay.server.listener import Listener
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
-from relay.store.sqlite import driver
-from relay.store.sqlite.backup import Backups
-from relay.store.sqlite.integrity import Inspections
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store import Store, engines
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.traffic import Traffic
 
 ADMIN_GRACE = Duration.parse("1s")
 _NO_SOCKETS: Mapping[Side, socket.socket] = {}
@@ -47,7 +48,7 @@ class Service:
         self,
         config: Config,
         clock: Clock,
-        store: SqliteStore,
+        store: Store,
         metrics: Metrics,
         *,
         environ: Mapping[str, str] = os.environ,
@@ -55,8 +56,16 @@ class Service:
         manager: ServiceManager | None = None,
         hang_timer: HangTimer | None = None,
     ) -> None:
+        self._clock = clock
+        self._store = store
+        self._metrics = metrics
+        self._log = log.get()
+        self._stopping = False
         self._manager = manager or ServiceManager(None, clock=clock)
         self._activity = ActivityStream(clock)
+        self._traffic = Traffic()
+        self._startup = StartupReport(store, metrics=metrics, clock=clock)
+        self._maintenance = Maintenance(store, metrics=metrics, clock=clock)
         auditor = Auditor(store.audit, clock=clock)
         self._reloader = Reloader(
             config,
@@ -68,20 +77,21 @@ class Service:
             clock=clock,
             environ=environ,
         )
-        self._clock = clock
-        self._store = store
-        self._metrics = metrics
-        self._log = log.get()
-        self._opening = StartupReport(store, metrics=metrics, clock=clock)
-        self._stopping = False
-        self._maintenance = Maintenance(store, metrics=metrics, clock=clock)
+        backpressure = Backpressure()
         self.supervisor = DispatcherSupervisor(
             config.sinks,
             store=store,
             metrics=metrics,
             clock=clock,
-            gives_way=lambda: self._receiver.is_busy(),  # noqa: PLW0108  there is no receiver yet
+            backpressure=backpressure,
             activity=self._activity,
+        )
+        self.replayer = Replayer(
+            store.operations,
+            config.routes,
+            clock=clock,
+            wake=self.supervisor.wake,
+            refetch=self.supervisor.refetch,
         )
         self._watchdog = Watchdog(
             self._manager,
@@ -91,77 +101,96 @@ class Service:
             clock=clock,
             hang_timer=hang_timer,
         )
-        self.replayer = Replayer(
-            store.operations,
-            config.routes,
-            clock=clock,
-            wake=self.supervisor.wake,
-            refetch=self.supervisor.refetch,
-        )
-        self._receiver = Receiver(
-            config.sources,
-            config.routes,
-            store=store,
-            limits=config.server,
-            metrics=metrics,
-            clock=clock,
-            wake=self.supervisor.wake,
+        self._receiver, self._rotations = self._build_receiver(config, backpressure)
+        self.admin, self.public = self._build_listeners(config, auditor, sockets)
+
+    def _build_receiver(
+        self, config: Config, backpressure: Backpressure
+    ) -> tuple[Receiver, SecretRotations]:
+        reporter = RequestReporter(
+            metrics=self._metrics,
             activity=self._activity,
-            suspect=lambda *request: self._rotations.suspect(*request),  # noqa: PLW0108  as above
+            traffic=self._traffic,
+            clock=self._clock,
         )
-        self._rotations = SecretRotations(
-            store.quarantine,
+        intake = Intake(
+            self._store,
+            config.routes,
+            reporter=reporter,
+            backpressure=backpressure,
+            clock=self._clock,
+            wake=self.supervisor.wake,
+        )
+        rotations = SecretRotations(
+            self._store.quarantine,
             config.sources,
-            admit=self._receiver.admit,
-            metrics=metrics,
-            clock=clock,
+            intake=intake,
+            metrics=self._metrics,
+            clock=self._clock,
         )
-        self._backups = Backups(store.path, min_free=config.store.min_free)
-        self._inspections = Inspections(store.path)
-        admin = AdminServices(
-            store=store,
-            operations=store.operations,
-            absences=store.absences,
-            unreadable=store.unreadable,
-            audit=store.audit,
+        receiver = Receiver(
+            config.sources,
+            intake=intake,
+            rotations=rotations,
+            limits=config.server,
+            reporter=reporter,
+            clock=self._clock,
+        )
+        return receiver, rotations
+
+    def _build_listeners(
+        self, config: Config, auditor: Auditor, sockets: Mapping[Side, socket.socket]
+    ) -> tuple[Listener, Listener]:
+        services = AdminServices(
+            store=self._store,
+            operations=self._store.operations,
+            absences=self._store.absences,
+            unreadable=self._store.unreadable,
+            audit=self._store.audit,
             auditor=auditor,
-            people=store.people,
-            audience=store.audience,
-            backups=self._backups,
-            inspections=self._inspections,
+            people=self._store.personal_data,
+            audience=self._store.audience,
+            backups=self._store.backups,
+            inspections=self._store.inspections,
+            folder=self._store.path.parent,
+            unclean=lambda: self._store.unclean,
             sinks=self.supervisor,
             replays=self.replayer,
             activity=self._activity,
-            clock=clock,
-            metrics=metrics,
+            clock=self._clock,
+            metrics=self._metrics,
             reloads=self._reloader,
             rotations=self._rotations,
             draining=lambda: self._stopping,
-            started_ms=clock.now_ms(),
-            downtime=lambda: self._opening.downtime,
+            started_ms=self._clock.now_ms(),
+            downtime=lambda: self._startup.downtime,
             routes=lambda: self._reloader.config.routes,
-            folder=store.path.parent,
-            unclean=lambda: store.unclean,
-            traffic=self._receiver.traffic,
+            traffic=self._traffic,
             token=lambda: self._reloader.config.admin.token,
         )
         files = file_limit()
-        limit = partial(limited, is_trusted=self._receiver.trusts, metrics=metrics, clock=clock)
-        self.admin = Listener(
-            admin_app(admin),
+        limit = partial(
+            limited,
+            is_trusted=self._receiver.trusts,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+        admin = Listener(
+            admin_app(services),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
             limit=limit("admin", admin_total(files)),
             handed_over=sockets.get("admin"),
         )
-        self.public = Listener(
+        public = Listener(
             self._receiver,
             config.server.listen,
             grace=config.server.drain_timeout,
             limit=limit("public", public_total(files)),
             handed_over=sockets.get("public"),
-            not_http=metrics.not_http,
+            not_http=self._metrics.not_http,
         )
+        return admin, public
 
     @classmethod
     async def open(
@@ -182,12 +211,12 @@ class Service:
         metrics = Metrics(
             sources=[source.name for source in config.sources],
             sinks=[sink.name for sink in config.sinks],
-            sqlite=driver.VERSION,
+            sqlite=engines.VERSION,
             revision=environ.get("RELAY_REVISION", ""),
         )
         metrics.started(clock.now_ms())
         metrics.store_floor(config.store.min_free)
-        store = await open_store(
+        store = await engines.open_store(
             config.store, clock=clock, committed=metrics.committed, counted=metrics.counted
         )
         for source in config.sources:
@@ -237,8 +266,8 @@ class Service:
             await self._close()
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
-        self._backups.clear()
-        await self._opening.report()
+        self._store.backups.clear()
+        await self._startup.report()
         self._show_secrets(self._reloader.config)
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
@@ -337,7 +366,6 @@ class Service:
         """Whatever goes wrong with one part, the others close, the store last."""
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._store.close)
-            closing.push_async_callback(self._inspections.close)
             closing.push_async_callback(self.admin.stop)
             closing.callback(self._activity.close)
             closing.push_async_callback(self.supervisor.close)
@@ -345,8 +373,8 @@ class Service:
         self._log.info("relay.stopped")
 
 
-def _show_totals(store: SqliteStore, metrics: Metrics, source: str) -> None:
-    for total in store.totals.of_source(source):
+def _show_totals(store: Store, metrics: Metrics, source: str) -> None:
+    for total in store.totals(source):
         metrics.counted(total)
 
 

@@ -5,8 +5,7 @@ from contextlib import suppress
 from relay.core.clock import Clock
 from relay.core.downtime import Downtime, between
 from relay.core.errors import StoreFull
-from relay.store.sqlite import disk, driver
-from relay.store.sqlite.store import SqliteStore
+from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
@@ -14,7 +13,7 @@ from relay.telemetry.metrics import Metrics
 class StartupReport:
     """One start; `downtime` is known once it was reported."""
 
-    def __init__(self, store: SqliteStore, *, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -23,7 +22,8 @@ class StartupReport:
 
     async def report(self) -> None:
         """Leave the first sign of life; the absence that it ends is in the store then."""
-        self._report_store()
+        for warning in self._store.warnings():
+            self._log.warning(warning.event, **warning.fields)
         now_ms = self._clock.now_ms()
         self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
         # Without room nothing is accepted either, so that the absence goes on.
@@ -33,14 +33,6 @@ class StartupReport:
             )
         if self.downtime is not None:
             self._report_downtime(self.downtime)
-
-    def _report_store(self) -> None:
-        path = str(self._store.path)
-        if driver.has_wal_reset_fault():
-            self._log.warning("store.sqlite_fault", sqlite=driver.VERSION, advice=_ADVICE_SQLITE)
-        network = disk.network_file_system(self._store.path)
-        if network is not None:
-            self._log.warning("store.network_file_system", path=path, reason=network)
 
     def _report_downtime(self, downtime: Downtime) -> None:
         self._metrics.was_down(downtime.seconds, downtime.lost_s)
@@ -54,8 +46,4 @@ class StartupReport:
 _ADVICE_LOST = (
     "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
     "time away did not come again: relay absences list says from when to when"
-)
-_ADVICE_SQLITE = (
-    "this SQLite can lose pages where several programs write to the file; relay writes with one "
-    "connection only; open it with no other program, or install relay[sqlite]"
 )

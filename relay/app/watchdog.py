@@ -8,8 +8,7 @@ from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.sink_status import SinkStatus
 from relay.server.sd_notify import ServiceManager
-from relay.store import Backlog
-from relay.store.sqlite.store import SqliteStore
+from relay.store import Backlog, Store
 
 STATUS_EVERY_S = 5.0
 
@@ -40,7 +39,7 @@ class Watchdog:
         self,
         manager: ServiceManager,
         *,
-        store: SqliteStore,
+        store: Store,
         conditions: Callable[[], Mapping[str, SinkStatus]],
         trouble: Callable[[], str | None],
         clock: Clock,

@@ -15,8 +15,9 @@ from relay.config import load_store
 from relay.core.delivery import Status
 from relay.core.errors import ApiError
 from relay.core.units import size
+from relay.store.integrity import Content, Inspection
 from relay.store.sqlite import disk
-from relay.store.sqlite.integrity import Content, Inspection, inspect
+from relay.store.sqlite.integrity import inspect
 
 
 @click.group()

@@ -2,10 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
@@ -50,17 +51,17 @@ class Dispatcher:
         metrics: Metrics,
         clock: Clock,
         random: Random,
-        gives_way: Callable[[], bool],
+        backpressure: Backpressure,
         activity: ActivityStream,
     ) -> None:
-        """While `gives_way()`, one send at a time: what waits here is safe already."""
+        """One send at a time while `backpressure` is high: stored deliveries are safe already."""
         self.name = settings.name
         self._settings = settings
         self._send = sending(sink)
         self._store = store
         self._clock = clock
         self._random = random
-        self._gives_way = gives_way
+        self._backpressure = backpressure
         self._reporter = DeliveryReporter(settings, metrics=metrics, clock=clock, activity=activity)
         self._breaker = CircuitBreaker(settings.retry, settings.pace(), random=random)
         self._wakeup = asyncio.Event()
@@ -160,7 +161,7 @@ class Dispatcher:
             return self._wait_for_next_s()
         if self._fetcher.hand or self._fetcher.looking or not room:
             # Nobody rings when the door is quiet again.
-            return GIVE_WAY_S if self._gives_way() else math.inf
+            return GIVE_WAY_S if self._backpressure.is_high() else math.inf
         return max(self._fetcher.due_s(), min(self._wait_for_gate()))
 
     def _next(self) -> _Starting | None:
@@ -200,7 +201,7 @@ class Dispatcher:
 
     def _room(self) -> int:
         return self._concurrency.room(
-            unsettled=self._settlement_writer.count, alone=self._gives_way()
+            unsettled=self._settlement_writer.count, alone=self._backpressure.is_high()
         )
 
     def _wait_for_gate(self) -> Wait:

@@ -1,19 +1,20 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from random import SystemRandom
 
 from relay import sinks
+from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import StoreError, Temporary
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
-from relay.store.sqlite.store import SqliteStore
+from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -46,17 +47,16 @@ class DispatcherSupervisor:
         self,
         settings: Iterable[SinkSettings],
         *,
-        store: SqliteStore,
+        store: Store,
         metrics: Metrics,
         clock: Clock,
-        gives_way: Callable[[], bool],
+        backpressure: Backpressure,
         activity: ActivityStream,
     ) -> None:
-        """`gives_way` is asked before each send, as a dispatcher does."""
         self._store = store
         self._metrics = metrics
         self._clock = clock
-        self._gives_way = gives_way
+        self._backpressure = backpressure
         self._activity = activity
         self._log = log.get()
         settings = tuple(settings)
@@ -81,7 +81,7 @@ class DispatcherSupervisor:
             metrics=self._metrics,
             clock=self._clock,
             random=SystemRandom(),
-            gives_way=self._gives_way,
+            backpressure=self._backpressure,
             activity=self._activity,
         )
         return _Member(settings, sink, dispatcher)

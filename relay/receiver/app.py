@@ -1,43 +1,34 @@
-"""The public listener: reads a request, has it verified, has it stored, and answers.
+"""The public listener's app: reads, verifies, stores and acknowledges one request.
 
-One fsync and nothing else stands between the sender and its answer; no sink is known here.
+One fsync and nothing else stands between the sender and its response; sinks are unknown here.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from relay.config import ServerSettings
-from relay.core.authentication import Authenticated, Headers, SourceSettings, authenticate
+from relay.core.authentication import Headers, SourceSettings, authenticate
 from relay.core.clock import Clock
 from relay.core.errors import BodyRejected, Rejected, StoreError
-from relay.core.event import Event, Outcome, Unreadable
-from relay.core.routing import Route, Verdict, match
+from relay.core.routing import Route
 from relay.core.timeouts import Deadlines
 from relay.receiver import responses
-from relay.receiver.mismatches import Mismatches
+from relay.receiver.intake import Intake
+from relay.receiver.reporter import RequestReporter
 from relay.receiver.responses import Response
-from relay.store import Store
-from relay.telemetry import log
-from relay.telemetry.activity_stream import ActivityStream
-from relay.telemetry.metrics import UNKNOWN, Metrics
-from relay.telemetry.traffic import Traffic
-
-BUSY = 8
-"""Verified requests in hand at once; a sender with a handful of connections never gets there."""
-
-Suspect = Callable[[SourceSettings, Headers, bytes, int], Awaitable[None]]
-"""Takes the milliseconds of the receipt last; raises nothing."""
+from relay.receiver.secret_rotation import SecretRotations
+from relay.telemetry.metrics import UNKNOWN
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
 
 
 class _Terms(NamedTuple):
-    """What a request is held to from its beginning to its answer, whatever is adopted meanwhile."""
+    """Settings of one request from its head to its response, whatever is adopted meanwhile."""
 
     sources: Mapping[bytes, SourceSettings]
     routes: Sequence[Route]
@@ -46,44 +37,31 @@ class _Terms(NamedTuple):
 
 
 class Receiver:
-    """The ASGI app of the public listener; `draining` makes it turn every request away."""
+    """The ASGI app of the public listener; refuses every request once `draining` is set."""
 
     def __init__(
         self,
         sources: Iterable[SourceSettings],
-        routes: Sequence[Route],
         *,
-        store: Store,
+        intake: Intake,
+        rotations: SecretRotations,
         limits: ServerSettings,
-        metrics: Metrics,
+        reporter: RequestReporter,
         clock: Clock,
-        wake: Callable[[str], None],
-        activity: ActivityStream,
-        suspect: Suspect,
     ) -> None:
-        """`wake` is told the name of every sink that has a new delivery.
-
-        `suspect` is handed what matches no secret, before that is refused.
-        """
-        self._store = store
-        self._metrics = metrics
+        self._intake = intake
+        self._rotations = rotations
+        self._reporter = reporter
         self._clock = clock
-        self._wake = wake
-        self._activity = activity
-        self._suspect = suspect
-        self._mismatches = Mismatches()
-        self.traffic = Traffic()
-        self._storing = 0
-        self._log = log.get()
         self._deadlines = Deadlines(clock)
-        self._sampled = log.Sampled(clock)
         self.draining = False
-        self.adopt(sources, routes, limits=limits)
+        self.adopt(sources, intake.routes, limits=limits)
 
     def adopt(
         self, sources: Iterable[SourceSettings], routes: Sequence[Route], *, limits: ServerSettings
     ) -> None:
-        """Hold the requests that begin from now on to these."""
+        """Apply these to the requests that begin from now on."""
+        self._intake.routes = routes
         self._terms = _Terms(
             sources={path: source for source in sources for path in _paths(source)},
             routes=routes,
@@ -98,18 +76,15 @@ class Receiver:
         source = terms.sources.get(scope["raw_path"])
         name = UNKNOWN if source is None else source.name
         try:
-            given = await self._answer(source, terms, scope, receive)
+            response = await self._respond(source, terms, scope, receive)
         except Exception as error:  # noqa: BLE001
-            # A bug of ours: the sender is to try again, for 500 is no answer it can act on.
-            given = responses.refusal("unavailable")
-            self._metrics.rejected(name, "unavailable")
-            self._fail("receiver.bug", name, error, **log.describe(error))
-        self._metrics.request(name, given.code)
-        if given.code < 300:
-            self._metrics.acknowledged(name, self._clock.monotonic() - started_s)
-        await given.send(send)
+            # A bug of ours: the sender retries after a 503, but not usefully after a 500.
+            response = responses.refusal("unavailable")
+            self._reporter.bug(name, error)
+        self._reporter.responded(name, response.code, seconds=self._clock.monotonic() - started_s)
+        await response.send(send)
 
-    async def _answer(
+    async def _respond(
         self, source: SourceSettings | None, terms: _Terms, scope: Scope, receive: Receive
     ) -> Response:
         if source is None:
@@ -123,17 +98,15 @@ class Receiver:
         except BodyRejected as error:
             return await self._refuse(source.name, error.reason, scope)
         except Rejected as error:
-            if error.skew_s is not None:
-                self._metrics.skew(source.name, error.skew_s)
             return await self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
         except StoreError as error:
-            self._fail("store.unavailable", source.name, error, message=str(error))
+            self._reporter.unavailable(source.name, error)
             return await self._refuse(source.name, "unavailable", scope)
 
     async def _take(
         self, source: SourceSettings, terms: _Terms, headers: Headers, receive: Receive
     ) -> Response:
-        """Read, verify, store, and answer what became of it.
+        """Read, verify and store a request, and build its response.
 
         Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
         """
@@ -144,11 +117,10 @@ class Receiver:
                 body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
                 content, skew_s, secret = authenticate(source, headers, body, now_ms=now_ms)
-                self._metrics.skew(source.name, skew_s)
-                self._metrics.verified(source.name, secret)
-                self.traffic.verified(source.name, skew_s, now_ms=now_ms)
+                self._reporter.verified(source.name, skew_s=skew_s, secret=secret, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)
-                return await self._store_it(content, terms.routes)
+                outcome = await self._intake.store(content, terms.routes)
+                return responses.acknowledgement(outcome, content)
         except TimeoutError:
             if body is None:
                 raise BodyRejected("timeout") from None
@@ -156,110 +128,34 @@ class Receiver:
             raise StoreError(f"not durable within {limit_s:g} s") from None
         except Rejected as error:
             if body is not None:
-                await self._doubt(source, error, headers, body, now_ms)
+                self._reporter.rejected(source.name, error, body, now_ms=now_ms)
+                if error.reason == "mismatch":
+                    await self._rotations.quarantine(source, headers, body, now_ms)
             raise
-
-    async def _doubt(
-        self, source: SourceSettings, error: Rejected, headers: Headers, body: bytes, now_ms: int
-    ) -> None:
-        """Note a refused signature, and keep its request if the source's secret is rotated."""
-        retried = error.reason == "mismatch" and self._mismatches.is_retry(
-            source.name, body, self._clock.monotonic()
-        )
-        self.traffic.refused(source.name, skew_s=error.skew_s, retried=retried, now_ms=now_ms)
-        if retried:
-            self._metrics.mismatch_retried(source.name)
-        if error.reason == "mismatch":
-            await self._suspect(source, headers, body, now_ms)
-
-    async def admit(self, authenticated: Authenticated) -> Outcome:
-        """Take in what could be verified only some time after its receipt; raises StoreError."""
-        content, skew_s, secret = authenticated
-        self._metrics.skew(content.source, skew_s)
-        self._metrics.verified(content.source, secret)
-        self.traffic.verified(content.source, skew_s, now_ms=self._clock.now_ms())
-        if isinstance(content, Event):
-            return await self._accept(content, self._terms.routes)
-        return await self._keep(content)
-
-    async def _store_it(self, content: Event | Unreadable, routes: Sequence[Route]) -> Response:
-        self._storing += 1
-        try:
-            if isinstance(content, Event):
-                return responses.acknowledgement(await self._accept(content, routes), content.id)
-            return responses.acknowledgement(await self._keep(content), None)
-        finally:
-            self._storing -= 1
 
     def trusts(self, address: str) -> bool:
         """Whether the address is a trusted proxy's."""
         return address in self._terms.proxies.trusted_hosts
 
-    def is_busy(self) -> bool:
-        """Whether so many verified requests wait for the store that deliveries should give way."""
-        return self._storing > BUSY
-
-    async def _accept(self, event: Event, routes: Sequence[Route]) -> Outcome:
-        verdicts = match(event, routes)
-        return await self._store.accept(
-            event, verdicts, lambda outcome: self._accepted(event, verdicts, outcome)
-        )
-
-    def _accepted(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
-        """Count and wake, once it is durable, whether or not the sender still waits."""
-        self._metrics.received(event.source, event.known_kind, outcome)
-        if outcome == "accepted":
-            for verdict in verdicts:
-                self._wake(verdict.sink)
-        if self._activity.watched:
-            sinks = [verdict.sink for verdict in verdicts] if outcome == "accepted" else []
-            self._activity.publish(
-                outcome,
-                at_ms=event.received_ms,
-                source=event.source,
-                id=event.id,
-                kind=event.kind,
-                sinks=sinks,
-            )
-        if outcome == "conflict":
-            self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)
-
-    async def _keep(self, request: Unreadable) -> Outcome:
-        return await self._store.keep(request, lambda outcome: self._kept(request, outcome))
-
-    def _kept(self, request: Unreadable, outcome: Outcome) -> None:
-        self._metrics.received(request.source, "other", outcome)
-        told = {"source": request.source, "id": request.short_id, "reason": request.reason}
-        self._activity.publish(outcome, at_ms=request.received_ms, **told)
-        self._log.warning("event.unreadable", **told)
-
-    def _fail(self, event: str, source: str, error: Exception, /, **fields: str) -> None:
-        # Limited like the refusals, because a full disk fails every request.
-        reason = type(error).__name__
-        self._sampled.line(event, reason=reason, level="error", source=source, **fields)
-
     async def _refuse(
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
     ) -> Response:
-        given = responses.refusal(reason)
-        self._activity.publish("refused", source=source, code=given.code, reason=reason)
-        self._metrics.rejected(source, reason)
-        self._sampled.line(
-            "request.refused",
-            source=source,
-            code=given.code,
-            reason=reason,
+        response = responses.refusal(reason)
+        self._reporter.refused(
+            source,
+            reason,
+            code=response.code,
             skew_s=skew_s,
             client=await self._client(scope),
             request_id=_request_id(scope["headers"]),
         )
-        return given
+        return response
 
     async def _client(self, scope: Scope) -> str | None:
-        # Looked up only for a line of the log, since every request would pay for it otherwise.
+        # Looked up for refusals only, because it would slow every request down.
         await self._terms.proxies(cast("Any", scope), _nothing, _nothing)
         host = (scope.get("client") or ("",))[0]
-        # A proxy may hand on what a stranger typed as an address.
+        # A proxy may forward text that a stranger passed off as an address.
         return host if _ADDRESS.fullmatch(host) else None
 
 
@@ -291,7 +187,7 @@ def _paths(source: SourceSettings) -> tuple[bytes, ...]:
 
 
 def _declared(headers: Headers) -> int:
-    # The server has refused whatever is not a number before.
+    # The server has already refused anything but a number.
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 

@@ -1,4 +1,4 @@
-"""What the sender is told: a code, and one JSON object (CONTRACT.md, section 3).
+"""Responses to the sender: a code and one JSON object (CONTRACT.md, section 3).
 
 Never a redirect, never 410, never 500.
 """
@@ -6,7 +6,7 @@ Never a redirect, never 410, never 500.
 import orjson
 from starlette.types import Send
 
-from relay.core.event import Outcome
+from relay.core.event import Event, Outcome, Unreadable
 
 _CODES = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 
@@ -30,21 +30,22 @@ class Response:
         await send({"type": "http.response.body", "body": self._body})
 
 
-def acknowledgement(outcome: Outcome, event_id: str | None) -> Response:
-    """The answer to a verified request; an unreadable one has no id."""
-    # A conflict is our affair: for the sender the event is known, and trying again is in vain.
-    status: str = "duplicate" if outcome == "conflict" else outcome
-    content = {"status": status} if event_id is None else {"status": status, "id": event_id}
-    return Response(_CODES[outcome], content)
+def acknowledgement(outcome: Outcome, content: Event | Unreadable) -> Response:
+    """Response to a verified request; an unreadable one has no id."""
+    # The sender cannot resolve a conflict: for it, the event is known.
+    fields: dict[str, str] = {"status": "duplicate" if outcome == "conflict" else outcome}
+    if isinstance(content, Event):
+        fields["id"] = content.id
+    return Response(_CODES[outcome], fields)
 
 
 def refusal(reason: str) -> Response:
-    """The answer to a request that is not taken; why a signature is not good stays unsaid."""
+    """Response to a refused request; it never says why a signature was rejected."""
     return _REFUSALS.get(reason, _UNAUTHORIZED)
 
 
 _UNAUTHORIZED = Response(401, {"status": "unauthorized"})
-# What is left of an unread body would be taken for the next request, so those connections close.
+# An unread body would be parsed as the next request, so these connections close.
 _REFUSALS = {
     "path": Response(404, {"status": "not found"}),
     "method": Response(405, {"status": "method not allowed"}, allow="POST"),

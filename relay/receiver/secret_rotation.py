@@ -5,7 +5,7 @@ can have both in the config in time (delivery.md, section 3). Whoever is not arm
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from relay.core.authentication import (
@@ -20,7 +20,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.downtime import WINDOW_MS
 from relay.core.errors import Rejected, StoreBroken, StoreError
-from relay.core.event import Outcome
+from relay.receiver.intake import Intake
 from relay.receiver.quarantine_budget import QuarantineBudget
 from relay.store.quarantine import Kept, Quarantine, Rotation
 from relay.telemetry import log
@@ -52,13 +52,12 @@ class SecretRotations:
         quarantine: Quarantine,
         sources: Iterable[SourceSettings],
         *,
-        admit: Callable[[Authenticated], Awaitable[Outcome]],
+        intake: Intake,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        """`admit` takes in what fits a secret after all, as if it had just been received."""
         self._quarantine = quarantine
-        self._admit = admit
+        self._intake = intake
         self._metrics = metrics
         self._clock = clock
         self._sources = {source.name: source for source in sources}
@@ -84,7 +83,7 @@ class SecretRotations:
         self._sources = {source.name: source for source in sources}
         self._wakeup.set()
 
-    async def suspect(
+    async def quarantine(
         self, source: SourceSettings, headers: Headers, body: bytes, now_ms: int
     ) -> None:
         """Keep what matches no secret, if the source is armed for that and there is room."""
@@ -205,7 +204,7 @@ class SecretRotations:
         good = list(_good(source, batch))
         if good:
             # What a crash leaves here as well is a duplicate when it is judged again.
-            outcomes = await asyncio.gather(*(self._admit(each) for _, each in good))
+            outcomes = await asyncio.gather(*(self._intake.admit(each) for _, each in good))
             known = sum(outcome in {"duplicate", "conflict"} for outcome in outcomes)
             numbers = [number for number, _ in good]
             await self._quarantine.release(source.name, numbers, duplicates=known)

@@ -1,7 +1,8 @@
-"""What a store is: the protocol that SQLite fulfils today and PostgreSQL will."""
+"""The protocol of a store, which each engine fulfils in a folder of its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
@@ -10,6 +11,16 @@ from relay.core.config_values import Duration, Size
 from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
+from relay.core.totals import Total
+from relay.store.absences import Absences
+from relay.store.audience import Audience
+from relay.store.audit import Audit
+from relay.store.backup import Backups
+from relay.store.integrity import Inspections
+from relay.store.operations import Operations
+from relay.store.personal_data import PersonalData
+from relay.store.quarantine import Quarantine
+from relay.store.unreadable import UnreadableRequests
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,12 +68,81 @@ class Backlog:
     oldest_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoreWarning:
+    """Something that the store rests on and that cannot be trusted; a log line of its own."""
+
+    event: str
+    fields: Mapping[str, str]
+
+
 class Store(Protocol):
-    """The durable half of the relay; every `now_ms` is handed in.
+    """The durable half of the relay; every `now_ms` is passed in.
 
     All methods may raise StoreFull (nothing was written; goes on by itself) and StoreBroken.
     What has returned is on disk.
     """
+
+    @property
+    def operations(self) -> Operations: ...
+
+    @property
+    def personal_data(self) -> PersonalData: ...
+
+    @property
+    def quarantine(self) -> Quarantine: ...
+
+    @property
+    def unreadable(self) -> UnreadableRequests: ...
+
+    @property
+    def absences(self) -> Absences: ...
+
+    @property
+    def audience(self) -> Audience: ...
+
+    @property
+    def audit(self) -> Audit: ...
+
+    @property
+    def backups(self) -> Backups: ...
+
+    @property
+    def inspections(self) -> Inspections: ...
+
+    @property
+    def path(self) -> Path:
+        """Where the store is, for log lines and people."""
+        ...
+
+    @property
+    def unclean(self) -> bool:
+        """Whether the last relay ended without closing it, and it was not found sound since."""
+        ...
+
+    def warnings(self) -> Sequence[StoreWarning]:
+        """Reasons not to trust the disk or the engine, known at the start."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Disk space that the store takes."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Room that is left for it."""
+        ...
+
+    def totals(self, source: str) -> Iterable[Total]:
+        """Counts of all events ever accepted from a source."""
+        ...
+
+    async def inspect(self) -> None:
+        """Read the whole store after an unclean stop; raises StoreBroken for a damaged one."""
+        ...
+
+    def is_leased(self, sink: str, seq: int) -> bool:
+        """Whether a dispatcher may be sending this delivery."""
+        ...
 
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]

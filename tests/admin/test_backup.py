@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import StoreError
-from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.store import check
+from relay.store.sqlite.integrity import check
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.admin.test_api import body, send
 from tests.operator import ADMIN, operating
@@ -45,7 +46,7 @@ async def test_acknowledgements_go_on_while_a_copy_is_read(tmp_path: Path) -> No
 
 async def test_a_copy_is_read_by_nobody_else(tmp_path: Path) -> None:
     async with service.serving(service.read(tmp_path)):
-        async with Backups(tmp_path / "relay.db", min_free=0).copied() as copy:
+        async with SqliteBackups(tmp_path / "relay.db", min_free=0).copied() as copy:
             assert stat.S_IMODE(copy.stat().st_mode) == 0o600
             assert await check(copy) == ()
         assert not copy.exists()
@@ -54,7 +55,9 @@ async def test_a_copy_is_read_by_nobody_else(tmp_path: Path) -> None:
 async def test_without_room_there_is_no_copy(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, operating(relay) as operator:
-        relay.service._backups._min_free = 1 << 60
+        store = relay.service._store
+        assert isinstance(store, SqliteStore)
+        store.backups._min_free = 1 << 60
         answer = await operator.client.get("/api/v1/store/backup")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
         assert "no room for a copy" in answer.json()["detail"]
@@ -71,6 +74,6 @@ async def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "relay.db"
     path.write_bytes(b"no database at all" * 1000)
     with pytest.raises(StoreError, match="cannot be"):
-        async with Backups(path, min_free=0).copied():
+        async with SqliteBackups(path, min_free=0).copied():
             raise AssertionError
     assert [file.name for file in tmp_path.iterdir()] == ["relay.db"]

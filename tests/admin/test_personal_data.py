@@ -263,7 +263,7 @@ async def test_an_erasure_that_fails_amid_its_work_leaves_nothing_of_it_at_hand(
             await send(relay, body("bob", email="bob@example.com"))
             await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
             await until(lambda: bool(far_end.requests), what="the first of them")
-            monkeypatch.setattr(relay.service._store.people, "_leases_made", fail)
+            monkeypatch.setattr(relay.service._store.personal_data, "_leases_made", fail)
             await operator.post("/people/erase", {"email": ANN}, status=503)
             begun = len(far_end.requests)
             await until(lambda: b"bob" in far_end.requests[-1].body, what="what is not erased")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.traffic import SKEWS_MIN
 from tests import service
 from tests.app.reloading import Party, body, party, sink
@@ -225,6 +226,7 @@ async def held(relay: Relay) -> AsyncIterator[None]:
     """Hold up the store's threads, as a disk does that hangs."""
     released = threading.Event()
     store = relay.service._store
+    assert isinstance(store, SqliteStore)
     waits = [
         asyncio.create_task(store._writer.apart(lambda _: released.wait(60))),
         asyncio.create_task(store._operators.run(lambda _: released.wait(60))),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from relay.store.integrity import Inspection
 from relay.store.sqlite import integrity
 from relay.store.sqlite.driver import Connection
-from relay.store.sqlite.integrity import Inspection, Inspections
+from relay.store.sqlite.integrity import SqliteInspections
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.app.reloading import body
 from tests.caller import post
@@ -35,7 +37,9 @@ async def test_a_damaged_store_is_an_answer_and_no_error(tmp_path: Path) -> None
         # Not the store's own file: the relay would notice, and end.
         other = tmp_path / "other.db"
         other.write_bytes(b"This is a text about bees." * 400)
-        relay.service._inspections._path = other
+        store = relay.service._store
+        assert isinstance(store, SqliteStore)
+        store.inspections._path = other
         report = await operator.get("/store/check")
     assert report["content"] is None
     assert len(report["faults"]) == 1
@@ -65,7 +69,7 @@ begun: list[Path] = []
 async def test_all_who_ask_at_once_wait_for_one_reading(
     tmp_path: Path, released: asyncio.Event
 ) -> None:
-    asked = Inspections(tmp_path / "relay.db")
+    asked = SqliteInspections(tmp_path / "relay.db")
     first = [asyncio.create_task(asked.inspect()) for _ in range(3)]
     await until(lambda: len(begun) == 1, what="the reading")
     first[0].cancel()

@@ -80,15 +80,15 @@ async def test_a_broken_store_ends_the_run() -> None:
 
 _HANGS = """
 import asyncio, sys, time
-from relay.server.sd_notify import Manager
-from relay.app.watchdog import HangTimer, Supervision
+from relay.server.sd_notify import ServiceManager
+from relay.app.watchdog import HangTimer, Watchdog
 from tests.app.test_watchdog import Store
 
 async def main():
     {setup}
-    manager = Manager(None, clock=None)
+    manager = ServiceManager(None, clock=None)
     parts = dict(conditions=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
-    (chore,) = Supervision(manager, store=store, **parts).chores()
+    (chore,) = Watchdog(manager, store=store, **parts).chores()
     proving = asyncio.create_task(chore)
     await asyncio.sleep(1.5)
     print("alive", flush=True)

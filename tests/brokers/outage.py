@@ -13,6 +13,7 @@ import msgspec
 
 from relay import sinks
 from relay.core import config_values, sample_events
+from relay.core.backpressure import Backpressure
 from relay.core.clock import SystemClock
 from relay.core.config_values import Duration, Size
 from relay.core.event import VIDEO_WATCHED
@@ -137,7 +138,7 @@ class Load:
             metrics=self._metrics,
             clock=self._clock,
             random=Random(0),
-            gives_way=lambda: False,
+            backpressure=Backpressure(),
             activity=ActivityStream(self._clock),
         )
 

@@ -17,9 +17,9 @@ from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Unreadable
 from relay.core.routing import Verdict
 from relay.store import StoreSettings
+from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, schema
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.integrity import Inspection
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests import service
 from tests.app.reloading import body

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from relay.core import sample_events
+from relay.core.backpressure import THRESHOLD, Backpressure
 from relay.core.config_values import Duration, Rate, Size
 from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.event import LEAD_CAPTURED, Event
@@ -172,8 +173,7 @@ class Bench:
         self.store = Watched(store)
         self.clock = clock
         self.sink = sink
-        self.busy = False
-        """Whether requests wait for the store."""
+        self._backpressure = Backpressure()
         self.metrics = Metrics(["main"], [SINK], sqlite=VERSION)
         self.dispatcher = Dispatcher(
             settings,
@@ -182,9 +182,17 @@ class Bench:
             metrics=self.metrics,
             clock=clock,
             random=Certain(),
-            gives_way=lambda: self.busy,
+            backpressure=self._backpressure,
             activity=ActivityStream(clock),
         )
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Many requests wait for the store during the block."""
+        with ExitStack() as waiting:
+            for _ in range(THRESHOLD + 1):
+                waiting.enter_context(self._backpressure.waiting())
+            yield
 
     async def accept(self, *ids: str, wake: bool = True) -> None:
         """Have new events come in."""

@@ -162,21 +162,20 @@ async def test_a_slow_send_holds_up_only_its_own_slot(tmp_path: Path) -> None:
 
 async def test_while_requests_wait_one_is_sent_at_a_time(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=5) as bench:
-        bench.busy = True
         bench.sink.always = 1.0
-        await bench.accept(*(f"e{number}" for number in range(20)))
-        await asyncio.sleep(10.1)
+        with bench.busy():
+            await bench.accept(*(f"e{number}" for number in range(20)))
+            await asyncio.sleep(10.1)
         assert bench.sink.most_in_flight == 1
         assert len(bench.sink.done) == 10
 
 
 async def test_a_hanging_send_does_not_hold_the_slots_that_gave_way(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=5, timeout=Duration.parse("1h")) as bench:
-        bench.busy = True
         bench.sink.reply(600.0)
-        await bench.accept(*(f"e{number}" for number in range(20)))
-        await asyncio.sleep(1)
-        bench.busy = False
+        with bench.busy():
+            await bench.accept(*(f"e{number}" for number in range(20)))
+            await asyncio.sleep(1)
         await asyncio.sleep(1)
         assert len(bench.sink.done) == 19
 
@@ -657,4 +656,4 @@ async def erase(bench: Bench) -> None:
     """Erase the person whom all events of these tests are about."""
     email = lead("any", received_ms=0).person()
     assert email is not None
-    await bench.store.people.erase(email, now_ms=bench.clock.now_ms())
+    await bench.store.personal_data.erase(email, now_ms=bench.clock.now_ms())

@@ -132,8 +132,8 @@ async def test_while_requests_wait_a_batch_is_one_event(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
-        bench.busy = True
-        await work_through(bench, *IDS[:4])
+        with bench.busy():
+            await work_through(bench, *IDS[:4])
     assert [len(batch) for batch in sink.batches] == [1, 1, 1, 1]
 
 

@@ -225,8 +225,8 @@ async def test_a_request_that_comes_while_draining_is_to_come_again(relay: Relay
 
 
 def test_every_row_of_the_table_is_covered() -> None:
-    for name in ("hostile_requests", "hostile_http", "receiver"):
-        importlib.import_module(f"tests.test_{name}")
+    for name in ("hostile_requests", "hostile_http", "app"):
+        importlib.import_module(f"tests.receiver.test_{name}")
     assert set(range(1, 59)) == COVERED
 
 

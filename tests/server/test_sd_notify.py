@@ -22,6 +22,7 @@ from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog
 from relay.store.sqlite.absences import SqliteAbsences
 from relay.store.sqlite.group_commit import WAITING_MAX
+from relay.store.sqlite.store import SqliteStore
 from tests.app.test_service import document
 from tests.conftest import NOW_MS, ManualClock
 
@@ -297,7 +298,9 @@ async def test_a_writer_that_is_stuck_gives_no_proof_of_life(tmp_path: Path) -> 
     with ear(address) as heard:
         async with managed(document(tmp_path), address, watchdog="40000") as service:
             await heard.until("READY=1", "WATCHDOG=1")
-            writer = service._store._writer
+            store = service._store
+            assert isinstance(store, SqliteStore)
+            writer = store._writer
             # As an fsync that does not come back: whatever is to be written waits behind it.
             stuck = asyncio.create_task(writer.apart(lambda _: goes_on.wait(PATIENCE_S)))
             await until_silent(heard)

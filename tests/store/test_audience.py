@@ -15,7 +15,7 @@ from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
 from relay.store import StoreSettings
 from relay.store.audience import Funnel, Question
 from relay.store.sqlite import audience, queries
-from relay.store.sqlite.backup import Backups
+from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, lease, settlement
@@ -190,17 +190,17 @@ async def test_an_erased_persons_counts_vanish_and_nobody_elses(store: SqliteSto
     await accept(store, watched("a"), lead("b"), watched("c", BOB))
     await fill(store)
     await accept(store, lead("d"))
-    before = await store.people.count("ANN.lee@example.com")
-    erased = await store.people.erase("ANN.lee@example.com", now_ms=NOW_MS)
+    before = await store.personal_data.count("ANN.lee@example.com")
+    erased = await store.personal_data.erase("ANN.lee@example.com", now_ms=NOW_MS)
     assert (before.views, erased.views, erased.events) == (2, 2, 3)
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
-    assert (await store.people.count(ANN)).views == 0
+    assert (await store.personal_data.count(ANN)).views == 0
 
 
 async def test_a_person_who_comes_again_after_an_erasure_counts_again(store: SqliteStore) -> None:
     await accept(store, watched("a"))
     await fill(store)
-    await store.people.erase(ANN, now_ms=NOW_MS)
+    await store.personal_data.erase(ANN, now_ms=NOW_MS)
     assert await accept(store, watched("a")) == ["duplicate"]
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {}
     await accept(store, watched("b"))
@@ -210,7 +210,7 @@ async def test_a_person_who_comes_again_after_an_erasure_counts_again(store: Sql
 async def test_a_title_or_an_id_that_holds_the_address_is_erased(store: SqliteStore) -> None:
     await accept(store, watched("a", BOB, title=f"For {ANN}"), watched("b", BOB, video=ANN))
     await fill(store)
-    erased = await store.people.erase(ANN, now_ms=NOW_MS)
+    erased = await store.personal_data.erase(ANN, now_ms=NOW_MS)
     assert erased.videos == 2
     answer = await store.audience.funnel(BY_VIDEO)
     assert {(each.video or "")[:7] for each in answer.groups} == {"vid_1", "erased-"}
@@ -222,9 +222,9 @@ async def test_what_is_counted_of_a_person_is_exported(store: SqliteStore) -> No
     await accept(store, watched("a"), lead("b", at_ms=NOW_MS + 1), watched("c", BOB))
     await fill(store)
     await forget(store, days=3)
-    parts = [await store.people.records(ANN, after=None)]
+    parts = [await store.personal_data.records(ANN, after=None)]
     while parts[-1].next is not None:
-        parts.append(await store.people.records(ANN, after=parts[-1].next))
+        parts.append(await store.personal_data.records(ANN, after=parts[-1].next))
     views = [each for part in parts for each in part.views]
     assert [(each.source, each.video, each.title, each.step, each.at_ms) for each in views] == [
         ("main", "vid_1", "Tour", "started", NOW_MS),
@@ -237,9 +237,9 @@ async def test_a_backup_holds_the_audience(path: Path, clock: ManualClock, tmp_p
     async with opened(path, clock) as store:
         await accept(store, watched("a"), lead("b"))
         await fill(store)
-        async with Backups(path, min_free=0).copied() as made:
+        async with SqliteBackups(path, min_free=0).copied() as made:
             copy.write_bytes(made.read_bytes())
         answer = await store.audience.funnel(BY_VIDEO)
     async with opened(copy, clock) as store:
         assert await store.audience.funnel(BY_VIDEO) == answer
-        assert (await store.people.erase(ANN, now_ms=NOW_MS)).views == 2
+        assert (await store.personal_data.erase(ANN, now_ms=NOW_MS)).views == 2

@@ -189,7 +189,7 @@ async def test_a_store_of_an_older_relay_is_counted_from_the_bodies_that_it_stil
     events, path = any_events(Random(3), 300), tmp_path / "relay.db"
     older = tuple(step for step in schema.steps() if step.number < 9)
     with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
-        patch.setattr(schema, "steps", lambda _: older)
+        patch.setattr(schema, "steps", lambda: older)
         db.isolation_level = None
         schema.migrate(db, now_ms=NOW_MS)
         db.executemany(

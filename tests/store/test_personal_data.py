@@ -88,7 +88,7 @@ def ask(store: SqliteStore, sql: str) -> list[Any]:
 
 
 async def erase(store: SqliteStore, email: str = ANN) -> Erasure:
-    return await store.people.erase(email, now_ms=NOW_MS + 10)
+    return await store.personal_data.erase(email, now_ms=NOW_MS + 10)
 
 
 def in_files(folder: Path, *texts: str) -> dict[str, list[str]]:
@@ -126,7 +126,7 @@ async def test_a_late_repetition_is_a_duplicate_and_brings_nobody_back(store: Sq
     await erase(store)
     assert await accept(store, event("a")) == ["duplicate"]
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
-    assert (await store.people.count(ANN)).events == 0
+    assert (await store.personal_data.count(ANN)).events == 0
     assert ask(store, "SELECT body FROM events UNION SELECT body FROM unreadable") == [(None,)]
     assert await leased(store) == ()
 
@@ -251,7 +251,7 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -
     await settle(store, (await leased(store))[0], result="dead")
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
     before = ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries")
-    counted = await store.people.count(WRITTEN[2])
+    counted = await store.personal_data.count(WRITTEN[2])
     assert before == (ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries"))
     assert ask(store, "SELECT count(*) FROM erasures") == [(0,)]
     assert dataclasses.replace(await erase(store), wiped=False) == counted
@@ -267,12 +267,12 @@ async def test_an_erasure_is_remembered_without_the_address(
         await erase(store, WRITTEN[2])
         await erase(store, "bob@example.com")
     async with opened(tmp_path, clock) as store:
-        third, second, first = await store.people.erasures(limit=9)
+        third, second, first = await store.personal_data.erasures(limit=9)
         assert first.erasure == erased
         assert (first.begun_ms, first.ended_ms) == (NOW_MS + 10, NOW_MS + 10)
         assert first.person == second.person != third.person
         assert hashlib.sha256(ANN.encode()).hexdigest() != first.person
-        assert [each.id for each in await store.people.erasures(limit=1)] == [third.id]
+        assert [each.id for each in await store.personal_data.erasures(limit=1)] == [third.id]
     assert in_files(tmp_path, ANN) == {}
 
 
@@ -305,9 +305,9 @@ async def test_a_person_is_given_what_is_stored_in_parts(
     await accept(store, event("bobs", "bob@example.com"))
     await settle(store, *await leased(store), answer=f"I know {ANN}")
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
-    parts = [await store.people.records(WRITTEN[1], after=None)]
+    parts = [await store.personal_data.records(WRITTEN[1], after=None)]
     while parts[-1].next is not None:
-        parts.append(await store.people.records(WRITTEN[1], after=parts[-1].next))
+        parts.append(await store.personal_data.records(WRITTEN[1], after=parts[-1].next))
     assert [each for part in parts for each in all_of(part)] == [f"a{n}" for n in range(6)]
     assert [each.body for part in parts for each in part.unreadable] == [f"?{ANN}".encode()]
     (mention,) = [each for part in parts for each in part.mentions]
@@ -320,7 +320,7 @@ async def test_a_person_is_given_what_is_stored_in_parts(
 @pytest.mark.parametrize("after", ["", "7.1", "1", "x.1", "0.-1", "0.1 "])
 async def test_only_the_end_of_a_part_leads_to_the_next(store: SqliteStore, after: str) -> None:
     with pytest.raises(ValueError, match="after is not"):
-        await store.people.records(ANN, after=after)
+        await store.personal_data.records(ANN, after=after)
 
 
 async def test_no_file_holds_the_address_any_more_while_the_store_is_open(
@@ -355,7 +355,7 @@ async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
             started = asyncio.get_running_loop().time()
             await accept(store, event("later", "bob@example.com"))
             assert asyncio.get_running_loop().time() - started < 1
-            (record,) = await store.people.erasures(limit=1)
+            (record,) = await store.personal_data.erasures(limit=1)
             assert record.erasure is not None
             assert not record.erasure.wiped
         await until(lambda: in_files(tmp_path, ANN) == {}, what="the log's end")
@@ -371,9 +371,9 @@ async def test_a_wiping_that_was_cut_off_is_taken_up_at_the_next_start(
             await accept(store, event("a"))
             await erase(store)
     async with opened(tmp_path, clock) as store:
-        record = (await store.people.erasures(limit=1))[0]
+        record = (await store.personal_data.erasures(limit=1))[0]
         while record.erasure is None or not record.erasure.wiped:
-            record = (await store.people.erasures(limit=1))[0]
+            record = (await store.personal_data.erasures(limit=1))[0]
 
 
 async def test_others_are_acknowledged_while_someone_is_erased(store: SqliteStore) -> None:

@@ -172,10 +172,10 @@ async def test_a_person_is_found_in_what_waits_and_erased_there(store: SqliteSto
     await begin(store)
     await store.quarantine.keep(request(b'{"data":{"email":"ada@example.com"}}'))
     await store.quarantine.keep(request(b'{"data":{"email":"bob@example.com"}}'))
-    (found,) = (await store.people.records("Ada@example.com", after=None)).unreadable
+    (found,) = (await store.personal_data.records("Ada@example.com", after=None)).unreadable
     assert (found.source, found.received_ms) == ("main", NOW_MS)
     assert found.reason == "it fits no secret of the source so far"
-    assert (await store.people.count("ada@example.com")).quarantine == 1
-    erased = await store.people.erase("ada@example.com", now_ms=NOW_MS)
+    assert (await store.personal_data.count("ada@example.com")).quarantine == 1
+    erased = await store.personal_data.erase("ada@example.com", now_ms=NOW_MS)
     assert (erased.quarantine, erased.unreadable) == (1, 0)
     assert [b"bob" in each.body for each in await waiting(store)] == [True]

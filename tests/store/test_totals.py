@@ -94,7 +94,7 @@ def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
     return {
         (total.source, total.kind, total.milestone): (total.events, total.last_ms)
         for source in SOURCES
-        for total in store.totals.of_source(source)
+        for total in store.totals(source)
     }
 
 
@@ -133,7 +133,7 @@ async def test_retention_and_erasure_take_nothing_from_the_totals(
         await accept(
             store, event("a", "lead.captured", email="ann@example.com"), event("b", "lead.captured")
         )
-        await store.people.erase("ann@example.com", now_ms=NOW_MS)
+        await store.personal_data.erase("ann@example.com", now_ms=NOW_MS)
         leased = await store.lease("sales", now_ms=NOW_MS, limits={"live": 9})
         for delivery in leased.deliveries:
             await store.settle(settlement(delivery))
@@ -150,7 +150,7 @@ async def test_a_store_of_an_older_relay_goes_on_from_the_events_that_it_still_h
     path = tmp_path / "relay.db"
     older = tuple(step for step in schema.steps() if step.number < 9)
     with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
-        patch.setattr(schema, "steps", lambda _: older)
+        patch.setattr(schema, "steps", lambda: older)
         db.isolation_level = None
         schema.migrate(db, now_ms=NOW_MS)
         db.executemany(

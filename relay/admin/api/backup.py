@@ -8,7 +8,7 @@ import anyio
 from starlette.responses import Response, StreamingResponse
 
 from relay.admin.operation import FRESH
-from relay.admin.services import Backups
+from relay.store.backup import Backups
 
 PATH = "/api/v1/store/backup"
 NAME = "backup_store"

@@ -2,7 +2,7 @@
 
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
-from relay.store.sqlite.integrity import Inspection
+from relay.store.integrity import Inspection
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:

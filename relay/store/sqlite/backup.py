@@ -13,7 +13,7 @@ from relay.store.sqlite.driver import open_reader, sqlite3
 _SUFFIX = ".backup-"
 
 
-class Backups:
+class SqliteBackups:
     """Copies lie beside the store for as long as somebody reads them."""
 
     def __init__(self, path: Path, *, min_free: int) -> None:

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
+from relay.store.integrity import Content, Inspection
 from relay.store.sqlite import digests, disk, queries, schema
 from relay.store.sqlite.driver import open_reader, sqlite3
-from relay.store.sqlite.store import check
 
 T = TypeVar("T")
 
@@ -19,29 +18,8 @@ _COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM unreadabl
 _DELIVERIES = "SELECT status, count(*) FROM deliveries GROUP BY status"
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a store holds; the numbers are those of one moment."""
-
-    schema: int
-    events: int
-    unreadable: int
-    deliveries: dict[Status, int]
-    sinks: dict[str, dict[Status, int]] = field(default_factory=dict)
-    """The pending and the dead deliveries of each sink that has any."""
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """`content` is None where it cannot be read; then there is a fault."""
-
-    size_bytes: int
-    content: Content | None
-    faults: tuple[str, ...]
-
-
-class Inspections:
-    """Readings of one store: all who ask at once wait for the same one."""
+class SqliteInspections:
+    """Full readings of one store: concurrent callers share one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -75,6 +53,28 @@ async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
     reader = await open_reader(path)
     try:
         return await reader.run(work)
+    except asyncio.CancelledError:
+        await reader.interrupt()
+        raise
+    finally:
+        await reader.close()
+
+
+async def check(path: Path) -> tuple[str, ...]:
+    """Read the whole file and say what is wrong with it; empty for a sound one.
+
+    Takes as long as reading the file does, on a thread and a connection of its own; ends at once
+    when it is cancelled.
+    Raises StoreBroken for a file that cannot be opened.
+    """
+    try:
+        reader = await open_reader(path)
+    except sqlite3.Error as error:
+        raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
+    try:
+        return await reader.run(queries.faults)
+    except sqlite3.DatabaseError as error:
+        return (str(error),)
     except asyncio.CancelledError:
         await reader.interrupt()
         raise

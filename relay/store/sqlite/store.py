@@ -3,9 +3,8 @@
 Leases are kept in memory: one process holds the store; after a crash all that is pending is due.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,13 +17,23 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, Lease, StoreSettings, Tier
+from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier
 from relay.store.sqlite import accept as acceptance
-from relay.store.sqlite import disk, due, operator_writes, ordering, queries, retention, schema
+from relay.store.sqlite import (
+    disk,
+    driver,
+    due,
+    operator_writes,
+    ordering,
+    queries,
+    retention,
+    schema,
+)
 from relay.store.sqlite import settle as settling
 from relay.store.sqlite.absences import SqliteAbsences
 from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.audit import SqliteAudit
+from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import (
@@ -34,6 +43,7 @@ from relay.store.sqlite.group_commit import (
     meaning,
     transaction,
 )
+from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.ordering import OrderingKeys
@@ -72,7 +82,6 @@ class SqliteStore:
     ) -> None:
         self.path = disk.real(Path(settings.path))
         self.unclean = unclean
-        """Whether the relay that had the store before ended without closing it."""
         self._settings = settings
         self._clock = clock
         self._held = held
@@ -80,7 +89,7 @@ class SqliteStore:
         self._writer = writer
         self._reader = reader
         self._accept = Statement(accept)
-        self.totals = totals
+        self._totals = totals
         self._counted = counted
         self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
         self._room = disk.Room(self.path, settings.min_free, clock)
@@ -104,7 +113,7 @@ class SqliteStore:
             operators, writer, searcher=searcher, room=self._room, digests=digests
         )
         self._wiper = Wiper(self.path, writer, operators)
-        self.people = SqlitePersonalData(
+        self.personal_data = SqlitePersonalData(
             operators,
             writer,
             self._wiper,
@@ -117,14 +126,36 @@ class SqliteStore:
         self.quarantine = SqliteQuarantine(
             operators, writer, room=self._room, wipe=self._wiper.start
         )
+        self.backups = SqliteBackups(self.path, min_free=settings.min_free)
+        self.inspections = SqliteInspections(self.path)
         self._sweep = retention.Sweep(settings)
         self._swept = False
+
+    def size_bytes(self) -> int:
+        return disk.size_bytes(self.path)
+
+    def free_bytes(self) -> int:
+        return disk.free_bytes(self.path)
+
+    def warnings(self) -> Sequence[StoreWarning]:
+        warnings = []
+        if driver.has_wal_reset_fault():
+            fields = {"sqlite": driver.VERSION, "advice": _ADVICE_SQLITE}
+            warnings.append(StoreWarning("store.sqlite_fault", fields))
+        network = disk.network_file_system(self.path)
+        if network is not None:
+            fields = {"path": str(self.path), "reason": network}
+            warnings.append(StoreWarning("store.network_file_system", fields))
+        return warnings
+
+    def totals(self, source: str) -> Iterable[Total]:
+        return self._totals.of_source(source)
 
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
         self._room.require()
-        total = self.totals.of(event)
+        total = self._totals.of(event)
 
         def done(outcome: Outcome) -> None:
             if outcome == "accepted":
@@ -193,7 +224,6 @@ class SqliteStore:
         return count
 
     def is_leased(self, sink: str, seq: int) -> bool:
-        """Whether somebody may be sending this delivery."""
         return seq in self._leased[sink]
 
     async def reclaim(self, sink: str) -> None:
@@ -259,6 +289,7 @@ class SqliteStore:
         self.unclean = False
 
     async def close(self) -> None:
+        await self.inspections.close()
         async with AsyncExitStack() as closing:
             closing.callback(self._held.close)
             # Only once SQLite has let go of them.
@@ -383,23 +414,7 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     return unclean
 
 
-async def check(path: Path) -> tuple[str, ...]:
-    """Read the whole file and say what is wrong with it; empty for a sound one.
-
-    Takes as long as reading the file does, on a thread and a connection of its own; ends at once
-    when it is cancelled.
-    Raises StoreBroken for a file that cannot be opened.
-    """
-    try:
-        reader = await open_reader(path)
-    except sqlite3.Error as error:
-        raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
-    try:
-        return await reader.run(queries.faults)
-    except sqlite3.DatabaseError as error:
-        return (str(error),)
-    except asyncio.CancelledError:
-        await reader.interrupt()
-        raise
-    finally:
-        await reader.close()
+_ADVICE_SQLITE = (
+    "this SQLite can lose pages where several programs write to the file; relay writes with one "
+    "connection only; open it with no other program, or install relay[sqlite]"
+)

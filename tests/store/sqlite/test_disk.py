@@ -18,8 +18,8 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
 from relay.store import StoreSettings
 from relay.store.sqlite import disk, queries
-from relay.store.sqlite.integrity import inspect
-from relay.store.sqlite.store import SqliteStore, check, open_store
+from relay.store.sqlite.integrity import check, inspect
+from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
 

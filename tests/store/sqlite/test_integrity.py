@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from relay.store import StoreSettings
-from relay.store.sqlite.integrity import Inspection, inspect
+from relay.store.integrity import Inspection
+from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 

@@ -214,7 +214,7 @@ async def test_an_erasure_lets_the_others_of_a_video_go_on(
     (head,) = (await lease(store)).deliveries
     later = settlement(head, "retry", due_ms=NOW_MS + HOUR_MS)
     await store.settle(later)
-    await store.people.erase(ANN, now_ms=NOW_MS)
+    await store.personal_data.erase(ANN, now_ms=NOW_MS)
     rest = [name for name in "abcd" if name not in erased]
     now_ms = NOW_MS + (HOUR_MS if "a" in rest else 0)
     assert await settle_all(store, now_ms=now_ms) == rest
@@ -225,7 +225,7 @@ async def test_what_is_erased_on_its_way_hands_its_turn_on_once(store: SqliteSto
     made = [about(ANN if name == "a" else "bob@example.com", name) for name in "abc"]
     await accept(store, *made, verdicts=[of_key("video 1")])
     (head,) = (await lease(store)).deliveries
-    await store.people.erase(ANN, now_ms=NOW_MS)
+    await store.personal_data.erase(ANN, now_ms=NOW_MS)
     (following,) = (await lease(store)).deliveries
     await store.settle(settlement(head))
     assert (following.event.id, ids(await lease(store))) == ("b", [])
@@ -275,7 +275,7 @@ async def test_what_goes_while_it_waits_moves_nobody(store: SqliteStore) -> None
     await settle_all(store)
     await replayed(store, 4)
     await replayed(store, 1, 2, 3)
-    await store.people.erase(ANN, now_ms=NOW_MS)
+    await store.personal_data.erase(ANN, now_ms=NOW_MS)
     for name in ("d", "a", "c"):
         (each,) = (await lease(store)).deliveries
         assert each.event.id == name

@@ -124,7 +124,7 @@ async def test_an_erasure_wipes_what_sqlite_has_left_of_others_too(
         settings = StoreSettings(path=str(path), min_free=Size.parse("1B"))
         store = await open_store(settings, clock=clock)
         try:
-            assert (await store.people.erase("nobody@example.com", now_ms=NOW_MS)).wiped
+            assert (await store.personal_data.erase("nobody@example.com", now_ms=NOW_MS)).wiped
         finally:
             await store.close()
         assert [each for each in gone if each in path.read_bytes()] == []

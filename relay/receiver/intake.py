@@ -1,0 +1,63 @@
+"""Durable acceptance: verified content goes into the store, its sinks wake."""
+
+from collections.abc import Callable, Sequence
+
+from relay.core.authentication import Authenticated
+from relay.core.backpressure import Backpressure
+from relay.core.clock import Clock
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Route, Verdict, match
+from relay.receiver.reporter import RequestReporter
+from relay.store import Store
+
+
+class Intake:
+    """Stores what was verified, whether at its receipt or after a secret rotation."""
+
+    def __init__(
+        self,
+        store: Store,
+        routes: Sequence[Route],
+        *,
+        reporter: RequestReporter,
+        backpressure: Backpressure,
+        clock: Clock,
+        wake: Callable[[str], None],
+    ) -> None:
+        """`wake` is called with the name of each sink that has a new delivery."""
+        self.routes = routes
+        """Routes of the config in use."""
+        self._store = store
+        self._reporter = reporter
+        self._backpressure = backpressure
+        self._clock = clock
+        self._wake = wake
+
+    async def store(self, content: Event | Unreadable, routes: Sequence[Route]) -> Outcome:
+        """Return once it is durable; raises StoreError."""
+        with self._backpressure.waiting():
+            return await self._put(content, routes)
+
+    async def admit(self, authenticated: Authenticated) -> Outcome:
+        """Store a request that was verified only some time after its receipt; raises StoreError."""
+        content, skew_s, secret = authenticated
+        now_ms = self._clock.now_ms()
+        self._reporter.verified(content.source, skew_s=skew_s, secret=secret, now_ms=now_ms)
+        return await self._put(content, self.routes)
+
+    async def _put(self, content: Event | Unreadable, routes: Sequence[Route]) -> Outcome:
+        if isinstance(content, Unreadable):
+            return await self._store.keep(
+                content, lambda outcome: self._reporter.kept(content, outcome)
+            )
+        verdicts = match(content, routes)
+        return await self._store.accept(
+            content, verdicts, lambda outcome: self._stored(content, verdicts, outcome)
+        )
+
+    def _stored(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
+        """Report and wake, whether or not the sender still waits."""
+        self._reporter.stored(event, verdicts, outcome)
+        if outcome == "accepted":
+            for verdict in verdicts:
+                self._wake(verdict.sink)

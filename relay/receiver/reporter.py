@@ -1,0 +1,111 @@
+"""Metrics, log lines and the activity stream of requests: one method per fact."""
+
+from collections.abc import Sequence
+
+from relay.core.clock import Clock
+from relay.core.errors import Rejected
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
+from relay.receiver.mismatches import Mismatches
+from relay.telemetry import log
+from relay.telemetry.activity_stream import ActivityStream
+from relay.telemetry.metrics import Metrics
+from relay.telemetry.traffic import Traffic
+
+
+class RequestReporter:
+    """Reports of all sources; none of them can fail a request."""
+
+    def __init__(
+        self, *, metrics: Metrics, activity: ActivityStream, traffic: Traffic, clock: Clock
+    ) -> None:
+        self._metrics = metrics
+        self._activity = activity
+        self._traffic = traffic
+        self._clock = clock
+        self._mismatches = Mismatches()
+        self._log = log.get()
+        self._sampled = log.Sampled(clock)
+
+    def responded(self, source: str, code: int, *, seconds: float) -> None:
+        """A response is about to be sent, so many seconds after the request's head."""
+        self._metrics.request(source, code)
+        if code < 300:
+            self._metrics.acknowledged(source, seconds)
+
+    def verified(self, source: str, *, skew_s: float, secret: str, now_ms: int) -> None:
+        """A request has a good signature, made with the secret of this label."""
+        self._metrics.skew(source, skew_s)
+        self._metrics.verified(source, secret)
+        self._traffic.verified(source, skew_s, now_ms=now_ms)
+
+    def rejected(self, source: str, error: Rejected, body: bytes, *, now_ms: int) -> None:
+        """A request's signature is refused."""
+        retried = error.reason == "mismatch" and self._mismatches.is_retry(
+            source, body, self._clock.monotonic()
+        )
+        self._traffic.refused(source, skew_s=error.skew_s, retried=retried, now_ms=now_ms)
+        if retried:
+            self._metrics.mismatch_retried(source)
+
+    def refused(
+        self,
+        source: str,
+        reason: str,
+        *,
+        code: int,
+        skew_s: int | None,
+        client: str | None,
+        request_id: str | None,
+    ) -> None:
+        """A request is not accepted, for whatever reason."""
+        if skew_s is not None:
+            self._metrics.skew(source, skew_s)
+        self._activity.publish("refused", source=source, code=code, reason=reason)
+        self._metrics.rejected(source, reason)
+        self._sampled.line(
+            "request.refused",
+            source=source,
+            code=code,
+            reason=reason,
+            skew_s=skew_s,
+            client=client,
+            request_id=request_id,
+        )
+
+    def unavailable(self, source: str, error: Exception) -> None:
+        """The store takes nothing at present."""
+        # Limited like the refusals, because a full disk fails every request.
+        self._fail("store.unavailable", source, error, message=str(error))
+
+    def bug(self, source: str, error: Exception) -> None:
+        """A request has met a fault of ours."""
+        self._metrics.rejected(source, "unavailable")
+        self._fail("receiver.bug", source, error, **log.describe(error))
+
+    def _fail(self, event: str, source: str, error: Exception, /, **fields: str) -> None:
+        reason = type(error).__name__
+        self._sampled.line(event, reason=reason, level="error", source=source, **fields)
+
+    def stored(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
+        """An event is on disk, now or since an earlier request."""
+        self._metrics.received(event.source, event.known_kind, outcome)
+        if self._activity.watched:
+            sinks = [verdict.sink for verdict in verdicts] if outcome == "accepted" else []
+            self._activity.publish(
+                outcome,
+                at_ms=event.received_ms,
+                source=event.source,
+                id=event.id,
+                kind=event.kind,
+                sinks=sinks,
+            )
+        if outcome == "conflict":
+            self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)
+
+    def kept(self, request: Unreadable, outcome: Outcome) -> None:
+        """A verified request without a usable event is on disk."""
+        self._metrics.received(request.source, "other", outcome)
+        fields = {"source": request.source, "id": request.short_id, "reason": request.reason}
+        self._activity.publish(outcome, at_ms=request.received_ms, **fields)
+        self._log.warning("event.unreadable", **fields)
