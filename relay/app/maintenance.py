@@ -1,4 +1,4 @@
-"""A running relay's chores: gauges, heartbeat, retention, audience, reading an unclean file."""
+"""Background tasks: gauges, heartbeat, retention, audience, the check after an unclean stop."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,17 +12,17 @@ from relay.telemetry.metrics import Metrics
 GAUGES_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 5.0
 STALL_MS = 60_000
-"""Between two heartbeats: the relay was as good as away, whatever the reason."""
+"""Gap between two heartbeats that counts as an absence, whatever its cause."""
 
 RETENTION_EVERY_S = 3600.0
 RETENTION_PAUSE_S = 0.05
 AUDIENCE_EVERY_S = 10.0
 AUDIENCE_PAUSE_S = 0.1
-"""Between two steps, so that acknowledgements find the writer free."""
+"""Pause between two steps, so that acknowledgements find the writer free."""
 
 
 class Maintenance:
-    """The chores of one store; a store that is broken ends the chore that finds it so."""
+    """The background tasks of one store; a task that finds the store broken raises."""
 
     def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
         self._store = store
@@ -31,10 +31,10 @@ class Maintenance:
         self._log = log.get()
         self._sampled = log.Sampled(clock)
         self.trouble: str | None = None
-        """Why the last heartbeat could not be committed."""
+        """Why the last heartbeat could not be committed; None after a good one."""
 
-    def chores(self) -> tuple[Coroutine[None, None, None], ...]:
-        """All of them, each to be run as a task until it is cancelled."""
+    def tasks(self) -> tuple[Coroutine[None, None, None], ...]:
+        """Return all tasks' coroutines; each runs until it is cancelled."""
         return (
             self._gauges(),
             self._heartbeat(),
@@ -63,7 +63,7 @@ class Maintenance:
         self._metrics.store_size(self._store.size_bytes(), self._store.free_bytes())
 
     async def _heartbeat(self) -> None:
-        """Leave signs of life, and notice a broken store when nobody calls."""
+        """Write heartbeats, which also detect a broken store while there are no requests."""
         while True:
             try:
                 await self._beat()
@@ -115,7 +115,7 @@ class Maintenance:
             await asyncio.sleep(AUDIENCE_PAUSE_S if more else AUDIENCE_EVERY_S)
 
     async def _inspection(self) -> None:
-        """Read the whole file once after an unclean stop, beside the work."""
+        """Check the whole file once after an unclean stop, beside the work."""
         if not self._store.unclean:
             return
         self._log.warning("store.unclean", path=str(self._store.path))
@@ -124,7 +124,7 @@ class Maintenance:
 
 
 _ADVICE_STALLED = (
-    "no sign of life could be written for so long: the disk was full or hung, the machine was "
+    "no heartbeat could be written for this long: the disk was full or hung, the machine was "
     "suspended, or its clock was set forward; relay absences list shows it"
 )
 _ADVICE = "events are answered 503 until there is room; make room beside the store"

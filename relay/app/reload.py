@@ -1,6 +1,6 @@
-"""When the config is read again, and what is done with it: taken whole, or refused whole.
+"""Reloads of the config, each adopted or refused as a whole.
 
-It is read when someone asks, and by itself when a file behind one of its references changes.
+A reload happens on request, and when a file behind one of the config's references changes.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
-LOOK_EVERY_S = 1.0
-"""A changed file is used once two looks in a row find the same in it: it may be half written."""
+POLL_INTERVAL_S = 1.0
+"""A changed file is used once two polls in a row agree, because it may be half written."""
 
 
 _ASKED = "asked for"
 _CHANGED = "a file changed"
-"""Why it was read."""
+"""Reasons for a reload."""
 _SIGNAL = "SIGHUP"
 
 
 class Reloader:
-    """Holds the config in use; one reading at a time, and one that fails changes nothing."""
+    """Holds the config in use; reloads run one at a time, and a failed one changes nothing."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Reloader:
         clock: Clock,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """`adopt` puts a config to use whole, or raises and changes nothing."""
+        """`adopt` switches to a config as a whole, or raises and changes nothing."""
         self.config = config
         self._adopt = adopt
         self._metrics = metrics
@@ -67,7 +67,7 @@ class Reloader:
 
     @property
     def refused(self) -> Sequence[Reading]:
-        """The refused readings whose faults nothing has mended since, the oldest first."""
+        """Refused reloads whose faults have not been fixed since, oldest first."""
         return sorted(self._refused.values(), key=lambda each: each.at_ms)
 
     async def reload(self) -> Changes:
@@ -81,28 +81,28 @@ class Reloader:
         """Reload whenever `asked` is set, and watch the files, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     await asked.wait()
             if asked.is_set():
                 asked.clear()
                 await self._quietly(self.reload, via=_SIGNAL)
             else:
-                await self._look()
+                await self._poll()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         seen = await asyncio.to_thread(_marks, tuple(self.config.references))
         settled, self._seen = seen == self._seen, seen
         if settled and seen != self._tried:
-            # Before the attempt, so that what is refused is tried and told of once.
+            # Set before the attempt, so that a refused file is tried and reported once.
             self._tried = seen
             await self._quietly(self._reread, via=_CHANGED)
 
     async def _reread(self) -> Changes:
-        # Not the document: an edit of it is used when its editor says so.
+        # Not the document: an edit of it takes effect when its editor asks for a reload.
         return await self._take(_CHANGED, lambda: again(self.config, self._environ))
 
     async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
-        """Nobody waits for an answer: the record, the log and the metric have it."""
+        """Reload without a caller: the outcome goes to the audit record, the log and the metric."""
         try:
             async with self._auditor.recorded(Change(operation=OPERATION, via=via)) as entry:
                 entry.result = (await act()).paths()
@@ -122,18 +122,18 @@ class Reloader:
         try:
             new = await asyncio.to_thread(read)
             _require_same(self.config, new)
-            found = changes(self.config, new)
-            await self._adopt(new, found)
+            difference = changes(self.config, new)
+            await self._adopt(new, difference)
         except Exception as error:
             self._refuse(reason, error)
             raise
-        self._accept(reason, new, found)
-        return found
+        self._accept(reason, new, difference)
+        return difference
 
-    def _accept(self, reason: str, new: Config, found: Changes) -> None:
+    def _accept(self, reason: str, new: Config, difference: Changes) -> None:
         warned, self.config = set(self.config.warnings), new
         self._seen = self._tried = new.references
-        # Files that are well again say nothing of a document that was refused.
+        # Good files say nothing about a refused document.
         for mended in (reason, _CHANGED):
             self._refused.pop(mended, None)
         self.last = Reading(at_ms=self._clock.now_ms(), reason=reason, taken=True, faults=())
@@ -141,36 +141,38 @@ class Reloader:
         for warning in new.warnings:
             if warning not in warned:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
-        differences: Mapping[str, Any] = found.paths()
+        differences: Mapping[str, Any] = difference.paths()
         self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
         self._activity.publish("reload", outcome="taken", reason=reason, **differences)
 
     def _refuse(self, reason: str, error: Exception) -> None:
-        faults = _told(error)
+        faults = _shown_faults(error)
         self.last = self._refused[reason] = Reading(
             at_ms=self._clock.now_ms(), reason=reason, taken=False, faults=faults
         )
         self._metrics.reloaded(successful=False)
-        told = partial(self._log.error, "config.refused", reason=reason, file=str(self.config.file))
-        shown = partial(self._activity.publish, "reload", outcome="refused", reason=reason)
+        log_line = partial(
+            self._log.error, "config.refused", reason=reason, file=str(self.config.file)
+        )
+        publish = partial(self._activity.publish, "reload", outcome="refused", reason=reason)
         if isinstance(error, ConfigError):
-            told(faults=faults, count=len(faults), advice=_ADVICE)
-            shown(faults=faults)
+            log_line(faults=faults, count=len(faults), advice=_ADVICE)
+            publish(faults=faults)
         else:
-            told(message=next(iter(faults), None))
-            shown(message=next(iter(faults), None))
+            log_line(message=next(iter(faults), None))
+            publish(message=next(iter(faults), None))
 
 
-def _told(error: Exception) -> list[str]:
-    """What may be shown of why a config was refused."""
+def _shown_faults(error: Exception) -> list[str]:
+    """Return the part of the cause that may be shown."""
     if isinstance(error, ConfigError):
-        # Keys only: what stands there wrongly could be a secret in the wrong place.
+        # Keys only: a wrong value could be a secret in the wrong place.
         return [fault.path or "the file" for fault in error.faults]
     return [str(error)] if isinstance(error, RelayError) else []
 
 
 def _require_same(old: Config, new: Config) -> None:
-    """Raises ConfigError for what cannot change while the relay runs."""
+    """Raise ConfigError for a change that needs a restart."""
     if faults := fixed(old, new):
         raise ConfigError(str(new.file), faults)
 

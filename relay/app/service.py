@@ -1,4 +1,4 @@
-"""The only place that builds the relay's parts, starts them, and takes them down in order."""
+"""The composition root: builds the relay's parts, starts them, and stops them in order."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ _NO_SOCKETS: Mapping[Side, socket.socket] = {}
 
 
 class Service:
-    """One running relay: made by `open`, served by `run`."""
+    """One relay: built by `open`, served by `run`."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Service:
     ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
-        `environ` is what a reload finds behind `env:`; `sockets` are served in place of addresses.
+        A reload resolves `env:` in `environ`; `sockets` are served in place of addresses.
         Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull and StoreBroken.
         """
         metrics = Metrics(
@@ -244,10 +244,10 @@ class Service:
         again: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve until `stop` is set, then drain; `ready` is called once all listens.
+        """Serve until `stop` is set, then drain; `ready` is called once both sides listen.
 
         The config is read again whenever `again` is set.
-        Raises ListenFailed, StoreBroken where the disk has failed, and whatever ended a part.
+        Raises ListenFailed, StoreBroken after a disk failure, and any error that ended a part.
         """
         try:
             async with asyncio.TaskGroup() as parts:
@@ -273,14 +273,14 @@ class Service:
         await self._maintenance.show_gauges()
         await self.supervisor.start(parts)
         await self._rotations.load()
-        chores = (
-            *self._maintenance.chores(),
+        tasks = (
+            *self._maintenance.tasks(),
             self.replayer.run(),
             self._rotations.run(),
             self._reloader.run(again),
-            *self._watchdog.chores(),
+            *self._watchdog.tasks(),
         )
-        self._chores = [parts.create_task(chore) for chore in chores]
+        self._tasks = [parts.create_task(task) for task in tasks]
         await self.admin.start()
         await self.public.start()
         for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
@@ -295,11 +295,11 @@ class Service:
         )
 
     async def _adopt(self, config: Config, changes: Changes) -> None:
-        """Put a config to use from one moment to the next; where this raises, nothing has changed.
+        """Switch to a config at once; on an error, nothing has changed.
 
         Raises ConfigError, Stopping and StoreError.
         """
-        made = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
+        sinks = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
         paused = await self.supervisor.paused()
         if self._stopping:
             raise Stopping("the relay is stopping")
@@ -310,7 +310,7 @@ class Service:
         self.replayer.routes = config.routes
         self._rotations.adopt(config.sources)
         self.public.grace = config.server.drain_timeout
-        self.supervisor.adopt(config.sinks, made, paused=paused, grace=config.server.drain_timeout)
+        self.supervisor.adopt(config.sinks, sinks, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:
             self._metrics.drop_source(source)
         self._show_secrets(config)
@@ -323,16 +323,16 @@ class Service:
 
     async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
         settings = [each for each in config.sinks if each.name in names]
-        made: dict[str, Sink] = {}
+        sinks: dict[str, Sink] = {}
         faults: list[Fault] = []
         try:
-            made = await asyncio.to_thread(self.supervisor.build, settings)
+            sinks = await asyncio.to_thread(self.supervisor.build, settings)
         except* (ValueError, InvalidTemplate) as errors:
-            # What could be read while the config was checked is not there any more.
+            # A file that was readable during the check is gone by now.
             faults = [Fault("sink", str(error)) for error in errors.exceptions]
         if faults:
             raise ConfigError(str(config.file), tuple(faults))
-        return made
+        return sinks
 
     async def _drain(self) -> None:
         self._stopping = True
@@ -343,11 +343,11 @@ class Service:
             await self._hand_back(grace)
         else:
             await self._turn_away(grace)
-        for chore in self._chores:
-            chore.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def _turn_away(self, grace: Duration) -> None:
-        """The public side closes first; running sends get what is left of the grace."""
+        """Close the public side first; running sends get the rest of the grace."""
         started_s = self._clock.monotonic()
         self._receiver.draining = True
         await self.public.stop()
@@ -355,7 +355,7 @@ class Service:
         await self.supervisor.drain(left)
 
     async def _hand_back(self, grace: Duration) -> None:
-        """The public side closes last: from then on connections wait for the next relay."""
+        """Close the public side last: from then on, connections wait for the next relay."""
         await self.supervisor.drain(grace)
         await self.supervisor.part()
         await self.public.retire()
@@ -363,7 +363,7 @@ class Service:
         await self.public.stop()
 
     async def _close(self) -> None:
-        """Whatever goes wrong with one part, the others close, the store last."""
+        """Close every part even if one fails, the store last."""
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._store.close)
             closing.push_async_callback(self.admin.stop)
@@ -379,7 +379,7 @@ def _show_totals(store: Store, metrics: Metrics, source: str) -> None:
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """What ended the run; a broken store comes before what else it made fail."""
+    """Return the root error; a broken store comes before the failures that it caused."""
     broken = failures.subgroup(StoreBroken)
     error: Exception = failures if broken is None else broken
     while isinstance(error, ExceptionGroup):

@@ -1,4 +1,4 @@
-"""What a relay finds when it starts, and tells: what its store rests on, how long it was away."""
+"""The report at a start: warnings about the store, and how long the relay was away."""
 
 from contextlib import suppress
 
@@ -11,7 +11,7 @@ from relay.telemetry.metrics import Metrics
 
 
 class StartupReport:
-    """One start; `downtime` is known once it was reported."""
+    """One start; `downtime` is set by `report`."""
 
     def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
         self._store = store
@@ -21,12 +21,12 @@ class StartupReport:
         self.downtime: Downtime | None = None
 
     async def report(self) -> None:
-        """Leave the first sign of life; the absence that it ends is in the store then."""
+        """Write the first heartbeat, and with it the absence that it ends."""
         for warning in self._store.warnings():
             self._log.warning(warning.event, **warning.fields)
         now_ms = self._clock.now_ms()
         self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
-        # Without room nothing is accepted either, so that the absence goes on.
+        # Without room nothing is accepted either, so the absence goes on.
         with suppress(StoreFull):
             await self._store.absences.beat(
                 now_ms=now_ms, cause="crashed" if self._store.unclean else "stopped", over_ms=0

@@ -1,4 +1,4 @@
-"""Proofs of life: for a service manager, and for a timer that ends a process that hangs."""
+"""Proofs of life, for a service manager and for a timer that ends a hung process."""
 
 import asyncio
 import faulthandler
@@ -13,7 +13,7 @@ from relay.store import Backlog, Store
 STATUS_EVERY_S = 5.0
 
 HANG_LIMIT_S = 60.0
-"""A process that has given no proof of life for this long ends itself, as systemd would end it."""
+"""Time without a proof of life after which the process ends itself, as systemd would end it."""
 
 
 class HangTimer:
@@ -33,7 +33,7 @@ class HangTimer:
 
 
 class Watchdog:
-    """The chores that give proofs of life, and tell a manager how the relay is doing."""
+    """Sends proofs of life, and reports the relay's status to the service manager."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Watchdog:
         clock: Clock,
         hang_timer: HangTimer | None = None,
     ) -> None:
-        """`trouble` says why nothing can be committed at present.
+        """`trouble` returns why nothing can be committed at present.
 
-        Without a `hang_timer` a process that hangs is left to whoever started it.
+        Without a `hang_timer`, ending a hung process is left to its supervisor.
         """
         self._hang_timer = hang_timer
         self._manager = manager
@@ -56,16 +56,16 @@ class Watchdog:
         self._trouble = trouble
         self._clock = clock
 
-    def chores(self) -> tuple[Coroutine[None, None, None], ...]:
-        """All of them, each to be run as a task until it is cancelled."""
-        chores = []
+    def tasks(self) -> tuple[Coroutine[None, None, None], ...]:
+        """Return all tasks' coroutines; each runs until it is cancelled."""
+        tasks = []
         if self._hang_timer is not None:
-            chores.append(self._reset_timer(self._hang_timer))
+            tasks.append(self._reset_timer(self._hang_timer))
         if self._manager:
-            chores.append(self._tell())
+            tasks.append(self._report_status())
         if self._manager.watchdog_s is not None:
-            chores.append(self._prove_alive(self._manager.alive, self._manager.watchdog_s / 2))
-        return tuple(chores)
+            tasks.append(self._prove_alive(self._manager.alive, self._manager.watchdog_s / 2))
+        return tuple(tasks)
 
     async def _reset_timer(self, timer: HangTimer) -> None:
         try:
@@ -74,9 +74,9 @@ class Watchdog:
             timer.stop()
 
     async def _prove_alive(self, prove: Callable[[], None], every_s: float) -> None:
-        """Only a loop that turns gets here, and only a writer that is not stuck lets it go on.
+        """Prove that both the event loop and the store's writer make progress.
 
-        A disk that hangs holds up the writer with the next heartbeat at the latest.
+        A disk that hangs blocks the writer with the next heartbeat at the latest.
         """
         while True:
             try:
@@ -84,11 +84,11 @@ class Watchdog:
             except StoreBroken:
                 raise
             except StoreError:
-                pass  # it did come round; what the trouble is, the heartbeat tells
+                pass  # the writer answered; the heartbeat reports the cause
             prove()
             await asyncio.sleep(every_s)
 
-    async def _tell(self) -> None:
+    async def _report_status(self) -> None:
         while True:
             trouble = self._trouble()
             try:
@@ -110,15 +110,15 @@ def describe(
     *,
     now_ms: int,
 ) -> str:
-    """Put how the relay is doing into one line: what fails first, then what waits."""
+    """Summarise the relay's status in one line: failures first, then the backlog."""
     conditions = tuple(conditions)
-    failing = [f"{each.name} {each.state}" for each in conditions if each.state != "active"]
+    failing = [f"{sink.name} {sink.state}" for sink in conditions if sink.state != "active"]
     active = len(conditions) - len(failing)
     sinks = ", ".join([f"{active} of {len(conditions)} sinks active", *failing])
-    told = [sinks, _waiting(backlogs.values(), now_ms=now_ms)]
+    parts = [sinks, _waiting(backlogs.values(), now_ms=now_ms)]
     if trouble is not None:
-        told.insert(0, f"takes no events: {trouble}")
-    return "; ".join(told)
+        parts.insert(0, f"takes no events: {trouble}")
+    return "; ".join(parts)
 
 
 def _waiting(backlogs: Iterable[Backlog], *, now_ms: int) -> str:
@@ -126,7 +126,7 @@ def _waiting(backlogs: Iterable[Backlog], *, now_ms: int) -> str:
     pending = sum(each.pending for each in backlogs)
     dead = sum(each.dead for each in backlogs)
     oldest = [each.oldest_ms for each in backlogs if each.oldest_ms is not None]
-    told = f"{pending} pending"
+    text = f"{pending} pending"
     if oldest and (minutes := (now_ms - min(oldest)) // 60_000) > 0:
-        told += f", the oldest for {minutes} min"
-    return f"{told}, {dead} dead" if dead else told
+        text += f", the oldest for {minutes} min"
+    return f"{text}, {dead} dead" if dead else text

@@ -78,7 +78,7 @@ class Receiver:
         try:
             response = await self._respond(source, terms, scope, receive)
         except Exception as error:  # noqa: BLE001
-            # A bug of ours: the sender retries after a 503, but not usefully after a 500.
+            # Our bug: a 503 tells the sender to retry; nothing can be done about a 500.
             response = responses.refusal("unavailable")
             self._reporter.bug(name, error)
         self._reporter.responded(name, response.code, seconds=self._clock.monotonic() - started_s)

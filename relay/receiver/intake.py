@@ -1,4 +1,4 @@
-"""Durable acceptance: verified content goes into the store, its sinks wake."""
+"""Durable acceptance: verified content goes into the store, and its sinks wake."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from relay.store import Store
 
 
 class Intake:
-    """Stores what was verified, whether at its receipt or after a secret rotation."""
+    """Stores verified requests, at their receipt or after a secret rotation."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Tells the sender's own tries from strangers' among requests with a wrong signature.
+"""Recognition of the sender's own retries among requests with a wrong signature.
 
-A stranger can send any number of them, but hardly one body again after just the sender's waits.
+A stranger can send any number of them, but hardly the same body after exactly the sender's waits.
 """
 
 import hashlib
@@ -8,20 +8,20 @@ import hashlib
 from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 
 BODIES_MAX = 4096
-"""Bodies that are remembered, the latest ones; about 1 MiB in all."""
+"""Most recent bodies remembered; about 1 MiB in all."""
 
 _EARLY = 0.9
 _LATE = 1.1
 
 
 class Mismatches:
-    """Remembers the bodies of requests whose signature fitted no secret."""
+    """Remembers the bodies of requests that matched no secret."""
 
     def __init__(self) -> None:
         self._last_s: dict[tuple[str, bytes], float] = {}
 
     def is_retry(self, source: str, body: bytes, now_s: float) -> bool:
-        """Note a request; True if the last one with its body was one of the sender's waits ago.
+        """Record a request; True if the last one with its body was one of the sender's waits ago.
 
         `now_s` is of a monotonic clock.
         """

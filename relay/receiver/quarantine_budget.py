@@ -1,20 +1,20 @@
-"""How much is kept for a source while its secret is rotated (pure)."""
+"""Limits on the requests quarantined for a source while its secret is rotated."""
 
 from dataclasses import dataclass
 
 COUNT_MAX = 50_000
-"""A quarter of an hour of ten events a second, each tried five times in that time."""
+"""Fifteen minutes of ten events a second, each tried five times in that time."""
 
 BYTES_MAX = 64 << 20
-"""As many of the usual size; a quarter of the room that `min_free` keeps by default."""
+"""This many of the usual size; a quarter of the room that `min_free` keeps by default."""
 
 RATE_MAX = 200
-"""A second, and as many at once: a good share of what the disk takes stays free for the rest."""
+"""Requests per second, and the largest burst; leaves most of the disk's rate to other work."""
 
 
 @dataclass(slots=True)
 class QuarantineBudget:
-    """What is known in memory of a rotation, so that refusing needs no look into the store."""
+    """A rotation's figures in memory, so that refusing a request needs no query."""
 
     until_ms: int
     expires_ms: int
@@ -24,12 +24,12 @@ class QuarantineBudget:
     at_s: float = 0.0
     dropped: int = 0
     under_way: int = 0
-    """Writes that the store's own figures may not know yet."""
+    """Writes that the store's own figures may not include yet."""
     begun: int = 0
-    """Writes ever."""
+    """Writes since the start."""
 
     def excess(self, size: int, now_s: float) -> str | None:
-        """The limit that another request would exceed; else it is counted."""
+        """Count a request, or return the limit that it would exceed."""
         self.allowance = min(RATE_MAX, self.allowance + (now_s - self.at_s) * RATE_MAX)
         self.at_s = now_s
         if self.count >= COUNT_MAX:

@@ -14,7 +14,7 @@ from relay.telemetry.traffic import Traffic
 
 
 class RequestReporter:
-    """Reports of all sources; none of them can fail a request."""
+    """Reports on all sources; no method can fail a request."""
 
     def __init__(
         self, *, metrics: Metrics, activity: ActivityStream, traffic: Traffic, clock: Clock
@@ -28,7 +28,7 @@ class RequestReporter:
         self._sampled = log.Sampled(clock)
 
     def responded(self, source: str, code: int, *, seconds: float) -> None:
-        """A response is about to be sent, so many seconds after the request's head."""
+        """A response is about to be sent; `seconds` have passed since the request's head."""
         self._metrics.request(source, code)
         if code < 300:
             self._metrics.acknowledged(source, seconds)
@@ -58,7 +58,7 @@ class RequestReporter:
         client: str | None,
         request_id: str | None,
     ) -> None:
-        """A request is not accepted, for whatever reason."""
+        """A request is not accepted."""
         if skew_s is not None:
             self._metrics.skew(source, skew_s)
         self._activity.publish("refused", source=source, code=code, reason=reason)
@@ -74,12 +74,12 @@ class RequestReporter:
         )
 
     def unavailable(self, source: str, error: Exception) -> None:
-        """The store takes nothing at present."""
-        # Limited like the refusals, because a full disk fails every request.
+        """The store cannot accept the request."""
+        # Sampled like the refusals, because a full disk fails every request.
         self._fail("store.unavailable", source, error, message=str(error))
 
     def bug(self, source: str, error: Exception) -> None:
-        """A request has met a fault of ours."""
+        """A request failed because of a bug."""
         self._metrics.rejected(source, "unavailable")
         self._fail("receiver.bug", source, error, **log.describe(error))
 

@@ -1,7 +1,7 @@
-"""While a source's secret is rotated, what fits no secret is kept until the new one is there.
+"""Secret rotations: requests that match no secret are quarantined until the new one is configured.
 
-The video service's old secret ends at the moment at which the new one is shown, so that no operator
-can have both in the config in time (delivery.md, section 3). Whoever is not armed keeps nothing.
+The video service's old secret ends the moment the new one is shown, so no operator can have both in
+the config in time (delivery.md, section 3). Without a rotation nothing is quarantined.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
 AFTERWARDS = Duration(WINDOW_MS + 6 * 10_000)
-"""What is kept stays so long after the arming: the sender tries no event longer than that.
+"""Quarantined requests expire this long after the rotation ends; the sender has given up by then.
 
-Its waits add up to 620 s, and each of the six tries may wait 10 s for its answer.
+Its waits add up to 620 s, and each of the six tries may wait 10 s for its response.
 """
 
 KEEP_WITHIN_S = 4.0
-"""The sender waits 10 s for its 401, of which reading the body may have taken up to half."""
+"""Time limit of a write; the sender waits 10 s, and reading the body may have taken half of it."""
 
-LOOK_EVERY_S = 5.0
-STORE_AGAIN_S = 1.0
-STEP = 32
-"""Requests verified in one go; they share a commit, and others come in between."""
+POLL_INTERVAL_S = 5.0
+STORE_RETRY_S = 1.0
+BATCH_MAX = 32
+"""Requests verified at once; they share a commit, and other work runs in between."""
 
 PAUSE_S = 0.02
-"""Between two steps of a removal, so that acknowledgements find the writer free."""
+"""Pause between two steps of a removal, so that acknowledgements find the writer free."""
 
 
 class SecretRotations:
-    """Every rotation that has been begun and has not expired."""
+    """All rotations that have begun and have not expired."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class SecretRotations:
         return tuple(self._sources)
 
     async def load(self) -> None:
-        """Go on with what was begun before a restart; raises StoreError."""
+        """Resume the rotations of before a restart; raises StoreError."""
         for rotation in await self._quarantine.rotations():
             self._hold(rotation)
         self._wakeup.set()
 
     def adopt(self, sources: Iterable[SourceSettings]) -> None:
-        """Judge what is kept again, by the secrets that there are now."""
+        """Verify quarantined requests again, with these sources' secrets."""
         self._sources = {source.name: source for source in sources}
         self._wakeup.set()
 
     async def quarantine(
         self, source: SourceSettings, headers: Headers, body: bytes, now_ms: int
     ) -> None:
-        """Keep what matches no secret, if the source is armed for that and there is room."""
+        """Quarantine a request that matches no secret, if a rotation is on and there is room."""
         held = self._held.get(source.name)
         if held is None or now_ms >= held.until_ms:
             return
@@ -103,7 +103,7 @@ class SecretRotations:
             return
         self._metrics.quarantined(source.name, held.count)
         if source is not self._sources.get(source.name):
-            # It began before the secrets changed, and its kind has been judged already.
+            # It arrived before the secrets changed, and the others have been verified since.
             self._wakeup.set()
 
     async def _is_kept(self, request: UnverifiedRequest, held: QuarantineBudget) -> bool:
@@ -118,12 +118,12 @@ class SecretRotations:
         return True
 
     def dropped(self, name: str) -> int:
-        """How many were not kept since the relay's start, because of a limit."""
+        """Number of requests dropped since the relay's start, because of a limit."""
         held = self._held.get(name)
         return 0 if held is None else held.dropped
 
     async def begin(self, name: str, duration: Duration) -> Rotation:
-        """Arm a source, or prolong that; raises StoreError."""
+        """Begin or prolong a source's rotation; raises StoreError."""
         now_ms = self._clock.now_ms()
         until_ms = now_ms + duration
         async with self._turn:
@@ -136,7 +136,7 @@ class SecretRotations:
         return rotation
 
     async def finish(self, name: str) -> Rotation | None:
-        """Judge what is kept by the secrets in use, and keep nothing more; None: none was begun.
+        """Verify with the secrets in use and stop quarantining; None where none was begun.
 
         Raises StoreError.
         """
@@ -146,16 +146,16 @@ class SecretRotations:
                 return None
             now_ms = self._clock.now_ms()
             held.until_ms = min(held.until_ms, now_ms)
-            # Behind all that is being kept, so that all of it is judged.
+            # Queued behind the writes under way, so that all of them are verified.
             await self._quarantine.disarm(name, now_ms=now_ms)
-            await self._judge(name)
+            await self._reverify(name)
             rotation = await self._refresh(name)
         if rotation is not None:
             self._log.info("rotation.finished", source=name, pending=rotation.waiting)
         return rotation
 
     async def all(self) -> Sequence[Rotation]:
-        """Those that have not expired; raises StoreError."""
+        """Return those that have not expired; raises StoreError."""
         return await self._quarantine.rotations()
 
     async def state(self, name: str) -> Rotation | None:
@@ -163,47 +163,47 @@ class SecretRotations:
         return await self._quarantine.rotation(name)
 
     async def run(self) -> None:
-        """Judge what is kept when secrets change, remove what expires; raises StoreBroken."""
+        """Verify again when secrets change, and remove expired requests; raises StoreBroken."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S if self._held else None):
+                async with asyncio.timeout(POLL_INTERVAL_S if self._held else None):
                     await self._wakeup.wait()
             try:
-                await self._look()
+                await self._poll()
             except StoreBroken:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error))
                 self._wakeup.set()
-                await asyncio.sleep(STORE_AGAIN_S)
+                await asyncio.sleep(STORE_RETRY_S)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         async with self._turn:
-            rung = self._wakeup.is_set()
+            changed = self._wakeup.is_set()
             self._wakeup.clear()
             for name, held in list(self._held.items()):
-                if rung:
-                    await self._judge(name)
+                if changed:
+                    await self._reverify(name)
                 if self._clock.now_ms() >= held.expires_ms:
                     await self._expire(name)
                 else:
                     await self._refresh(name)
 
-    async def _judge(self, name: str) -> None:
+    async def _reverify(self, name: str) -> None:
         source, after, verified = self._sources.get(name), 0, 0
         if source is None:
             return
-        while batch := await self._quarantine.waiting(name, after=after, limit=STEP):
+        while batch := await self._quarantine.waiting(name, after=after, limit=BATCH_MAX):
             after = batch[-1].number
-            verified += await self._take_in(source, batch)
+            verified += await self._admit_good(source, batch)
             await asyncio.sleep(0)
         if verified:
             self._log.info("rotation.verified", source=name, count=verified)
 
-    async def _take_in(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
+    async def _admit_good(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
         good = list(_good(source, batch))
         if good:
-            # What a crash leaves here as well is a duplicate when it is judged again.
+            # After a crash in between, these are duplicates when they are verified again.
             outcomes = await asyncio.gather(*(self._intake.admit(each) for _, each in good))
             known = sum(outcome in {"duplicate", "conflict"} for outcome in outcomes)
             numbers = [number for number, _ in good]

@@ -1,4 +1,4 @@
-"""Where something listens: `127.0.0.1:8080` and its like, read and written."""
+"""Addresses to listen on, such as `127.0.0.1:8080`: parsed and formatted."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ def parts(address: str) -> tuple[str, int]:
 
 
 def url(address: str, port: int | None = None) -> str:
-    """Where an address is reached from the same machine; `port` stands in for its own."""
+    """Return the URL of an address from the same machine, with `port` in place of its own."""
     host, own = parts(address)
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"http://{name((host, own if port is None else port))}"
 
 
 def name(bound: tuple[Any, ...]) -> str:
-    """Write what a socket says of itself: host, port, and for IPv6 more, which is left out."""
+    """Format a socket's name as host and port; the rest of an IPv6 name is left out."""
     host, port = bound[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""How many connections a listener holds, and which of them makes room for the next.
+"""Limits on a listener's connections, and eviction of idle ones.
 
 Each connection is an open file, and a process without files left can neither accept nor send.
 """
@@ -20,7 +20,7 @@ Listener = Literal["public", "admin"]
 _KEYS: Mapping[Listener, str] = {"public": "server.listen", "admin": "server.admin_listen"}
 
 Cause = Literal["total", "address", "busy", "files"]
-"""Why a connection was closed, refused or kept waiting; docs/metrics.md says what each means."""
+"""Why a connection was closed, refused or kept waiting; docs/metrics.md explains each."""
 
 ADVICE: Mapping[Cause, str] = {
     "total": "the longest idle connection was closed; look at who opens so many (ss -tn)",
@@ -36,14 +36,14 @@ ADMIN_MAX = 128
 
 _SHARE_OF_AN_ADDRESS = 4
 _IPV6_SITE_BITS = 64
-"""One customer of a provider has all addresses of such a network (RFC 6177)."""
+"""A provider gives each customer a network of this size (RFC 6177)."""
 
 
 class Evictable(Protocol):
     """A connection that can make room."""
 
     def evict(self) -> bool:
-        """Close at once if nothing is under way here; returns whether it did."""
+        """Close at once if no request is under way; returns whether it did."""
         ...
 
 
@@ -96,7 +96,7 @@ class ConnectionLimit:
         self._counts[site] += 1
 
     def used(self, connection: Evictable) -> None:
-        """Take note of a request: all others have been idle for longer."""
+        """Record a request: all other connections have been idle for longer."""
         site = self._held.pop(connection, None)
         if site is not None:
             self._held[connection] = site
@@ -125,7 +125,7 @@ def limited(
     metrics: Metrics,
     clock: Clock,
 ) -> ConnectionLimit:
-    """Make a limit that is counted and logged whenever it is reached, a line a minute at most."""
+    """Return a limit that is counted and logged when reached, at most one line a minute."""
     sampled = log.Sampled(clock, limit=1)
 
     def reached(cause: Cause, client: str | None = None, message: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Closing a connection without losing an answer that its far side has not read yet."""
+"""Lingering close: a response that the peer has not read yet is not cut off."""
 
 import asyncio
 import fcntl
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 LINGER_S = 2.0
-"""For the rest of what was refused; it is read and thrown away."""
+"""Time in which the rest of a refused request is read and dropped."""
 
 
 def unread(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel holds for the connection; with them, closing would be a reset."""
+    """Return how many received bytes are unread; with any, a close would be a reset."""
     connection = transport.get_extra_info("socket")
     try:
         waiting = fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4))
@@ -23,12 +23,11 @@ def unread(transport: asyncio.Transport) -> int:
 
 
 class Lingering:
-    """A transport that, closed amid a request, lets the sender end and read its answer.
+    """A transport whose close, within a request, lets the sender finish and read its response.
 
-    Closed at once, it would answer what still comes with a reset, which takes the answer with it.
-    An answer's head, which uvicorn writes by itself, waits a moment for the body: both leave in one
-    packet and with one system call.
-    What is written after the close is dropped: uvloop would raise.
+    An immediate close would answer further bytes with a reset, and the response would be lost.
+    A response's head waits a moment for its body, so that both leave in one packet.
+    Writes after the close are dropped, because uvloop would raise.
     """
 
     def __init__(self, transport: asyncio.Transport, is_amid: Callable[[], bool]) -> None:
@@ -64,6 +63,6 @@ class Lingering:
             return
         self._lingers = True
         self._transport.write_eof()
-        # uvicorn may have paused it over a body that nobody reads.
+        # uvicorn may have paused it over an unread body.
         self._transport.resume_reading()
         asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)

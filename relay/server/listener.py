@@ -1,4 +1,4 @@
-"""One HTTP listener: its socket, its server's settings, and how it stops without loss."""
+"""One HTTP listener: its socket, its server's settings, and a stop without loss."""
 
 import asyncio
 import os
@@ -19,22 +19,22 @@ from relay.server.http_protocol import HttpProtocol
 from relay.telemetry import log
 
 BACKLOG = 2048
-"""Connections that the kernel holds for us; it caps this at net.core.somaxconn."""
+"""Connections in the kernel's accept queue; capped at net.core.somaxconn."""
 
 KEEP_ALIVE_S = 130
-"""Longer than reverse proxies keep idle connections to us (nginx 60 s, Traefik 90 s, Caddy 120 s).
+"""Longer than reverse proxies keep idle connections (nginx 60 s, Traefik 90 s, Caddy 120 s).
 
-So the proxy closes first, and no POST of the sender meets a connection that we are just closing.
+So the proxy closes first, and no POST meets a connection that we are about to close.
 """
 
 ACCEPT_PAUSE_S = 0.1
-"""Without room or files, connections wait with the kernel for this long before the next look."""
+"""Pause of accepting while there is no room, or no file descriptor."""
 
-DRAIN_LOOK_S = 0.01
+DRAIN_POLL_S = 0.01
 
-QUIET_LOOKS = 25
-RETIRE_LOOKS = 200
-"""Idle connections are kept until nothing was asked on any for 0.25 s, and for 2 s at most."""
+QUIET_POLLS = 25
+RETIRE_POLLS = 200
+"""Idle connections are kept until none had a request for 0.25 s, and for 2 s at most."""
 
 
 class Listener:
@@ -50,9 +50,9 @@ class Listener:
         handed_over: socket.socket | None = None,
         not_http: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """What was handed over listens already and is served in place of the address.
+        """A socket that was handed over listens already, and is served in place of the address.
 
-        `not_http` is called with the status of each answer that is given without the app.
+        `not_http` is called with the status of each response that the app did not make.
         """
         self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
         self._handed_over = handed_over
@@ -83,35 +83,35 @@ class Listener:
         self._socket = self._handed_over or bind(self._address)
         self._socket.settimeout(0)
         self._config.load()
-        self._tell_date()
+        self._set_date()
         self._ticking = asyncio.create_task(self._keep_date())
         self._loop.add_reader(self._socket, self._accept)
 
     async def retire(self) -> None:
-        """Take no more connections, and answer as usual what is still asked on the open ones.
+        """Accept no further connections, and answer requests on the open ones as usual.
 
-        Each closes behind its next answer, which says so: whoever keeps connections to us sends a
-        request on one at any moment, and does not repeat a POST that met its end.
-        Those on which nothing is asked are left open, for `stop`.
+        Each closes after its next response, which says so: a proxy may send a request on one at any
+        moment, and does not repeat a POST whose connection was closed.
+        Idle ones stay open for `stop`.
         """
         self._close()
         state = self._state
         answered, quiet = state.total_requests, 0
-        for _ in range(RETIRE_LOOKS):
-            # Also those that were accepted last, and are made only now.
+        for _ in range(RETIRE_POLLS):
+            # Each time, because the last ones accepted are made only now.
             for connection in state.connections:
                 cast("HttpProtocol", connection).retire()
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(DRAIN_POLL_S)
             quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
             answered = state.total_requests
-            if quiet >= QUIET_LOOKS or not (state.connections or state.tasks or self._opening):
+            if quiet >= QUIET_POLLS or not (state.connections or state.tasks or self._opening):
                 return
 
     async def stop(self) -> None:
-        """Take no more connections and let requests in flight finish within the grace.
+        """Accept no further connections, and let requests in flight finish within the grace.
 
-        Idle connections close at once; after this returns nothing is served.
-        The queue of a socket that was handed over lives on with whoever keeps it open.
+        Idle connections close at once; nothing is served after this returns.
+        The queue of a socket that was handed over stays with its owner.
         """
         self._close()
         if self._ticking is None:
@@ -126,25 +126,25 @@ class Listener:
 
     @property
     def is_handed_over(self) -> bool:
-        """Whether connections wait for a successor, because somebody else keeps the socket open."""
+        """Whether the socket stays open elsewhere, so that connections wait for a successor."""
         return self._handed_over is not None
 
     @property
     def port(self) -> int:
-        """The port that is listened on, also where the address says 0."""
+        """The port in use, also where the address says 0."""
         if self._socket is None:
             raise RuntimeError("the listener has not been started")
         return int(self._socket.getsockname()[1])
 
     @property
     def url(self) -> str:
-        """Where to reach it from the same machine if its address is a wildcard."""
+        """URL of the listener, from this machine where its address is a wildcard."""
         return endpoint.url(self._address, self.port)
 
     def _accept(self) -> None:
-        """Accept one connection per turn of the loop, so that requests come in between.
+        """Accept one connection per turn of the loop, so that requests are served in between.
 
-        The loop's own server has no limit, and reports no lack of files.
+        The loop's own server has no limit, and does not report a lack of file descriptors.
         """
         bound = cast("socket.socket", self._socket)
         if not self._limit.has_room():
@@ -170,7 +170,7 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(self._connection, accepted)
         except OSError:
-            # The caller has left already.
+            # The client has gone already.
             accepted.close()
 
     def _connection(self) -> HttpProtocol:
@@ -185,7 +185,7 @@ class Listener:
         )
 
     def _close(self) -> None:
-        """Accept no more; may be called more than once."""
+        """Stop accepting; may be called more than once."""
         bound, self._socket = self._socket, None
         if bound is None:
             return
@@ -197,29 +197,29 @@ class Listener:
     async def _keep_date(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self._tell_date()
+            self._set_date()
 
-    def _tell_date(self) -> None:
+    def _set_date(self) -> None:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     async def _drain(self) -> None:
-        """Close what idles, and wait for what does not, however long.
+        """Close idle connections, and wait for the others without a limit.
 
-        In place of uvicorn's, which answers what outlives its limit with a 500.
+        uvicorn's own shutdown answers a request that outlives its limit with a 500.
         """
-        # uvicorn tells nobody when the last one is gone.
+        # uvicorn has no event for the last connection's end.
         while self._state.connections or self._state.tasks or self._opening:
             for connection in list(self._state.connections):
                 connection.shutdown()
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(DRAIN_POLL_S)
 
     async def _abort(self) -> None:
-        """Cut off what outlived the grace, unanswered: the sender will try again elsewhere."""
+        """Cut off requests that outlived the grace, unanswered: the sender will retry."""
         state = self._state
         log.get().warning("listener.cut_off", count=len(state.connections))
         for connection in list(state.connections):
             connection.transport.abort()
-        # The connections learn of it in the loop's next turn; before it, a 500 would be sent.
+        # The protocols see it in the loop's next turn; before that, a 500 would be sent.
         await asyncio.sleep(0)
         tasks = list(state.tasks)
         for task in tasks:
@@ -228,7 +228,7 @@ class Listener:
 
 
 def bind(address: str) -> socket.socket:
-    """Make the listening socket. Raises ListenFailed."""
+    """Return a listening socket; raises ListenFailed."""
     try:
         host, port = endpoint.parts(address)
         infos = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104

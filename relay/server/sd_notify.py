@@ -1,6 +1,6 @@
-"""What a service manager is told about this process: ready, reloading, stopping, alive.
+"""Notifications to a service manager: ready, reloading, stopping, alive.
 
-The protocol is that of sd_notify(3): one datagram of lines to a socket that it names.
+The protocol is sd_notify(3): one datagram of lines to the socket named in the environment.
 """
 
 import os
@@ -12,18 +12,18 @@ from relay.core.clock import Clock
 from relay.telemetry import log
 
 SEND_TIMEOUT_S = 0.1
-"""For a manager that does not read; the event loop waits with it, and its queue is long."""
+"""Time limit of a send; the event loop waits for a manager that does not read."""
 
 _USEC = 1_000_000
 
 
 class ServiceManager:
-    """Whoever started the process and wants to be told; where there is none, nothing is sent."""
+    """The service manager of this process; without one, nothing is sent."""
 
     def __init__(
         self, address: str | None, *, clock: Clock, watchdog_s: float | None = None
     ) -> None:
-        """`watchdog_s` is how long it waits for `alive` before it ends the process."""
+        """`watchdog_s` is the time without `alive` after which it ends the process."""
         self._address = address
         self._clock = clock
         self._is_ready = False
@@ -35,9 +35,9 @@ class ServiceManager:
     def found(
         cls, environ: MutableMapping[str, str], *, pid: int, clock: Clock
     ) -> "ServiceManager":
-        """The one that `environ` names, if any; the variables are removed, so no child sees them.
+        """Read it from `environ`, and remove the variables, so that no child inherits them.
 
-        A watchdog that another process was told of is not ours.
+        A watchdog meant for another process is ignored.
         """
         address, usec, meant_for = (
             environ.pop(name, None) for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -51,13 +51,13 @@ class ServiceManager:
         return self._address is not None
 
     def ready(self) -> None:
-        """All listens."""
+        """Both sides listen."""
         self._is_ready = True
         self._send("READY=1")
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Whatever becomes of it, the service goes on after it; nothing is told before `ready`."""
+        """Report a reload during the block, and ready after it; silent before `ready`."""
         if not self._is_ready:
             yield
             return
@@ -66,7 +66,7 @@ class ServiceManager:
         try:
             yield
         finally:
-            # It may have been told to stop meanwhile.
+            # Unless a stop began meanwhile.
             if self._is_ready:
                 self._send("READY=1")
 
@@ -78,7 +78,7 @@ class ServiceManager:
         self._send("WATCHDOG=1")
 
     def status(self, line: str) -> None:
-        """One line for whoever asks how the service is doing; sent where it is another one."""
+        """Send the line that `systemctl status` shows, if it has changed."""
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
@@ -86,7 +86,7 @@ class ServiceManager:
     def _send(self, *lines: str) -> None:
         if self._address is None:
             return
-        # "@" stands for the zero byte at the start of a name that is in no directory.
+        # "@" stands for the zero byte that begins the name of an abstract socket.
         name = self._address
         where = f"\0{name[1:]}" if name.startswith("@") else name
         try:

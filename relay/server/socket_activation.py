@@ -1,7 +1,7 @@
-"""Listening sockets that whoever started the relay has opened and keeps open, as systemd does.
+"""Socket activation: listening sockets that systemd opened and keeps open.
 
 While no relay runs, connections wait in such a socket's queue.
-The protocol is that of sd_listen_fds(3), and needs no library.
+The protocol is sd_listen_fds(3), and needs no library.
 """
 
 import os
@@ -15,7 +15,7 @@ from relay.core.errors import SocketRefused
 Side = Literal["public", "admin"]
 
 FIRST = 3
-"""The first one's descriptor, as sd_listen_fds(3) has it; the others follow."""
+"""Descriptor of the first socket, as sd_listen_fds(3) defines it; the others follow."""
 
 _SIDES: tuple[Side, ...] = get_args(Side)
 _TCP = (socket.AF_INET, socket.AF_INET6)
@@ -24,10 +24,10 @@ _TCP = (socket.AF_INET, socket.AF_INET6)
 def take(
     environ: MutableMapping[str, str], *, pid: int, first: int = FIRST
 ) -> dict[Side, socket.socket]:
-    """Adopt what was handed over to the process `pid`; nothing where nothing was.
+    """Adopt the sockets handed over to the process `pid`, if any.
 
-    The variables are removed from `environ`, whoever they were meant for: a child that found them
-    would take our descriptors for its own.
+    The variables are removed from `environ` in any case: a child that inherited them would take our
+    descriptors for its own.
     Raises SocketRefused.
     """
     meant_for, count, names = (
@@ -48,9 +48,9 @@ def take(
 
 
 def assign(names: Sequence[str], count: int) -> list[Side]:
-    """Which side each of `count` sockets is for.
+    """Return the side that each of `count` sockets is for.
 
-    A single one is the public side's unless its name says otherwise: systemd calls what has no name
+    A single one is the public side's unless its name says otherwise: systemd names an unnamed one
     after its unit.
     Raises SocketRefused.
     """

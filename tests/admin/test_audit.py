@@ -175,7 +175,7 @@ async def test_a_copy_of_the_store_is_recorded_though_it_changes_nothing(tmp_pat
 async def test_a_reload_by_a_changed_file_is_recorded_with_what_it_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reload, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(reload, "POLL_INTERVAL_S", 0.05)
     secret = tmp_path / "secret"
     secret.write_text("the-secret-of-another-source")
     other = f'[[source]]\nname = "other"\npath = "/other"\nsecrets = ["file:{secret}"]\n'

@@ -19,7 +19,7 @@ LOOK_S = 0.1
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(reload, "POLL_INTERVAL_S", LOOK_S)
 
 
 async def test_a_bug_changes_nothing_and_ends_nothing(

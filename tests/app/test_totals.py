@@ -82,7 +82,7 @@ async def test_a_source_that_comes_back_goes_on_where_it_was(tmp_path: Path) -> 
 async def test_a_request_that_waited_for_its_secret_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_rotation, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(secret_rotation, "POLL_INTERVAL_S", 0.05)
     new = "the-secret-that-comes-later"
     (tmp_path / "secret").write_text("the-secret-that-was-before")
     source = OTHER.replace("env:OTHER_SECRET", f"file:{tmp_path}/secret")

@@ -51,7 +51,7 @@ async def pings(store: Store, *, until_s: float) -> list[float]:
         clock=LoopClock(),
     )
     begun_s = asyncio.get_running_loop().time()
-    tell, prove = supervision.chores()
+    tell, prove = supervision.tasks()
     tell.close()
     try:
         async with asyncio.timeout(until_s):
@@ -88,7 +88,7 @@ async def main():
     {setup}
     manager = ServiceManager(None, clock=None)
     parts = dict(conditions=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
-    (chore,) = Watchdog(manager, store=store, **parts).chores()
+    (chore,) = Watchdog(manager, store=store, **parts).tasks()
     proving = asyncio.create_task(chore)
     await asyncio.sleep(1.5)
     print("alive", flush=True)

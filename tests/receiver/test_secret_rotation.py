@@ -127,7 +127,7 @@ async def changing(folder: Path, far_end: FarEnd, *, server: str = "") -> AsyncI
 async def change(
     tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Change]:
-    monkeypatch.setattr(secret_rotation, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(secret_rotation, "POLL_INTERVAL_S", 0.05)
     async with changing(tmp_path, far_end) as change:
         yield change
 

@@ -206,7 +206,7 @@ async def test_while_it_retires_every_connection_gets_a_last_answer() -> None:
 
 
 async def test_a_listener_in_use_does_not_retire_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.server.listener.RETIRE_LOOKS", 30)
+    monkeypatch.setattr("relay.server.listener.RETIRE_POLLS", 30)
     gate = Gate()
     async with listening(gate) as listener, connected(listener) as (reader, writer):
         writer.write(request())
