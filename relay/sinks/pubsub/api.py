@@ -25,7 +25,7 @@ _HEAD = {
 
 
 class Topics:
-    """Asks as the account that the tokens are for; without any it speaks to an emulator."""
+    """Authenticates with the tokens; without them it talks to an emulator."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class Topics:
         return await self._ask("POST", topic, ":publish", body)
 
     async def check(self, topic: str) -> None:
-        """Raises SinkError where nothing could be published."""
+        """Raise SinkError where publishing would fail."""
         if self._tokens is None:
             await self._ask("GET", topic)
             return
-        # Anyone may ask this, whereas a mere publisher may not look at the topic.
+        # Any account may ask this; a publisher may not read the topic.
         asked = orjson.dumps({"permissions": [PUBLISH]})
         response = await self._ask("POST", topic, ":testIamPermissions", asked)
         granted = errors.document(response).get("permissions")
         if not isinstance(granted, list) or PUBLISH not in granted:
-            await self._ask("GET", topic)  # says so where there is none
+            await self._ask("GET", topic)  # raises where there is no topic
             raise Misconfigured(f"the credentials lack {PUBLISH} on the topic {topic}")
 
     async def close(self) -> None:

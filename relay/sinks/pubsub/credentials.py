@@ -1,4 +1,4 @@
-"""Google's credentials: where they are looked for, how they ask, and what their failures mean.
+"""Google's credentials: their search, their requests, and the meanings of their failures.
 
 The library's calls block, so they belong into a thread; the network is asked through the event loop
 all the same, and so by the relay's one way out by HTTP.
@@ -27,7 +27,7 @@ from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound.http import client as http_client
 
-# It warns of each failed attempt, which the dispatcher tells of once.
+# It warns of each failed attempt, which the dispatcher reports once.
 for _name in ("google.auth", "google.oauth2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
@@ -43,15 +43,15 @@ _CODES: Mapping[str, str] = {
     "unauthorized_client": "the account may not ask for this",
 }
 _STS = "Error code "
-"""So the library begins when a workload's identity is not taken."""
+"""Beginning of the library's error for a rejected workload identity."""
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
 Load = Callable[[Any], Any]
-"""Find the credentials, given what they may ask the network with; called in a thread."""
+"""Find the credentials; runs in a thread."""
 
 
 def given(text: str) -> Load:
-    """Read the JSON of a credentials file; raises ValueError that quotes nothing of it."""
+    """Read a credentials file; raises ValueError, which quotes nothing of it."""
     expected = "expected the JSON of a service account's key or of an authorized user's login"
     try:
         info = orjson.loads(text)
@@ -62,7 +62,7 @@ def given(text: str) -> Load:
 
 
 def found(request: Any) -> Any:
-    """Go through Google's usual places: a named file, gcloud's login, the metadata server."""
+    """Search Google's usual places: a named file, gcloud's login, the metadata server."""
     try:
         return google.auth.default(request=request)[0]
     except exceptions.DefaultCredentialsError:
@@ -77,7 +77,7 @@ def found(request: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """As the library wants it."""
+    """A response as the library expects it."""
 
     status: int
     headers: Mapping[str, str]
@@ -85,7 +85,7 @@ class _Answer:
 
 
 class Asker:
-    """What the library calls, in its thread, to send a request."""
+    """The library's transport, called in its thread."""
 
     def __init__(self, timeout: Duration) -> None:
         self.client = http_client.client(timeout=timeout, connections=1)
@@ -110,11 +110,11 @@ class Asker:
             response = self._exchange(request)
         except SinkError as error:
             if urlsplit(url).path in ("", "/"):
-                # Only the search for a metadata server asks for nothing: there is none, then.
+                # Only the search for a metadata server comes without a URL to ask.
                 return _Answer(0, {}, b"")
             raise type(error)(f"no token: {request.url.host}: {error.reason}") from None
         if response.status in _TRANSIENT:
-            # The library would sleep and try again; the relay does that itself, and says so.
+            # The library would sleep and retry; the relay does that, and reports it.
             raise Temporary(f"no token: {request.url.host} answers {response.status}")
         return _Answer(response.status, response.headers, response.body)
 
@@ -144,7 +144,7 @@ def meaning(error: Exception) -> SinkError:
 
 
 def _code(error: exceptions.GoogleAuthError) -> str:
-    """Name the failure by OAuth's code at most, because the library quotes whole answers."""
+    """Return OAuth's error code at most, because the library quotes whole responses."""
     codes = [each.get("error") for each in error.args if isinstance(each, dict)]
     texts = [each.removeprefix(_STS) for each in error.args if str(each).startswith(_STS)]
     found = re.match("[a-z_]{1,40}(?=:|$)", str([*codes, *texts, ""][0]))

@@ -1,4 +1,4 @@
-"""What Pub/Sub's answers mean to an operator: errors are a google.rpc.Status as JSON."""
+"""Meanings of Pub/Sub's responses; its errors are a google.rpc.Status as JSON."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "UNAVAILABLE": Meaning(Temporary, "Pub/Sub cannot serve now"),
     "UNKNOWN": Meaning(Temporary, "Pub/Sub has a fault"),
 }
-"""By the names of google.rpc.Code; what bears none of them is judged by its HTTP status."""
+"""Meanings by google.rpc.Code; a response without one is judged by its HTTP status."""
 
 SILENT = "Pub/Sub did not say what became of the message"
 
@@ -55,7 +55,7 @@ def judge(response: Response, *, now_ms: int) -> None:
 
 
 def document(response: Response) -> Mapping[str, Any]:
-    """Read the answer's JSON object; empty where there is none."""
+    """Return the response's JSON object, or an empty one."""
     try:
         read = orjson.loads(response.body)
     except orjson.JSONDecodeError:

@@ -31,14 +31,14 @@ from relay.sinks.pubsub.api import SCOPE, Topics
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 10_000_000
-"""Of one request, as JSON; a single message may be refused for its size by Pub/Sub itself."""
+"""Maximum bytes of a request, as JSON; Pub/Sub itself refuses a single message that is larger."""
 MESSAGE_MAX = 10 << 20
-"""No message is larger, whether Google's 10 MB are decimal or not."""
+"""Maximum bytes of a message, whether Google's 10 MB are decimal or not."""
 TEXT_MAX = 1024
-"""Bytes of an ordering key, and of an attribute's value."""
+"""Maximum bytes of an ordering key, and of an attribute's value."""
 
 EMULATOR = "PUBSUB_EMULATOR_HOST"
-"""Google's own clients look at it, too."""
+"""Variable that Google's own clients read, too."""
 
 _ENDPOINT = re.compile(
     r"(https://[A-Za-z0-9.-]+|https?://(localhost|127\.0\.0\.1|\[::1\]))(:[1-9][0-9]{0,4})?/?"
@@ -65,15 +65,15 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     ordering_key: str | None = None
     """A template; without one the video's id. With "" all events may share requests."""
     credentials: Secret | None = None
-    """The JSON of a service account's key or a login; else Google's usual places are searched."""
+    """JSON of a service account's key or a login; default: Google's usual places are searched."""
     endpoint_url: str = "https://pubsub.googleapis.com"
     emulator_host: Address | None = None
-    """Takes everything without credentials; else PUBSUB_EMULATOR_HOST is looked at."""
+    """Address of an emulator, used without credentials; default: PUBSUB_EMULATOR_HOST."""
     format: message.Format = "raw"
     concurrency: int = 64
 
     def batch(self) -> int:
-        # All of them, so that no two requests with one ordering key are on their way at once.
+        # All, so that no two requests with one ordering key are in flight at once.
         return self.concurrency
 
 
@@ -125,7 +125,7 @@ class PubsubSink(BatchOnlySink):
         topic = self._topic.resolve(event)
         beside = self._beside(event, None if self._key is None else self._key.resolve(event))
         written = orjson.dumps({"data": b64encode(event.body).decode(), **beside})
-        # As JSON it is longer in any case, and to count it has its price.
+        # As JSON it is longer in any case, and encoding it just to count is costly.
         if len(written) > MESSAGE_MAX:
             _check_size(event.body, beside["attributes"])
         return Entry(topic, beside.get("orderingKey", ""), written)
@@ -134,7 +134,7 @@ class PubsubSink(BatchOnlySink):
         named = message.headers(event, self._settings.format, prefix="ce-")
         if self._settings.format == "cloudevents":
             named["content-type"] = "application/json"
-        if not _fits("".join(named.values())):  # one look is cheaper than many
+        if not _fits("".join(named.values())):  # one check is cheaper than many
             named = {name: _fit(value) for name, value in named.items()}
         key = (event.video_id() or "") if key is None else key
         return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
@@ -196,7 +196,7 @@ def _load(settings: Settings) -> google_credentials.Load:
 
 
 def _endpoint(text: str) -> str:
-    # Over http:// anybody on the way could read the token.
+    # Over http:// the token could be read on the way.
     if _ENDPOINT.fullmatch(text) is None:
         raise ValueError("endpoint_url: expected https:// and a host")
     return text.rstrip("/")
@@ -209,7 +209,7 @@ def _check_size(body: bytes, attributes: Mapping[str, str]) -> None:
 
 
 def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """One request after the other for each ordering key of a topic, and the keys side by side."""
+    """Chain requests that share an ordering key of a topic; the chains run in parallel."""
     alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
     for place, entry in entries.items():
         alike[entry.topic, entry.key][place] = entry
@@ -220,10 +220,10 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
 
 
 def _fit(text: str) -> str:
-    """Hash what is longer than Pub/Sub takes."""
+    """Hash a key that is longer than Pub/Sub allows."""
     return text if _fits(text) else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _fits(text: str) -> bool:
-    # No character has more than four bytes.
+    # A character has at most four bytes.
     return 4 * len(text) <= TEXT_MAX or len(text.encode()) <= TEXT_MAX

@@ -1,4 +1,4 @@
-"""Google's access tokens: fetched once for all who wait, renewed before they end."""
+"""Google's access tokens: fetched once for all waiters, and renewed before they expire."""
 
 import asyncio
 import copy
@@ -18,15 +18,15 @@ from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub.credentials import Asker, Load
 
 EARLY_S = 225.0
-"""A token is renewed so long before its end: a metadata server gives no new one much earlier."""
+"""Renewal time before expiry; a metadata server issues no new token much earlier."""
 AGAIN_S = 10.0
-"""Between two attempts to renew a token that is still good."""
+"""Pause between two attempts to renew a valid token."""
 FAREWELL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What goes into a request's head, and until when, in seconds of the monotonic clock."""
+    """Value of the Authorization header, with its expiry in seconds of the monotonic clock."""
 
     headers: Mapping[str, str] = field(repr=False)
     renew_at_s: float
@@ -34,7 +34,7 @@ class Token:
 
 
 class Tokens:
-    """The current token of one sink, fetched once for all who wait for it."""
+    """The current token of one sink, fetched once for all waiters."""
 
     def __init__(self, load: Load, clock: Clock, *, scope: str, timeout: Duration) -> None:
         self._load = load
@@ -48,16 +48,16 @@ class Tokens:
         self._untold: SinkError | None = None
 
     async def headers(self) -> Mapping[str, str]:
-        """Raises Temporary or Misconfigured where no token is to be had."""
+        """Return a valid token; raises Temporary or Misconfigured where there is none."""
         now_s = self._clock.monotonic()
         if self._token is None or now_s >= self._token.ends_at_s:
             return (await self._wait()).headers
         if now_s >= self._token.renew_at_s:
-            self._fetch()  # while this one is still good
+            self._fetch()  # while this one is still valid
         return self._token.headers
 
     def forget(self, headers: Mapping[str, str]) -> None:
-        """Take note that a token was not accepted: the next comes from credentials read anew."""
+        """Drop a rejected token: the next one comes from freshly read credentials."""
         if self._token is not None and self._token.headers is headers:
             self._token = self._credentials = None
 
@@ -74,7 +74,7 @@ class Tokens:
         fetching = self._fetch()
         self._waiting += 1
         try:
-            # A send that is cancelled here leaves the fetch to the others.
+            # A cancelled send leaves the fetch to the other waiters.
             await asyncio.wait({fetching})
         finally:
             self._waiting -= 1
@@ -102,13 +102,13 @@ class Tokens:
             again_s = now_s + AGAIN_S
             self._token = Token(self._token.headers, again_s, self._token.ends_at_s)
         elif not self._waiting:
-            # Whoever asked has run out of time, and so would the next one.
+            # The waiters have run out of time, and so would the next one.
             self._untold = outcome
 
     async def _try(self) -> Token | SinkError:
         try:
             return await asyncio.to_thread(self._refresh)
-        except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
+        except Exception as error:  # noqa: BLE001  every error goes to the waiters
             self._credentials = None
             return google_credentials.meaning(error)
 
@@ -126,7 +126,7 @@ class Tokens:
     def _signing(self, credentials: Any) -> Any:
         scoped = with_scopes_if_required(credentials, [self._scope])
         if isinstance(scoped, service_account.Credentials):
-            # It signs its own tokens: nobody has to be asked for them (Google's AIP-4111).
+            # It signs its own tokens, without a request (Google's AIP-4111).
             return scoped.with_always_use_jwt_access(always_use_jwt_access=True)
         return scoped
 
@@ -134,5 +134,5 @@ class Tokens:
 def _left_s(expiry: datetime | None, *, now_ms: int) -> float:
     if expiry is None:
         return math.inf
-    # The library's times are UTC, without saying so.
+    # The library's times are naive, in UTC.
     return expiry.replace(tzinfo=UTC).timestamp() - now_ms / 1000

@@ -1,4 +1,4 @@
-"""What a failure of the Redis client means to an operator."""
+"""Meanings of the Redis client's failures."""
 
 from collections.abc import Iterator, Mapping
 
@@ -22,27 +22,27 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "NOREPLICAS": (Temporary, "the server has too few replicas"),
     "CLUSTERDOWN": (Temporary, "the cluster is down"),
 }
-"""The first word of the server's error; what is not here is taken for temporary."""
+"""Meanings by the first word of the server's error; any other is temporary."""
 
 OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED"})
-"""Errors that depend on the key, which may be made of the event."""
+"""Errors that depend on the key, which a template may build from the event."""
 
 UNNAMED: Mapping[str, str] = {
     "DB index is out of range": "the server has no database of this number",
     "unknown command": "the server does not know XADD",
 }
-"""How errors begin that have no word of their own, and need someone to act."""
+"""Beginnings of errors without a word of their own that need an operator."""
 
 
 def code(error: Exception) -> str:
-    """The first word of what the server said."""
+    """Return the first word of the server's error."""
     status = getattr(error, "status_code", None)
     return str(status or str(error).partition(" ")[0])
 
 
-def meaning(error: Exception) -> Exception:
+def classify(error: Exception) -> Exception:
     if not isinstance(error, RedisError | OSError):
-        return error  # a bug, and not for us to hide
+        return error  # a bug, which must stay visible
     if code(error) in MEANINGS:
         kind, text = MEANINGS[code(error)]
         return kind(f"{code(error)}: {text}", about_event=code(error) in OF_KEY)

@@ -1,7 +1,7 @@
 """The `redis` sink: each event is one entry of a stream, delivered when XADD has answered.
 
 brokers.md, section 6; a batch is one pipeline.
-Nothing here trims a stream, for that would drop what nobody has read.
+The sink never trims a stream, because that would drop unread entries.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
-from relay.sinks.redis import errors as redis_failure
+from relay.sinks.redis.errors import classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
 
@@ -35,7 +35,7 @@ _KEY = message.Naming(bool, "a key")
 _ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
 
 LARGE_BYTES = 1 << 20
-"""The least proto-max-bulk-len that can be set; what is beyond it cuts the connection off."""
+"""Smallest proto-max-bulk-len that can be set; a longer value breaks the connection."""
 
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
     def batch(self) -> int:
-        # All of them, because there is one connection, and the server syncs once for a batch.
+        # All, because there is one connection, and the server syncs once per batch.
         return self.concurrency
 
 
@@ -79,7 +79,7 @@ class RedisSink(BatchOnlySink):
         )
         self._sending = asyncio.Lock()
         self._idempotent: bool | None = None
-        """Whether the server knows IDMP; asked anew unless all went well."""
+        """Whether the server supports IDMP; asked again after any failure."""
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         return await self._parting.deliver(events)
@@ -92,8 +92,8 @@ class RedisSink(BatchOnlySink):
                 if await self._client.type(stream) not in (b"none", b"stream"):
                     failure = Misconfigured(f"the key {stream} holds something else than a stream")
         except RedisError as error:
-            # A user who may XADD need not be allowed to ask for a type.
-            failure = None if _is_forbidden(error) else redis_failure.meaning(error)
+            # A user who may XADD is not always allowed to ask for a type.
+            failure = None if _is_forbidden(error) else classify(error)
         if failure is not None:
             raise failure
 
@@ -124,9 +124,9 @@ class RedisSink(BatchOnlySink):
         async with self._sending:
             try:
                 return [_outcome(reply) for reply in await self._add(batch)]
-            except Exception as error:  # noqa: BLE001  also after a bug the connection is of no use
-                failure = redis_failure.meaning(error)
-            # What is still to be read there would answer for the next batch.
+            except Exception as error:  # noqa: BLE001  after a bug, the connection is unusable too
+                failure = classify(error)
+            # Unread replies would be taken for the next batch's.
             await self._client.connection_pool.disconnect()
         raise failure
 
@@ -137,7 +137,7 @@ class RedisSink(BatchOnlySink):
         largest = max(entry.size for entry in batch)
         if largest > LARGE_BYTES:
             await self._check_size(largest)
-        # Where it is cancelled with replies unread, the library hangs up.
+        # If it is cancelled with unread replies, the library disconnects.
         async with self._client.pipeline(transaction=False) as pipeline:
             for entry in batch:
                 idmp = (self._settings.name, entry.key) if idempotent else None
@@ -148,7 +148,7 @@ class RedisSink(BatchOnlySink):
         return replies
 
     async def _check_size(self, size: int) -> None:
-        """Raises Refused; without the right to ask, only the server can tell."""
+        """Raise Refused for a value beyond the server's limit, where the user may read that."""
         name = "proto-max-bulk-len"
         try:
             limit = int((await self._client.config_get(name))[name] or 0)
@@ -170,20 +170,20 @@ class RedisSink(BatchOnlySink):
 
 
 def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """One after the other; a large one goes alone, because it can take its connection along."""
+    """Return batches to be sent in turn; a large entry goes alone: it may break its connection."""
     return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
 
 
 def _outcome(reply: object) -> SinkResponse | Exception:
     if isinstance(reply, Exception):
-        return redis_failure.meaning(reply)
+        return classify(reply)
     if not isinstance(reply, bytes) or _ENTRY_ID.fullmatch(reply) is None:
         return Temporary("the answer to XADD is no entry's id, so that it confirms nothing")
     return SinkResponse(excerpt=reply.decode())
 
 
 def _is_forbidden(error: RedisError) -> bool:
-    return redis_failure.code(error) == "NOPERM"
+    return code(error) == "NOPERM"
 
 
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
@@ -197,8 +197,8 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
     client = Redis.from_url(
         settings.url.reveal(),
         protocol=2,
-        retry=Retry(NoBackoff(), 0),  # the relay tries again by itself, and says so
-        socket_timeout=None,  # it would be for each reply, and a batch has one for all of them
+        retry=Retry(NoBackoff(), 0),  # the relay retries, and reports it
+        socket_timeout=None,  # it would apply to each reply; a batch has one limit for all
         socket_connect_timeout=settings.timeout.seconds,
         **options,
     )
@@ -206,7 +206,7 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
 
 
 def _check_url(settings: Settings) -> bool:
-    """Whether it asks for TLS."""
+    """Whether the URL asks for TLS."""
     try:
         url = urlsplit(settings.url.reveal())
         usable = url.hostname is not None and url.port != 0
@@ -222,7 +222,7 @@ def _check_url(settings: Settings) -> bool:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    tls.context(settings)  # the library loads them by itself, and says less of what is wrong
+    tls.context(settings)  # the library loads them too, but its errors say less
     return {
         "ssl_ca_certs": settings.ca_file,
         "ssl_certfile": settings.client_cert_file,

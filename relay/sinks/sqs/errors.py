@@ -1,4 +1,4 @@
-"""What SQS's answers and the failures of its client mean to an operator."""
+"""Meanings of SQS's responses and of its client's failures."""
 
 import re
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ REFUSED = frozenset(
 )
 
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-"""Raised by the client over an answer that is no JSON object, or too deep a one."""
+"""Raised by the client for a response that is not a JSON object, or too deep."""
 
 LOOK_AT: Mapping[int, str] = {
     401: "the credentials",
     403: "the credentials and what they may do",
     404: "`queue_url` and `endpoint_url`",
 }
-"""What an answer without a code that we know is about."""
+"""Meanings of HTTP statuses, for responses without a known code."""
 
 
 def _code(text: str) -> str:
@@ -64,7 +64,7 @@ def _is_throttling(code: str) -> bool:
     return "Throttl" in code or code in ("OverLimit", "SlowDown", "RequestLimitExceeded")
 
 
-def meaning(error: Exception) -> Exception:
+def classify(error: Exception) -> Exception:
     match error:
         case ClientError(response=response):
             return _client_failure(response)
@@ -76,7 +76,7 @@ def meaning(error: Exception) -> Exception:
             return Temporary("could not connect, or the connection was lost")
         case BotoCoreError():
             return _library_failure(error)
-    return error  # a bug, and not for us to hide
+    return error  # a bug, which must stay visible
 
 
 def _of_tls(error: Exception) -> SinkError:

@@ -1,4 +1,4 @@
-"""The `sqs` sink: each event is one message, delivered when SQS lists it as taken.
+"""The `sqs` sink: each event is one message, delivered when SQS lists it as successful.
 
 brokers.md, section 8; a batch is as many SendMessageBatch as it needs, side by side.
 """
@@ -27,11 +27,11 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
 from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
-from relay.sinks.sqs import errors as sqs_failure
+from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
 ENTRIES_MAX = 10
 BYTES_MAX = 1 << 20
-"""Of one message, and of one request; names, types and values of attributes count."""
+"""Maximum bytes of a message, and of a request, with names, types and values of attributes."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -42,7 +42,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
 
     queue_url: str
     region: str | None = None
-    """Else the one in `queue_url`, or that of the AWS environment."""
+    """Default: the one in `queue_url`, or that of the AWS environment."""
     endpoint_url: str | None = None
     aws_access_key_id: Secret | None = None
     """With aws_secret_access_key, in place of the AWS credential chain."""
@@ -53,7 +53,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     concurrency: int = 40
 
     def batch(self) -> int:
-        # No request goes out half full while more wait.
+        # No request leaves half full while more events wait.
         half = super().batch()
         return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
 
@@ -93,7 +93,7 @@ class SqsSink(BatchOnlySink):
                 )
             )
         except (BotoCoreError, ClientError, OSError) as error:
-            failure = sqs_failure.meaning(error)
+            failure = classify(error)
         if failure is not None:
             raise failure
 
@@ -137,7 +137,7 @@ class SqsSink(BatchOnlySink):
             return {"MessageGroupId": _fit(group)} if group else {}
         # Without a video there is nothing to keep in order.
         chosen = group or event.video_id() or event.id
-        # Two sources may use one id for two events, and SQS drops the second without a word.
+        # Two sources may use one id for two events, and SQS would silently drop the second.
         identity = f"{event.source}/{event.id}"
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
@@ -145,12 +145,12 @@ class SqsSink(BatchOnlySink):
         try:
             return await self._add(batch)
         except Exception as error:  # noqa: BLE001  a bug is told as it is
-            failure = sqs_failure.meaning(error)
+            failure = classify(error)
         raise failure
 
     async def _add(self, batch: Sequence[Entry]) -> Outcomes:
         client = await self._connect()
-        # No two requests share ids, so that the answer to one says nothing of another.
+        # Requests share no ids, so a response to one cannot be taken for another's.
         request = next(self._requests)
         ids = [f"{request}-{number}" for number in range(len(batch))]
         entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)]
@@ -162,9 +162,7 @@ class SqsSink(BatchOnlySink):
             for each in answer.get("Successful", ())
             if each.get("MessageId")
         }
-        outcomes |= {
-            each.get("Id", ""): sqs_failure.of_entry(each) for each in answer.get("Failed", ())
-        }
+        outcomes |= {each.get("Id", ""): of_entry(each) for each in answer.get("Failed", ())}
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(id_, silent) for id_ in ids]
 
@@ -177,19 +175,19 @@ class SqsSink(BatchOnlySink):
 
 
 async def _understood(asking: Awaitable[Any]) -> Any:
-    """Return the answer; raises Temporary for one that the client cannot read."""
-    with suppress(*sqs_failure.UNREADABLE):
+    """Return the response; raises Temporary for one that the client cannot parse."""
+    with suppress(*UNREADABLE):
         return await asking
     raise Temporary("no answer that can be understood")
 
 
 def _requests_at_once(settings: Settings) -> int:
-    """As many as full batches take; of large messages some wait for others."""
+    """Enough for full batches; some of the large messages wait for others."""
     return (settings.slots() // settings.batch()) * math.ceil(settings.batch() / ENTRIES_MAX)
 
 
 def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """Requests go side by side, each as full as SQS takes it."""
+    """Return requests to be sent in parallel, each as full as SQS allows."""
     return [[part] for part in cut(entries, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
 
 
@@ -236,11 +234,11 @@ def _options(settings: Settings) -> dict[str, Any]:
             connect_timeout=settings.timeout.seconds,
             read_timeout=settings.timeout.seconds,
             max_pool_connections=_requests_at_once(settings),
-            retries={"total_max_attempts": 1},  # the relay tries again by itself, and says so
+            retries={"total_max_attempts": 1},  # the relay retries, and reports it
         ),
     }
 
 
 def _fit(text: str) -> str:
-    """Hash what SQS takes as no id: others than 128 letters, digits and punctuation marks."""
+    """Hash anything that SQS refuses as an id: it allows 128 letters, digits and punctuation."""
     return text if _ID.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()

@@ -31,7 +31,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
 
 
 class _Pen:
-    """Writes whole lines: what an error leaves of one is written before the next."""
+    """Writes whole lines: the rest of an interrupted one goes before the next."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -48,7 +48,7 @@ class _Pen:
         while self._rest:
             try:
                 self._rest = self._rest[os.write(self._descriptor, self._rest) :]
-            except BlockingIOError:  # whoever started us made the pipe so
+            except BlockingIOError:  # the parent made the pipe non-blocking
                 select.select((), (self._descriptor,), ())
             except OSError as error:
                 if error.errno in _GONE:
@@ -58,12 +58,12 @@ class _Pen:
 
 @cache
 def _pen(descriptor: int) -> _Pen:
-    # Stdout is one for the process: two sinks, or the old and the new one of a reload, share it.
+    # The process has one stdout: two sinks, or a reload's old and new one, share it.
     return _Pen(descriptor)
 
 
 class StdoutSink:
-    """Writes in a thread of its own, so that a reader that stalls holds up only this sink.
+    """Writes in a thread of its own, so that a stalled reader blocks only this sink.
 
     Waiting for the pipe in the event loop would make it non-blocking, and with it every other
     descriptor of the same terminal: the shell's, and stderr.
@@ -78,7 +78,7 @@ class StdoutSink:
 
     async def send(self, event: Event) -> SinkResponse:
         async with self._turn:
-            # The line of a send that was cancelled; to queue more behind it would never end.
+            # The line of a cancelled send; queueing more behind it would never end.
             if self._written is not None:
                 await asyncio.shield(self._written)
             self._written = self._hand_over(_line(event))
@@ -99,7 +99,7 @@ class StdoutSink:
         return {"line": _line(event).decode(errors="replace")}
 
     async def close(self) -> None:
-        # The thread may hang in a write for ever, so nobody waits for it; it ends with its line.
+        # Not joined, because a write may block for ever; the thread ends with its line.
         self._lines.put(None)
         self._thread = None
 
