@@ -57,7 +57,8 @@ LOCKS = {
 
 TOP_LEVEL = {
     *("pyproject.toml", "relay", "tests", "config.example.toml", "Dockerfile", "deploy"),
-    *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs", "benchmarks"),
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
+    *("docs", "benchmarks"),
 }
 
 DEMO = (
@@ -185,7 +186,9 @@ def test_the_changelog_begins_with_what_is_not_released() -> None:
     assert headings[0] == "## [Unreleased]"
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+)
 def test_every_link_between_the_documents_leads_somewhere(document: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text())
     assert [link for link in links if not (ROOT / link).exists()] == []
