@@ -1,12 +1,18 @@
-"""One HTTP connection: timeouts, refusals, and a close that never cuts off a response."""
+"""One HTTP connection: timeouts, refusals, and a close that never cuts off a response.
+
+The connection parses each request once and passes it on, as plain HTTP/1.1, to uvicorn's protocol.
+"""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from relay.server.connection_limit import ConnectionLimit
 from relay.server.lingering import Lingering, unread
@@ -24,6 +30,9 @@ The parser has none, and copies a whole line with each piece of it, so that a fe
 delay every acknowledgement.
 """
 
+_STATE = "relay.connection"
+_LOG = logging.getLogger(__name__)
+
 
 class _Unsupported(Exception):
     """A head that asks for another major version, or for a tunnel."""
@@ -33,7 +42,47 @@ class _Unsupported(Exception):
         self.status = status
 
 
-class HttpProtocol(HttpToolsProtocol):
+class Exchanges:
+    """The ASGI app around a listener's app: tells each connection when its response is complete."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.headers: Sequence[tuple[bytes, bytes]] = ()
+        """Sent with every response."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Tasks of the requests under way."""
+        self.completed = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: HttpProtocol = scope["state"].pop(_STATE)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self.tasks.add(task)
+
+        complete = False
+
+        async def observed_send(message: MutableMapping[str, Any]) -> None:
+            nonlocal complete
+            if message["type"] == "http.response.start":
+                headers = [*self.headers, *message.get("headers", ())]
+                if connection.closes_after_response():
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            elif not message.get("more_body"):
+                # Before it is sent, because uvicorn may close the connection right after it.
+                complete = True
+                connection.response_complete()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed_send)
+        finally:
+            self.tasks.discard(task)
+            self.completed += 1
+            if not complete:
+                connection.response_complete()
+
+
+class HttpProtocol(asyncio.Protocol):
     """Times out slow heads and the rest of refused bodies, and refuses anything but HTTP/1.
 
     Requests that were complete before a fault are answered in order.
@@ -41,131 +90,166 @@ class HttpProtocol(HttpToolsProtocol):
     addresses count only in a request's head.
     """
 
-    _head_timeout: asyncio.TimerHandle | None = None
-    _unused = 0
-    _refused = False
-    _retiring = False
-
     def __init__(
         self,
-        *arguments: Any,
+        config: uvicorn.Config,
+        exchanges: Exchanges,
+        *,
+        connections: set["HttpProtocol"],
         not_http: Callable[[int], None],
         limit: ConnectionLimit,
-        **named: Any,
     ) -> None:
         """`not_http` is called with the status of each response that the app did not make."""
-        super().__init__(*arguments, **named)
+        self._exchanges = exchanges
+        self._connections = connections
         self._not_http = not_http
         self._limit = limit
-        self._reset_parser()
+        make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+        self._server = make(config=config, server_state=ServerState(), app_state={_STATE: self})
+        self._loop = asyncio.get_running_loop()
+        self._head_timeout: asyncio.TimerHandle | None = None
+        self._unused = 0
+        """Bytes received since the last complete head or piece of a body."""
+        self._due = 0
+        """Requests, also incomplete ones, whose response is not complete."""
+        self._in_body = False
+        self._deaf = False
+        self._retiring = False
+        self._parsed: list[bytes] = []
+        self._parser = self._new_parser()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        lingering = Lingering(transport, self._may_have_more)
-        super().connection_made(cast("asyncio.Transport", lingering))
-        self._limit.enter(self, self.client[0] if self.client else "")
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        lingering = Lingering(cast("asyncio.Transport", transport), self._may_have_more)
+        self.transport = cast("asyncio.Transport", lingering)
+        self._connections.add(self)
+        self._server.connection_made(self.transport)
+        peer = transport.get_extra_info("peername")
+        self._limit.enter(self, peer[0] if peer else "")
         self._start_head_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timeout()
+        self._connections.discard(self)
         self._limit.leave(self)
-        super().connection_lost(exc)
+        self._server.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._server.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._server.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         # A request behind the last response would never be answered.
-        if self._refused or self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
         self._unused += len(data)
-        self._unset_keepalive_if_required()
-        self._activity(data)
-        if self._unused > HEAD_MAX and not self._refused:
-            self._refuse(HTTPStatus.BAD_REQUEST, "Request head too large.")
-        # None before the first request, which uvicorn's types do not say.
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        answered = cycle is not None and cycle.response_complete
+        refusal = self._parse(data)
+        parsed, self._parsed = self._parsed, []
+        if parsed:
+            self._server.data_received(b"".join(parsed))
+        if refusal is None and self._unused > HEAD_MAX:
+            refusal = HTTPStatus.BAD_REQUEST, "Request head too large."
+        if refusal is not None:
+            self._refuse(*refusal)
         # Never while a response is due: the close would cut it off.
-        if self._head_timeout is None and answered:
+        elif self._head_timeout is None and not self._due:
             self._start_head_timeout()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> bool:
         """A sender may half-close and still wait for its response; True keeps our side open."""
-        if self._owes_response():
-            self.cycle.keep_alive = False
-            return True
-        return False
+        self._deaf = True
+        return self._owes_response()
 
     def retire(self) -> None:
         """Close after the next response, whether it is due or to come."""
         self._retiring = True
-        # None before the first request, which uvicorn's types do not say.
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is not None:
-            cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """Close at once if idle; a request that has arrived, read or not, is answered first."""
         self.retire()
-        if self._idles():
+        if self._is_idle():
             self.transport.close()
 
     def evict(self) -> bool:
         """Close at once if no request is under way; returns whether it did."""
-        idles = self._idles()
-        if idles:
+        idle = self._is_idle()
+        if idle:
             # A close would wait for a client that does not read its last response.
             self.transport.abort()
-        return idles
+        return idle
 
-    def _idles(self) -> bool:
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        return (cycle is None or cycle.response_complete) and not unread(self.transport)
+    def closes_after_response(self) -> bool:
+        """Whether the response that begins now is the connection's last."""
+        return (self._deaf or self._retiring) and self._due <= 1 + self._in_body
 
-    def _reset_parser(self) -> None:
-        self.parser = httptools.HttpRequestParser(self)
-        # `on_headers_complete` checks versions. Without the second leniency, data behind a last
-        # request would be an error, and that request's answer would be lost.
-        self.parser.set_dangerous_leniencies(lenient_version=True, lenient_data_after_close=True)
+    def response_complete(self) -> None:
+        self._due -= 1
+        if self._deaf or self._retiring:
+            # uvicorn may still have to respond to a failure of the app.
+            self._loop.call_soon(self._close_when_done)
 
-    def _activity(self, data: bytes) -> None:
+    def _close_when_done(self) -> None:
+        if not self._owes_response():
+            self.transport.close()
+
+    def _is_idle(self) -> bool:
+        return not self._due and not unread(self.transport)
+
+    def _owes_response(self) -> bool:
+        """Whether a complete request waits for its response."""
+        return self._due > self._in_body
+
+    def _may_have_more(self) -> bool:
+        """Whether the sender may still be sending a refused body or head."""
+        return (self._in_body and not self._due) or self._unused > HEAD_MAX
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # `on_headers_complete` checks versions.
+        parser.set_dangerous_leniencies(lenient_version=True)
+        return parser
+
+    def _parse(self, data: bytes | memoryview) -> tuple[HTTPStatus, str] | None:
+        """Parse into `_parsed`; return the status and text of a refusal."""
         try:
-            self._parse(data)
+            while True:
+                try:
+                    self._parser.feed_data(data)
+                except httptools.HttpParserUpgrade as upgrade:
+                    data = memoryview(data)[upgrade.args[0] :]
+                    self._ignore_upgrade()
+                else:
+                    return None
         except httptools.HttpParserError as error:
-            self.logger.warning("Invalid HTTP request received.")
             cause = error.__context__
             if isinstance(cause, _Unsupported):
-                self._refuse(cause.status, str(cause))
-            else:
-                self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
-
-    def _parse(self, data: bytes | memoryview) -> None:
-        while True:
-            try:
-                self.parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                data = memoryview(data)[upgrade.args[0] :]
-                self._ignore_upgrade()
-            else:
-                return
+                return cause.status, str(cause)
+            return HTTPStatus.BAD_REQUEST, "Invalid HTTP request received."
 
     def _ignore_upgrade(self) -> None:
         """Parse the head again without the offer, after which the parser would read no body."""
-        version = self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
-        lines += [b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"]
-        self._reset_parser()
-        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+        head = self._head([each for each in self._headers if each[0].lower() != b"upgrade"])
+        self._parser = self._new_parser()
+        self._parser.feed_data(head)
+
+    def _head(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        version = b"1.0" if self._parser.get_http_version() == "1.0" else b"1.1"
+        lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, version)]
+        lines += [b"%b: %b" % each for each in headers]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Respond without the app, then close."""
-        self._refused = True
+        _LOG.warning(text)
+        self._deaf = True
         if self._owes_response():
-            self.cycle.keep_alive = False
             return
         # Within a body, the app has the request and counts it.
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is None or cycle.response_complete:
+        if not self._due:
             self._not_http(status)
         headers = [
-            *self.server_state.default_headers,
+            *self._exchanges.headers,
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", b"%d" % len(text)),
             (b"connection", b"close"),
@@ -175,49 +259,52 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join([*lines, b"", text.encode()]))
         self.transport.close()
 
-    def _owes_response(self) -> bool:
-        """Whether a complete request waits for its response."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        whole = cycle is not None and not cycle.response_complete and not cycle.more_body
-        return whole or bool(self.pipeline)
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
 
-    def _may_have_more(self) -> bool:
-        """Whether the sender may still be sending a refused body or head."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        amid_a_body = cycle is not None and cycle.response_complete and cycle.more_body
-        return amid_a_body or self._unused > HEAD_MAX
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come within the body.
+        if not self._in_body:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self.parser.get_http_version()[0] != "1":
+        if self._parser.get_http_version()[0] != "1":
             raise _Unsupported(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
+        if self._parser.should_upgrade():
+            if self._parser.get_method() == b"CONNECT":
                 raise _Unsupported(HTTPStatus.BAD_REQUEST)
             return
+        if not self._url.isascii() or httptools.parse_url(self._url).path is None:
+            raise ValueError("no path")
         self._unused = 0
         self._cancel_head_timeout()
         self._limit.used(self)
-        super().on_headers_complete()
-        # The app holds the first list; uvicorn appends trailers to this one.
-        self.headers = []
-        if self._retiring:
-            self.cycle.keep_alive = False
+        self._due += 1
+        self._in_body = True
+        self._is_chunked = any(name.lower() == b"transfer-encoding" for name, _ in self._headers)
+        self._parsed.append(self._head(self._headers))
 
     def on_body(self, body: bytes) -> None:
         self._unused = 0
-        super().on_body(body)
+        self._parsed.append(b"%x\r\n%b\r\n" % (len(body), body) if self._is_chunked else body)
 
     def on_message_complete(self) -> None:
         # After an offer to upgrade the parser ends the request; `_ignore_upgrade` parses it again.
-        if self.parser.should_upgrade():
+        if self._parser.should_upgrade():
             return
-        super().on_message_complete()
-        # A trailer can set `Connection: close` too, and then the parser takes no further request.
-        if not self.parser.should_keep_alive():
-            self.cycle.keep_alive = False
+        self._in_body = False
+        if self._is_chunked:
+            self._parsed.append(b"0\r\n\r\n")
+        # A trailer can set `Connection: close` too.
+        if not self._parser.should_keep_alive():
+            self._deaf = True
 
     def _start_head_timeout(self) -> None:
-        self._head_timeout = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+        self._head_timeout = self._loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
 
     def _cancel_head_timeout(self) -> None:
         if self._head_timeout is not None:

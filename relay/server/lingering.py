@@ -58,7 +58,7 @@ class Lingering:
 
     def close(self) -> None:
         self._flush()
-        if self._lingers or not self._is_amid():
+        if self._lingers or self._transport.is_closing() or not self._is_amid():
             self._transport.close()
             return
         self._lingers = True

@@ -9,13 +9,12 @@ from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.server import ServerState
 
 from relay.core.config_values import Duration
 from relay.core.errors import ListenFailed
 from relay.server import address as endpoint
 from relay.server.connection_limit import ConnectionLimit
-from relay.server.http_protocol import HttpProtocol
+from relay.server.http_protocol import Exchanges, HttpProtocol
 from relay.telemetry import log
 
 BACKLOG = 2048
@@ -59,10 +58,11 @@ class Listener:
         self.grace = grace
         self._limit = limit
         self._not_http = not_http
-        self._state = ServerState()
+        self._exchanges = Exchanges(app)
+        self._connections: set[HttpProtocol] = set()
         self._config = uvicorn.Config(
-            app,
-            http=HttpProtocol,
+            self._exchanges,
+            http="httptools",
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -95,16 +95,16 @@ class Listener:
         Idle ones stay open for `stop`.
         """
         self._close()
-        state = self._state
-        answered, quiet = state.total_requests, 0
+        exchanges = self._exchanges
+        answered, quiet = exchanges.completed, 0
         for _ in range(RETIRE_POLLS):
             # Each time, because the last ones accepted are made only now.
-            for connection in state.connections:
-                cast("HttpProtocol", connection).retire()
+            for connection in self._connections:
+                connection.retire()
             await asyncio.sleep(DRAIN_POLL_S)
-            quiet = 0 if state.tasks or state.total_requests != answered else quiet + 1
-            answered = state.total_requests
-            if quiet >= QUIET_POLLS or not (state.connections or state.tasks or self._opening):
+            quiet = 0 if exchanges.tasks or exchanges.completed != answered else quiet + 1
+            answered = exchanges.completed
+            if quiet >= QUIET_POLLS or not self._is_busy():
                 return
 
     async def stop(self) -> None:
@@ -175,7 +175,11 @@ class Listener:
 
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(
-            self._config, self._state, {}, self._loop, not_http=self._not_http, limit=self._limit
+            self._config,
+            self._exchanges,
+            connections=self._connections,
+            not_http=self._not_http,
+            limit=self._limit,
         )
 
     def _pause(self, bound: socket.socket) -> None:
@@ -194,13 +198,16 @@ class Listener:
         self._loop.remove_reader(bound)
         bound.close()
 
+    def _is_busy(self) -> bool:
+        return bool(self._connections or self._exchanges.tasks or self._opening)
+
     async def _keep_date(self) -> None:
         while True:
             await asyncio.sleep(1)
             self._set_date()
 
     def _set_date(self) -> None:
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._exchanges.headers = [(b"date", formatdate(usegmt=True).encode())]
 
     async def _drain(self) -> None:
         """Close idle connections, and wait for the others without a limit.
@@ -208,20 +215,19 @@ class Listener:
         uvicorn's own shutdown answers a request that outlives its limit with a 500.
         """
         # uvicorn has no event for the last connection's end.
-        while self._state.connections or self._state.tasks or self._opening:
-            for connection in list(self._state.connections):
+        while self._is_busy():
+            for connection in list(self._connections):
                 connection.shutdown()
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _abort(self) -> None:
         """Cut off requests that outlived the grace, unanswered: the sender will retry."""
-        state = self._state
-        log.get().warning("listener.cut_off", count=len(state.connections))
-        for connection in list(state.connections):
+        log.get().warning("listener.cut_off", count=len(self._connections))
+        for connection in list(self._connections):
             connection.transport.abort()
         # The protocols see it in the loop's next turn; before that, a 500 would be sent.
         await asyncio.sleep(0)
-        tasks = list(state.tasks)
+        tasks = list(self._exchanges.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -101,7 +101,7 @@ async def test_what_dribbles_in_is_not_passed_on_before_it_is_whole(
             await caller.flush()
         good = await asyncio.wait_for(nginx.ask(post(event(100))), SENDERS_PATIENCE_S)
         # The one of the good request is kept for the next.
-        connections = len(relay.service.public._state.connections)
+        connections = len(relay.service.public._connections)
     assert good.status == 202
     assert connections <= 1
     assert await relay.counts("relay_requests_total") == {("202", "main"): 1}

@@ -4,55 +4,26 @@ Those of the brokers' clients are in sinks/test_client_internals.py.
 """
 
 import ast
-import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import aiosqlite
 import jinja2
-import pytest
-import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 import relay
 from relay.outbound import template
 from relay.receiver import app
-from relay.server import http_protocol, listener
-from relay.server.connection_limit import ConnectionLimit
-from relay.server.http_protocol import HttpProtocol
 from relay.store.sqlite import driver
 from tests.project.test_project import CAPPED
-from tests.server.test_listener import client_address
 from tests.sinks.test_client_internals import AMQP, KAFKA, NATS, inner_names, is_inner, parse
-
-PROTOCOL = {
-    *("client", "cycle", "headers", "logger", "loop", "parser", "pipeline", "server_state"),
-    *("transport", "url", "_unset_keepalive_if_required"),
-    *("on_body", "on_headers_complete", "on_message_complete", "shutdown"),
-}
-"""What of uvicorn's HTTP protocol is read, called, set or overridden; asyncio's methods aside."""
-
-CYCLE = {"keep_alive", "more_body", "response_complete"}
-"""What of uvicorn's request and response is read or set."""
-
-STATE = {"connections", "default_headers", "tasks", "total_requests"}
-"""What of uvicorn's state of a server is read or set."""
-
-MADE_OF = ["config", "server_state", "app_state", "_loop"]
-"""What a connection is given."""
-
-PARSER = ["on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body"]
-"""What httptools calls; our parser calls the same protocol."""
 
 DRIVER = {"_conn", "_execute", "_thread"}
 TEMPLATES = {"_undefined_message", "_undefined_name"}
 
 FOREIGN = {
     "sinks/amqp/publisher.py": {name for name in AMQP if is_inner(name)},
-    "server/http_protocol.py": {name for name in PROTOCOL if is_inner(name)},
     "sinks/kafka/producer.py": set(KAFKA),
     "sinks/nats/connection.py": NATS,
     "store/sqlite/driver.py": DRIVER,
@@ -65,59 +36,6 @@ PUBLIC = {"_replace"}
 
 ROOT = Path(relay.__file__).parent
 TREES = {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in ROOT.rglob("*.py")}
-
-
-@pytest.fixture
-async def made() -> HttpProtocol:
-    config = uvicorn.Config(
-        client_address, http=HttpProtocol, ws="none", lifespan="off", log_config=None
-    )
-    config.load()
-    limit = ConnectionLimit(1)
-    made = HttpProtocol(config, ServerState(), {}, None, not_http=lambda _: None, limit=limit)
-    made.on_message_begin()
-    return made
-
-
-async def test_uvicorn_has_every_inner_part_that_is_used(made: HttpProtocol) -> None:
-    assert [name for name in sorted(PROTOCOL - {"shutdown"}) if not hasattr(made, name)] == []
-    of_base = set(dir(HttpToolsProtocol))
-    assert {name for name in PROTOCOL if name.startswith(("on_", "_", "shut"))} <= of_base
-    assert of_base >= set(PARSER)
-    assert list(inspect.signature(HttpToolsProtocol.__init__).parameters)[1:] == MADE_OF
-    assert set(vars(ServerState())) == STATE
-    assert vars(made)["cycle"] is None
-    assert not made.pipeline
-
-
-async def test_a_request_of_uvicorn_has_every_part_that_is_used(made: HttpProtocol) -> None:
-    given = dict.fromkeys(inspect.signature(RequestResponseCycle).parameters)
-    cycle = RequestResponseCycle(**given | {"keep_alive": True})  # type: ignore[arg-type]
-    assert set(vars(cycle)) >= CYCLE
-    assert (cycle.keep_alive, cycle.more_body, cycle.response_complete) == (True, True, False)
-
-
-async def test_every_inner_part_of_uvicorn_that_is_used_is_listed(made: HttpProtocol) -> None:
-    base = HttpToolsProtocol(made.config, ServerState(), {}, None)
-    base.on_message_begin()
-    of_base = {*vars(base), *vars(HttpToolsProtocol)} - {"__init__", "__module__", "__doc__"}
-    of_asyncio = {"connection_made", "connection_lost", "data_received", "eof_received"}
-    tree = parse(http_protocol)
-    assert {*asked(tree, "self"), *defined(tree)} & of_base - of_asyncio == PROTOCOL
-    assert {*asked(tree, "cycle"), *asked(tree, "self.cycle")} == CYCLE
-    of_state = asked(tree, "self.server_state")
-    of_listener = {*asked(parse(listener), "state"), *asked(parse(listener), "self._state")}
-    assert of_state | of_listener == STATE
-
-
-async def test_no_name_of_ours_is_one_of_uvicorns(made: HttpProtocol) -> None:
-    base = HttpToolsProtocol(made.config, ServerState(), {}, None)
-    base.on_message_begin()
-    ours = set(vars(made)) - set(vars(base))
-    assert ours == {"_limit", "_not_http"}
-    assert {name for name in vars(HttpProtocol) if name.startswith("_")} & {
-        name for name in dir(HttpToolsProtocol) if is_inner(name)
-    } == set()
 
 
 def test_the_proxies_that_are_trusted_can_be_asked_for() -> None:

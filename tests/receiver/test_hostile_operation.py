@@ -202,7 +202,7 @@ async def test_a_request_in_flight_is_answered_before_connections_are_refused(
         port = relay.service.public.port
         caller = await relay.call()
         caller.write(request[:-5])
-        tasks = relay.service.public._state.tasks
+        tasks = relay.service.public._exchanges.tasks
         await until(lambda: bool(tasks), what="the request")
         stopping = asyncio.create_task(relay.service._drain())
         await until(lambda: relay.service._receiver.draining, what="the draining")

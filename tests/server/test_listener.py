@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.core.config_values import Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.server.http_protocol import HttpProtocol
 from relay.server.listener import Listener
 
 GRACE = Duration.parse("5s")
@@ -137,9 +136,8 @@ async def test_a_caller_that_ends_its_side_gets_its_answer() -> None:
         writer.write(request())
         writer.write_eof()
         await gate.entered.wait()
-        (connection,) = listener._state.connections
-        assert isinstance(connection, HttpProtocol)
-        await soon(lambda: not connection.cycle.keep_alive)
+        (connection,) = listener._connections
+        await soon(connection.closes_after_response)
         gate.release.set()
         answer = await asyncio.wait_for(reader.read(), 5)
     assert answer.endswith(b"done")
@@ -153,8 +151,8 @@ async def test_a_caller_that_leaves_without_its_answer_keeps_nothing_open() -> N
             writer.write(request())
             await gate.entered.wait()
         gate.release.set()
-        await soon(lambda: not listener._state.connections)
-        await soon(lambda: not listener._state.tasks)
+        await soon(lambda: not listener._connections)
+        await soon(lambda: not listener._exchanges.tasks)
 
 
 async def test_an_idle_connection_is_closed_by_the_stop() -> None:
@@ -173,7 +171,7 @@ async def test_a_request_that_nobody_has_read_yet_is_answered_by_the_stop(
         if asked_before:
             writer.write(request())
             await reader.readuntil(b"127.0.0.1")
-        await soon(lambda: bool(listener._state.connections))
+        await soon(lambda: bool(listener._connections))
         writer.write(request())
         # No turn of the loop since: it lies with the kernel, and closing now would drop it.
         await listener.stop()
