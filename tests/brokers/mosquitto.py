@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from threading import Condition
 
-from zmqtt._internal.packets.publish import Publish
+from paho.mqtt.client import MQTTMessage
 
 from tests.brokers.mqtt_link import DEADLINE_S, Link, Subscriber
 from tests.brokers.program import Program
@@ -42,6 +42,14 @@ _COMES = re.compile(r"New client connected from \S+ as relay ")
 _GOES = re.compile(r"(Client relay (disconnected|closed|has exceeded)|on client relay:)")
 
 
+def user_properties(message: MQTTMessage) -> dict[str, str]:
+    """Return those of a message by name; no name is there twice."""
+    assert message.properties is not None
+    pairs: list[tuple[str, str]] = message.properties.json()["UserProperty"]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
 class Mosquitto(Program):
     """`url` leads to it; the user `relay` logs in with `PASSWORD`, and its rights can be changed.
 
@@ -53,7 +61,7 @@ class Mosquitto(Program):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.url = f"mqtt://127.0.0.1:{self.port}"
-        self._heard: list[Publish] = []
+        self._heard: list[MQTTMessage] = []
         self._marks = 0
         self._news = Condition()
         self._subscriber: Subscriber | None = None
@@ -76,10 +84,8 @@ class Mosquitto(Program):
 
     def start(self) -> None:
         super().start()
-        if self._subscriber is None:
-            self.subscribe()
-        else:
-            self._subscriber.wait_until_it_listens()
+        self.silence()
+        self.subscribe()
 
     def kill(self) -> None:
         super().kill()
@@ -110,8 +116,6 @@ class Mosquitto(Program):
 
     def subscribe(self) -> None:
         self._subscriber = Subscriber(self.port, self._take)
-        self._subscriber.start()
-        self._subscriber.wait_until_it_listens()
 
     def silence(self) -> None:
         """End the subscriber; its session stays."""
@@ -124,7 +128,7 @@ class Mosquitto(Program):
         self.silence()
         Link(self.port, "subscriber").close()
 
-    def read(self) -> list[Publish]:
+    def read(self) -> list[MQTTMessage]:
         """Hear all that the broker has taken until now."""
         self._marks += 1
         with Link(self.port, "marker") as link:
@@ -151,9 +155,9 @@ class Mosquitto(Program):
         """What it has said since its start."""
         return _STARTS.split((self.folder / "server.log").read_text())[-1]
 
-    def _take(self, publish: Publish) -> None:
+    def _take(self, message: MQTTMessage) -> None:
         with self._news:
-            self._heard.append(publish)
+            self._heard.append(message)
             self._news.notify_all()
 
     def _is_marked(self) -> bool:

@@ -1,36 +1,45 @@
-"""MQTT 5 over a blocking socket: what a test's own clients say, packet by packet."""
+"""The tests' own MQTT clients, on threads."""
 
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from threading import Event, Thread
-from typing import Self
+from collections.abc import Callable
+from threading import Event
+from typing import Any, Self
 
-from zmqtt import QoS
-from zmqtt._internal.packets.codec import AnyPacket, encode
-from zmqtt._internal.packets.connect import ConnAck, Connect
-from zmqtt._internal.packets.properties import ConnectProperties
-from zmqtt._internal.packets.publish import PubAck, Publish
-from zmqtt._internal.packets.reader import PacketBuffer
-from zmqtt._internal.packets.subscribe import SubAck, Subscribe, SubscriptionRequest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 DEADLINE_S = 10.0
-_PAUSE_S = 0.02
+
+
+def client(client_id: str) -> Client:
+    admin = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id,
+        protocol=MQTTProtocolVersion.MQTTv5,
+        reconnect_on_failure=False,
+    )
+    admin.username_pw_set("admin", "admin")
+    return admin
 
 
 class Link:
-    """A client that is let in as `admin`; without a lasting session it begins and ends with it."""
+    """A client that is let in as `admin`, with a session that begins and ends with it."""
 
-    def __init__(self, port: int, client_id: str, *, session_s: int = 0) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-        self._buffer = PacketBuffer(version="5.0")
-        self._read = iter(self._packets())
-        try:
-            self._log_in(client_id, session_s)
-        except BaseException:
+    def __init__(self, port: int, client_id: str) -> None:
+        self._answered = Event()
+        self._reason: ReasonCode | None = None
+        self._client = client(client_id)
+        self._client.on_connect = self._on_connect
+        self._client.on_disconnect = lambda *_: self._answered.set()
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+        assert self._answered.wait(DEADLINE_S), "no CONNACK"
+        if self._reason is None:
             self.close()
-            raise
+            raise ConnectionResetError
+        assert self._reason == 0, self._reason
 
     def __enter__(self) -> Self:
         return self
@@ -38,95 +47,44 @@ class Link:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def send(self, packet: AnyPacket) -> None:
-        self._socket.sendall(encode(packet, version="5.0"))
-
-    def receive(self) -> AnyPacket:
-        """Raises OSError where the broker is gone."""
-        return next(self._read)
-
-    def wait_for_ever(self) -> None:
-        self._socket.settimeout(None)
-
-    def publish(self, topic: str, body: bytes = b"") -> None:
+    def publish(self, topic: str) -> None:
         """Return once the broker has it."""
-        publish = Publish(
-            topic=topic, payload=body, qos=QoS.AT_LEAST_ONCE, retain=False, dup=False, packet_id=1
-        )
-        self.send(publish)
-        assert isinstance(self.receive(), PubAck)
+        published = self._client.publish(topic, qos=1)
+        published.wait_for_publish(DEADLINE_S)
+        assert published.is_published()
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._client.disconnect()
+        self._client.loop_stop()
 
-    def _log_in(self, client_id: str, session_s: int) -> None:
-        self.send(
-            Connect(
-                client_id=client_id,
-                clean_session=session_s == 0,
-                keepalive=0,
-                username="admin",
-                password=b"admin",
-                properties=ConnectProperties(session_expiry_interval=session_s),
-            )
-        )
-        answer = self.receive()
-        assert isinstance(answer, ConnAck), answer
-        assert answer.return_code == 0, answer
-
-    def _packets(self) -> Iterator[AnyPacket]:
-        while True:
-            yield from list(self._buffer)
-            data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionResetError
-            self._buffer.feed(data)
+    def _on_connect(self, _c: Client, _u: Any, _f: Any, reason: ReasonCode, _p: Any) -> None:
+        self._reason = reason
+        self._answered.set()
 
 
-class Subscriber(Thread):
-    """Hears all topics, in a session that outlives connections, and connects again by itself."""
+class Subscriber:
+    """Hears all topics, in a session that outlives its connection."""
 
-    def __init__(self, port: int, take: Callable[[Publish], None]) -> None:
-        super().__init__(daemon=True)
-        self._listening = Event()
-        self._port = port
-        self._take = take
-        self._over = Event()
-        self._link: Link | None = None
-
-    def run(self) -> None:
-        while not self._over.is_set():
-            with suppress(OSError), Link(self._port, "subscriber", session_s=3600) as self._link:
-                self._listen(self._link)
-            self._listening.clear()
-            self._over.wait(_PAUSE_S)
-
-    def wait_until_it_listens(self) -> None:
+    def __init__(self, port: int, take: Callable[[MQTTMessage], None]) -> None:
+        self._listening, self._cut_off = Event(), Event()
+        self._client = client("subscriber")
+        self._client.on_connect = self._subscribe
+        self._client.on_subscribe = lambda *_: self._listening.set()
+        self._client.on_disconnect = lambda *_: self._cut_off.set()
+        self._client.on_message = lambda _client, _userdata, message: take(message)
+        session = Properties(PacketTypes.CONNECT)
+        session.SessionExpiryInterval = 3600
+        self._client.connect("127.0.0.1", port, clean_start=False, properties=session)
+        self._client.loop_start()
         assert self._listening.wait(DEADLINE_S), "the subscriber is not let in"
 
     def wait_until_it_is_cut_off(self) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        while self._listening.is_set():
-            assert time.monotonic() < end_s, "the subscriber still listens"
-            time.sleep(_PAUSE_S)
+        assert self._cut_off.wait(DEADLINE_S), "the subscriber still listens"
 
     def stop(self) -> None:
         """Leave the session as it is, for another to take it up."""
-        self._over.set()
-        if self._link is not None:
-            self._link.close()
-        self.join(DEADLINE_S)
+        self._client.disconnect()
+        self._client.loop_stop()
 
-    def _listen(self, link: Link) -> None:
-        request = SubscriptionRequest(topic_filter="#", qos=QoS.AT_LEAST_ONCE)
-        link.send(Subscribe(packet_id=1, subscriptions=(request,)))
-        link.wait_for_ever()
-        while not self._over.is_set():
-            match link.receive():
-                case Publish(packet_id=int(packet_id)) as publish:
-                    self._take(publish)
-                    link.send(PubAck(packet_id=packet_id))
-                case SubAck():
-                    self._listening.set()
+    def _subscribe(self, *_: Any) -> None:
+        self._client.subscribe("#", qos=1)

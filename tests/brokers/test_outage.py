@@ -8,7 +8,7 @@ import pytest
 
 from tests.brokers import outage
 from tests.brokers.kafka import TOPIC, KafkaCluster
-from tests.brokers.mosquitto import PASSWORD, Mosquitto
+from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.brokers.moto_outage import SqsBehindDoor
 from tests.brokers.nats import STREAM, NatsServer
 from tests.brokers.pubsub_double import PROJECT, PubsubServer
@@ -84,8 +84,7 @@ class Mqtt(outage.Case):
         return {"url": self.server.url, **login}
 
     def ids(self) -> list[str]:
-        found = [each.properties for each in self.server.read()]
-        return [dict(each.user_properties)["relay-id"] for each in found if each is not None]
+        return [user_properties(message)["relay-id"] for message in self.server.read()]
 
 
 class Nats(outage.Case):

@@ -37,7 +37,7 @@ CLIENTS: list[str] = [
 ]
 
 CAPPED = {
-    *("aiokafka", "aiormq", "nats-py", "zmqtt"),
+    *("aiokafka", "aiormq", "nats-py"),
     *("aiosqlite", "jinja2", "uvicorn"),
     "grafana-foundation-sdk",
 }

@@ -4,7 +4,6 @@ Each client with inner parts in use has an upper bound in pyproject.toml, to be 
 """
 
 import ast
-import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,19 +21,11 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from pamqp.commands import Connection
 from yarl import URL
-from zmqtt import MQTTDisconnectedError, QoS
-from zmqtt._internal.packets.codec import encode
-from zmqtt._internal.packets.connect import ConnAck, Connect
-from zmqtt._internal.packets.publish import PubAck, Publish
-from zmqtt._internal.protocol import MQTTProtocol
-from zmqtt._internal.state import PacketIdPool, QoS1Flight, SessionState
 
 from relay.sinks.amqp import connection as amqp_connection
 from relay.sinks.amqp import publisher as amqp_publisher
 from relay.sinks.kafka import producer as kafka_producer
 from relay.sinks.kafka.errors import MEANINGS, UNNAMED
-from relay.sinks.mqtt import connection as mqtt_connection
-from relay.sinks.mqtt import publisher as mqtt_publisher
 from relay.sinks.nats import connection as nats_connection
 from tests.project.test_project import CAPPED
 
@@ -65,27 +56,6 @@ KAFKA = {
 
 NATS = {"_close", "_pending", "_pending_data_size", "_process_info", "_transport"}
 """What of the client is overridden or taken over."""
-
-MQTT: dict[Any, set[str]] = {
-    MQTTProtocol: {"transport", "state", "keepalive", "version"},
-    MQTTProtocol.connect: {"packet"},
-    MQTTProtocol.run: set(),
-    MQTTProtocol.ping: {"timeout"},
-    MQTTProtocol.disconnect: set(),
-    SessionState: set(),
-    Connect: {"client_id", "clean_session", "keepalive", "username", "password"},
-    ConnAck: {"properties"},
-    Publish: {"topic", "payload", "qos", "retain", "dup", "packet_id", "properties"},
-    PubAck: {"reason_code"},
-    QoS1Flight: {"packet_id", "publish", "future"},
-    encode: {"packet", "version"},
-    PacketIdPool.acquire: set(),
-    PacketIdPool.release: {"pid"},
-}
-"""What of the engine is made or called, with the arguments and fields that are used."""
-
-MQTT_STATE = {"packet_ids", "inflight_qos1"}
-"""What of the engine's state is used where its own way to publish is not."""
 
 
 @pytest.fixture
@@ -159,77 +129,8 @@ def test_nats_has_every_inner_part_that_is_used() -> None:
         )
 
 
-def test_zmqtt_has_every_inner_part_that_is_used() -> None:
-    for part, used in MQTT.items():
-        assert used <= set(inspect.signature(part).parameters), part
-    state = SessionState()
-    assert set(vars(state)) >= MQTT_STATE
-    assert isinstance(state.packet_ids, PacketIdPool)
-
-
-def test_every_inner_part_of_zmqtt_that_is_used_is_listed() -> None:
-    trees = parse(mqtt_connection), parse(mqtt_publisher)
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    imported = {
-        name.name
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and "._internal" in (node.module or "")
-        for name in node.names
-    }
-    called = {part for part in MQTT if "." in part.__qualname__}
-    assert imported | {"ConnAck"} == {part.__name__ for part in set(MQTT) - called}
-    asked = {
-        node.func.attr
-        for node in nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and ast.unparse(node.func.value) in {"engine", "self._engine", "state.packet_ids"}
-    }
-    assert asked == {part.__name__ for part in called}
-    of_state = {
-        node.attr
-        for node in nodes
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "state"
-    }
-    assert of_state == MQTT_STATE
-    for tree in trees:
-        assert inner_names(tree) <= own_names(tree) | {"_internal"}
-
-
-async def test_zmqtt_answers_a_flight_that_it_did_not_make() -> None:
-    """As its engine does with its own: it takes it out, and lets go of the packet's id."""
-    state = SessionState()
-    engine = MQTTProtocol(Nowhere(), state, version="5.0")
-    flights = []
-    for _ in range(2):
-        id_ = state.packet_ids.acquire()
-        packet = Publish(topic="x", payload=b"", qos=QoS(1), retain=False, dup=False, packet_id=id_)
-        flights.append(QoS1Flight(id_, packet, asyncio.get_running_loop().create_future()))
-        state.inflight_qos1[id_] = flights[-1]
-    await engine._dispatch(PubAck(packet_id=flights[0].packet_id, reason_code=0x97))
-    assert flights[0].future.result().reason_code == 0x97
-    assert list(state.inflight_qos1) == [flights[1].packet_id]
-    assert state.packet_ids.acquire() == flights[0].packet_id
-    with pytest.raises(MQTTDisconnectedError):
-        await engine.run()
-    assert isinstance(flights[1].future.exception(), MQTTDisconnectedError)
-
-
-class Nowhere:
-    """A transport whose far end has gone."""
-
-    is_connected = False
-
-    async def read(self, n: int) -> bytes:
-        raise MQTTDisconnectedError
-
-    async def write(self, data: bytes) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 def test_every_client_whose_inner_parts_are_listed_has_an_upper_bound() -> None:
-    assert {"aiokafka", "aiormq", "nats-py", "zmqtt"} <= CAPPED
+    assert {"aiokafka", "aiormq", "nats-py"} <= CAPPED
 
 
 async def test_no_name_of_ours_is_one_of_the_clients(parts: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from msgspec.structs import replace
 from nats.aio.msg import Msg
-from zmqtt._internal.packets.publish import PubAck
 
 from relay.core.config_values import Secret
 from relay.core.errors import Misconfigured, SinkError, Temporary
@@ -19,6 +18,7 @@ from relay.sinks.http import sink as http
 from relay.sinks.pubsub.errors import SILENT
 from tests.brokers.kafka_mock import PRODUCE
 from tests.brokers.mqtt_double import MqttDouble
+from tests.brokers.mqtt_packets import puback
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
 from tests.sinks.batch import DELIVERED, series, told
@@ -112,7 +112,7 @@ async def test_nats_what_answers_one_event_does_not_answer_its_neighbours(
 @pytest.mark.parametrize("code", [0x01, 0x02, 0x11, 0x18, 0x7F])
 async def test_mqtt_a_code_that_no_puback_has_confirms_nothing(lead: Event, code: int) -> None:
     async with MqttDouble().listen() as broker:
-        broker.reply = lambda publish: PubAck(packet_id=publish.packet_id or 0, reason_code=code)
+        broker.reply = lambda publish: puback(publish.packet_id, code)
         sink = mqtt.build(url=broker.url)
         (found,) = await sink.send_batch([lead])
         await sink.close()

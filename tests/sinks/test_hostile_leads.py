@@ -13,7 +13,7 @@ from relay import sinks
 from relay.core import config_values
 from relay.core.clock import SystemClock
 from relay.core.sink import Sink, SinkSettings
-from tests.brokers.mosquitto import PASSWORD, Mosquitto
+from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.brokers.redis import RedisServer
 from tests.delivery.dispatching import policy, working
 from tests.sinks.far_end import FarEnd, Reply
@@ -71,8 +71,7 @@ async def mqtt(folder: Path, bad: list[str]) -> AsyncIterator[Place]:
     server.start()
 
     def taken() -> set[str]:
-        named = (each.properties for each in server.read())
-        return {dict(each.user_properties)["relay-id"] for each in named if each is not None}
+        return {user_properties(message)["relay-id"] for message in server.read()}
 
     table = {
         "type": "mqtt",

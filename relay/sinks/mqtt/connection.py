@@ -1,240 +1,269 @@
-"""One MQTT 5 connection, which knows the broker's limits and ends at once.
+"""One MQTT 5 connection: paho-mqtt's client on the event loop.
 
-brokers.md, section 10. The library's client hides the reason code of a PUBACK that is no refusal,
-and neither it nor the engine below, which is used here, keeps to the limits of a CONNACK:
-`relay.sinks.mqtt.publisher` does.
-The engine is internal to the library, which has an upper bound for it in pyproject.toml.
+brokers.md, section 10. The client resolves, connects and shakes hands with calls that block, on a
+thread; from the login on, the event loop drives it. The broker's limits are in the CONNACK, which
+the client does not heed: `relay.sinks.mqtt.publisher` does.
 """
 
 import asyncio
-import logging
-import re
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, cast
 
-from zmqtt import (
-    ConnAckProperties,
-    MQTTDisconnectedError,
-    MQTTError,
-    MQTTTimeoutError,
-)
-from zmqtt._internal.packets.connect import Connect
-from zmqtt._internal.protocol import MQTTProtocol
-from zmqtt._internal.state import SessionState
+from paho.mqtt.client import Client, DisconnectFlags
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from relay.core.errors import SinkError, Temporary
 from relay.outbound import tls
-from relay.sinks.mqtt.errors import NO_QOS, connect_failure, meaning
+from relay.sinks.mqtt.errors import (
+    NO_QOS,
+    PROTOCOL_ERROR,
+    TOO_LARGE,
+    classify,
+    connect_failure,
+    login_refused,
+)
 
 LOST = "the connection was lost"
-_DISCONNECT = re.compile(r"reason code 0x([0-9A-F]{2})")
+_NOT_LET_IN = "the broker ended the connection before it let us in"
 
-# Where CONNACK names no limit: MQTT 5.0, sections 3.2.2.3.3 and 2.1.4.
+_KEEP_ALIVE_S = 30
+_TICK_S = 1.0
+"""Interval of the client's keep-alive checks, as in its documentation."""
+
+# Defaults of a CONNACK's limits: MQTT 5.0, sections 3.2.2.3.3 and 2.1.4.
 _RECEIVE_MAXIMUM = 65_535
 _PACKET_BYTES = 268_435_460
 
-_KEEP_ALIVE_S = 30
-_READ_BYTES = 65_536
+_CONNACK = 0
+"""Key of the CONNACK among the replies; no packet identifier is 0."""
 
-_QUICKACK = (
-    (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1) if hasattr(socket, "TCP_QUICKACK") else None
-)
-"""Holds until the kernel thinks otherwise, so that it is said after each read."""
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None)
 
-# A connection that is lost is an error of the send, which is counted and shown once.
-logging.getLogger("zmqtt").setLevel(logging.CRITICAL + 1)
+# mosquitto refuses a message over its `message_size_limit` by a PUBACK with this code, which MQTT 5
+# has for DISCONNECT and CONNACK only; the client would take the packet for malformed.
+ReasonCode.names = {
+    **ReasonCode.names,
+    TOO_LARGE: {
+        name: [*packets, PacketTypes.PUBACK]
+        for name, packets in ReasonCode.names[TOO_LARGE].items()
+    },
+}
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Closes itself if the handshake fails, which the client leaves to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002  as in `ssl`
+        try:
+            super().do_handshake(block)
+        except OSError:
+            self.close()
+            raise
+
+
+Reply = tuple[int, Properties | None]
+"""Reason code, and of a CONNACK the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where a broker is and what it is told of us; a context means TLS."""
+    """Address and login of a broker; a context means TLS."""
 
     host: str
     port: int
     context: ssl.SSLContext | None
     client_id: str
+    timeout_s: float
     username: str | None = field(repr=False)
     password: str | None = field(repr=False)
 
 
-class Transport:
-    """What the library reads from and writes to, and can be ended whatever the peer does.
-
-    Packets that are written in one turn of the loop leave together: a system call each would cost
-    as much as all the rest of them. What waits is bounded by the packets that may be on their way.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._unwritten: list[bytes] = []
-        self._call_soon = asyncio.get_running_loop().call_soon
-        self.is_connected = True
-
-    async def read(self, n: int) -> bytes:
-        try:
-            data = await self._reader.read(max(n, _READ_BYTES))
-        except OSError as error:
-            self.is_connected = False
-            raise MQTTDisconnectedError from error
-        if not data:
-            self.is_connected = False
-            raise MQTTDisconnectedError
-        self._acknowledge()
-        return data
-
-    def _acknowledge(self) -> None:
-        """Have the kernel say at once that data has come, where it can (Linux).
-
-        Nothing follows the first PUBACK of a batch from here. A mosquitto that is not told
-        otherwise holds the others back until the kernel speaks for itself, 40 ms later.
-        """
-        if _QUICKACK is not None and not self._writer.is_closing():
-            with suppress(OSError):
-                self._writer.get_extra_info("socket").setsockopt(*_QUICKACK)
-
-    async def write(self, data: bytes) -> None:
-        self.put(data)
-
-    def put(self, data: bytes) -> None:
-        """Raises nothing: the engine would forget a packet whose end it notices in reading."""
-        if not self.is_connected:
-            return
-        if not self._unwritten:
-            self._call_soon(self._flush)
-        self._unwritten.append(data)
-
-    def _flush(self) -> None:
-        unwritten, self._unwritten = self._unwritten, []
-        # Once the connection is lost, which only reading tells, uvloop would raise.
-        if unwritten and not self._writer.is_closing():
-            self._writer.write(b"".join(unwritten))
-
-    async def close(self) -> None:
-        self._flush()
-        self.is_connected = False
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
-
-    def abort(self) -> None:
-        """Drop what is not yet written, and let the socket go."""
-        self.is_connected = False
-        self._unwritten = []
-        self._writer.transport.abort()
-
-
 class Connection:
-    """Made by `connect`; of no more use once it is not `usable`."""
+    """Publishes with QoS 1 and reports each PUBACK; usable until `on_end` is called."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        engine: MQTTProtocol,
-        state: SessionState,
-        *,
-        limits: ConnAckProperties,
-    ) -> None:
-        self._transport = transport
-        self._engine = engine
-        self.state = state
-        """Where the engine looks for what is on its way."""
-        self.largest = limits.maximum_packet_size or _PACKET_BYTES
-        """Of the packets that the broker takes, in bytes."""
-        self.receive_maximum = limits.receive_maximum or _RECEIVE_MAXIMUM
-        """So many packets may be without a PUBACK."""
-        self.put = transport.put
-        self._running = asyncio.create_task(engine.run())
-        self._running.add_done_callback(self._ended)
+    on_puback: Callable[[int, int], None]
+    """Called with the packet identifier and the reason code."""
+    on_end: Callable[[int | None], None]
+    """Called once, with the reason code of the broker's DISCONNECT if there was one."""
 
-    @property
-    def usable(self) -> bool:
-        return self._transport.is_connected and not self._running.done()
+    def __init__(self, client: Client) -> None:
+        self.usable = True
+        self.max_packet_bytes = _PACKET_BYTES
+        self.receive_maximum = _RECEIVE_MAXIMUM
+        """Messages that the broker allows to be without a PUBACK."""
+        self.on_end = lambda _: None
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._socket = cast("socket.socket", client.socket())
+        self._replies: dict[int, asyncio.Future[Reply]] = {}
+        """Awaited replies of the broker, by packet identifier."""
+        self._drive()
 
-    def when_ended(self, tell: Callable[[int | None], None]) -> None:
-        """Have it told once, with the reason code of the broker's DISCONNECT if there was one."""
-        self._running.add_done_callback(lambda running: tell(_farewell(running)))
+    async def login(self) -> None:
+        """Wait for the CONNACK; raises SinkError."""
+        code, limits = await self._reply(_CONNACK)
+        if code:
+            raise login_refused(code)
+        if getattr(limits, "MaximumQoS", 1) == 0:
+            raise classify(NO_QOS)
+        self.max_packet_bytes = getattr(limits, "MaximumPacketSize", _PACKET_BYTES)
+        self.receive_maximum = getattr(limits, "ReceiveMaximum", _RECEIVE_MAXIMUM)
 
-    async def ping(self, *, within_s: float) -> None:
-        """Raises SinkError."""
-        try:
-            await self._engine.ping(timeout=within_s)
-        except MQTTTimeoutError:
-            failure = Temporary("the broker did not answer in time")
-        except MQTTError:
-            failure = Temporary(LOST)
-        else:
-            return
-        self.abort()
-        raise failure
+    def publish(self, topic: str, body: bytes, properties: Properties) -> int:
+        """Queue a message and return its packet identifier."""
+        info = self._client.publish(topic, body, qos=1, properties=properties)
+        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            raise Temporary("no packet identifier is free")
+        return info.mid
+
+    async def ping(self) -> None:
+        """Have the broker answer a request without effect: the client reports no PINGRESP."""
+        _, packet_id = self._client.unsubscribe("relay/ping")
+        if packet_id is None:
+            raise Temporary(LOST)
+        await self._reply(packet_id)
 
     def abort(self) -> None:
-        """Cut the connection; the engine notices and gives up what waits."""
-        self._transport.abort()
+        """Cut the connection without sending what is queued."""
+        if self.usable:
+            self._client.connect_async("localhost")  # documented to end a connection immediately
+            self._end(None)
 
-    async def close(self) -> None:
-        self._running.cancel()
-        await asyncio.wait({self._running})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await self._engine.disconnect()
+    def close(self) -> None:
+        """Send a DISCONNECT if the socket takes it at once."""
+        self._client.disconnect()
+        self._client.loop_write()
         self.abort()
 
-    def _ended(self, running: asyncio.Task[None]) -> None:
-        if not running.cancelled():
-            running.exception()  # what it means is told by those who wait
-            self._transport.abort()
+    def _drive(self) -> None:
+        """Have the event loop run the client."""
+        client, loop, descriptor = self._client, self._loop, self._socket.fileno()
+        client.on_connect = lambda _c, _u, _f, reason, limits: self._resolve(
+            _CONNACK, reason.value, limits
+        )
+        client.on_unsubscribe = lambda _c, _u, packet_id, *_: self._resolve(packet_id)
+        client.on_publish = lambda _c, _u, packet_id, reason, _p: self.on_puback(
+            packet_id, reason.value
+        )
+        client.on_disconnect = self._on_disconnect
+        client.on_socket_close = self._on_socket_close
+        client.on_socket_register_write = lambda *_: loop.add_writer(descriptor, client.loop_write)
+        client.on_socket_unregister_write = self._on_socket_unregister_write
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.add_reader(descriptor, self._read)
+        loop.add_writer(descriptor, client.loop_write)  # the CONNECT is queued
+        self._timer = loop.call_later(_TICK_S, self._tick)
 
+    def _read(self) -> None:
+        self._client.loop_read()
+        # Bytes that TLS has already decrypted do not wake the event loop.
+        while self.usable and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._client.loop_read()
+        if self.usable and _QUICKACK is not None:
+            # A mosquitto holds back all PUBACKs of a batch but the first until TCP acknowledges
+            # that one, which the kernel delays by 40 ms; the option lasts for some packets only.
+            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
-def _farewell(running: asyncio.Task[None]) -> int | None:
-    cause = None if running.cancelled() else running.exception()
-    said = _DISCONNECT.search(str(cause))
-    return None if said is None else int(said[1], 16)
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        self._client.loop_misc()
+
+    async def _reply(self, packet_id: int) -> Reply:
+        reply: asyncio.Future[Reply] = self._loop.create_future()
+        self._replies[packet_id] = reply
+        return await reply
+
+    def _resolve(self, packet_id: int, code: int = 0, limits: Properties | None = None) -> None:
+        reply = self._replies.pop(packet_id, None)
+        if reply is not None and not reply.done():
+            reply.set_result((code, limits))
+
+    def _on_socket_unregister_write(self, *_: object) -> None:
+        self._loop.remove_writer(self._socket.fileno())
+
+    def _on_socket_close(self, *_: object) -> None:
+        self.usable = False
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+
+    def _on_disconnect(
+        self, _c: Client, _u: Any, flags: DisconnectFlags, reason: ReasonCode, _p: Properties | None
+    ) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._end(reason.value or None)
+        else:
+            self._end(None, is_nonsense=reason.value == PROTOCOL_ERROR)
+
+    def _end(self, code: int | None, *, is_nonsense: bool = False) -> None:
+        text = LOST
+        if _CONNACK in self._replies:
+            text = "what answers there is not MQTT 5" if is_nonsense else _NOT_LET_IN
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
+            if not reply.done():
+                reply.set_exception(Temporary(text))
+        self.on_end(code)
 
 
 async def connect(broker: Broker) -> Connection:
-    """Open the socket and have the login accepted; raises SinkError."""
-    transport: Transport | None = None
-    state = SessionState()
+    """Open a connection and log in; raises SinkError."""
     try:
-        streams = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
-        transport = Transport(*streams)
-        engine = MQTTProtocol(transport, state, keepalive=_KEEP_ALIVE_S, version="5.0")
-        limits = (await engine.connect(_login(broker))).properties or ConnAckProperties()
-    except asyncio.CancelledError:
-        if transport is not None:
-            transport.abort()
+        connection = Connection(await _open(broker))
+    except Exception as error:  # noqa: BLE001  of whatever kind, there is no connection
+        raise connect_failure(error) from None
+    try:
+        await connection.login()
+    except SinkError as error:
+        connection.abort()
+        if error.status is None and broker.context is not None:
+            raise (await _verdict(broker) or error) from None
         raise
-    except Exception as error:  # noqa: BLE001  an answer that is no MQTT makes it raise what comes
-        failure = connect_failure(error)
-        cut = isinstance(error, MQTTDisconnectedError)
-    else:
-        if limits.maximum_qos != 0:
-            return Connection(transport, engine, state, limits=limits)
-        failure, cut = meaning(NO_QOS), False
-    if transport is not None:
-        transport.abort()
-    if cut and broker.context is not None:
-        failure = await _verdict(broker) or failure
-    raise failure
+    except BaseException:
+        connection.abort()
+        raise
+    return connection
 
 
-def _login(broker: Broker) -> Connect:
-    """Without a session: what was not confirmed is in the relay's store, and goes out anew."""
-    return Connect(
-        client_id=broker.client_id,
-        clean_session=True,
-        keepalive=_KEEP_ALIVE_S,
-        username=broker.username,
-        password=None if broker.password is None else broker.password.encode(),
+async def _open(broker: Broker) -> Client:
+    """Connect on a daemon thread: a cancelled attempt delays neither the next nor the exit."""
+    opened: Future[Client] = Future()
+    opened.set_running_or_notify_cancel()
+    Thread(target=_connect, args=(broker, opened), daemon=True).start()
+    return await asyncio.wrap_future(opened)
+
+
+def _connect(broker: Broker, opened: Future[Client]) -> None:
+    client = Client(
+        CallbackAPIVersion.VERSION2, broker.client_id, protocol=MQTTProtocolVersion.MQTTv5
     )
+    # Without a username the client leaves the password out.
+    username = broker.username or (None if broker.password is None else "")
+    client.username_pw_set(username, broker.password)
+    if broker.context is not None:
+        broker.context.sslsocket_class = _TlsSocket
+        client.tls_set_context(broker.context)
+    client.max_inflight_messages = _RECEIVE_MAXIMUM
+    client.connect_timeout = broker.timeout_s
+    # The CONNECT waits for the event loop: after a cancelled attempt, nothing logs in.
+    client.on_socket_register_write = lambda *_: None
+    try:
+        client.connect(broker.host, broker.port, _KEEP_ALIVE_S)
+    except Exception as error:  # noqa: BLE001  raised where it is awaited
+        opened.set_exception(error)
+    else:
+        opened.set_result(client)
 
 
 async def _verdict(broker: Broker) -> SinkError | None:
-    """Connect once more, to hear what the broker says of our certificate."""
+    """Connect once more, to read what the broker says of our certificate."""
     try:
         reader, writer = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
     except OSError as error:

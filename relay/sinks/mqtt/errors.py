@@ -1,27 +1,25 @@
-"""What an MQTT broker's reason codes and its silence mean to an operator (pure).
+"""MQTT 5 reason codes and connection failures as errors for operators.
 
 brokers.md, section 10; a CONNACK refuses a client, so that no event is ever `Refused` by one.
 """
 
 from collections.abc import Mapping
 
-from zmqtt import MQTTConnectError, MQTTDisconnectedError, MQTTTimeoutError
-
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound import connect_errors, tls
+from relay.outbound import connect_errors
 
-UNHEARD = 0x10
+NO_SUBSCRIBER = 0x10
 """PUBACK's "no matching subscribers": the broker took the message and dropped it."""
 
-TAKEN = frozenset({0x00, UNHEARD})
-"""The reason codes with which a PUBACK confirms (MQTT 5.0, section 3.4.2.1)."""
+SUCCESS = frozenset({0x00, NO_SUBSCRIBER})
+"""Reason codes with which a PUBACK confirms (MQTT 5.0, section 3.4.2.1)."""
 
-TOO_LARGE = 0x95
+PROTOCOL_ERROR = 0x82
 NOT_AUTHORIZED = 0x87
+TOO_LARGE = 0x95
 NO_QOS = 0x9B
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
-    0x01: (Misconfigured, "the broker does not speak MQTT 5"),
     0x84: (Misconfigured, "the broker does not speak MQTT 5"),
     0x85: (Misconfigured, "the broker does not accept this client_id"),
     0x86: (Misconfigured, "wrong username or password"),
@@ -44,34 +42,25 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x9D: (Misconfigured, "the broker has moved"),
     0x9F: (Temporary, "the broker finds that clients connect too often"),
 }
-"""Reason codes of MQTT 5.0, section 2.4; what is not here is taken for temporary."""
+"""Reason codes of MQTT 5.0, section 2.4; any other is temporary."""
 
 OF_MESSAGE = frozenset({NOT_AUTHORIZED, 0x90, TOO_LARGE, 0x99})
-"""Reason codes that blame one message, also where they end the connection."""
-
-_LOGIN = "wrong username or password, or no right to connect"
+"""Reason codes that blame one message, also in a DISCONNECT."""
 
 
-def meaning(code: int, *, about_event: bool = False) -> SinkError:
+def classify(code: int, *, about_event: bool = False) -> SinkError:
     kind, text = MEANINGS.get(code, (Temporary, f"the broker failed with reason code {code:#04x}"))
     return kind(text, status=code, about_event=about_event)
 
 
+def login_refused(code: int) -> SinkError:
+    """Return the error of a CONNACK, which is never about an event."""
+    error = classify(code)
+    kind = Temporary if isinstance(error, Temporary) else Misconfigured
+    is_of_user = code == NOT_AUTHORIZED
+    text = "wrong username or password, or no right to connect" if is_of_user else error.reason
+    return kind(text, status=code)
+
+
 def connect_failure(error: Exception) -> SinkError:
-    cause = error.__cause__ if isinstance(error, MQTTDisconnectedError) else error
-    of_tls = tls.failure(cause or error, peer="broker")
-    if of_tls is not None:
-        return of_tls
-    match error:
-        case MQTTConnectError(return_code=code):
-            refusal = meaning(code)
-            text = _LOGIN if code == NOT_AUTHORIZED else refusal.reason
-            # It is not about an event, whatever it says.
-            kind = Temporary if isinstance(refusal, Temporary) else Misconfigured
-            return kind(text, status=code)
-        case MQTTDisconnectedError():
-            return Temporary("the broker ended the connection before it let us in")
-        case MQTTTimeoutError():
-            return Temporary("the broker did not answer in time")
-    unreached = connect_errors.failure(error, peer="broker")
-    return unreached or Temporary("what answers there is not MQTT 5")
+    return connect_errors.failure(error, peer="broker") or Temporary("could not connect")

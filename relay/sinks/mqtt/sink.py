@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
-from zmqtt import PublishProperties
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
@@ -21,7 +22,7 @@ from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink, is_cancelled
 from relay.sinks.mqtt.connection import Broker, Connection, connect
-from relay.sinks.mqtt.errors import UNHEARD
+from relay.sinks.mqtt.errors import NO_SUBSCRIBER
 from relay.sinks.mqtt.publisher import Publication, Publisher
 
 STRING_MAX_BYTES = 65_535
@@ -30,8 +31,11 @@ STRING_MAX_BYTES = 65_535
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _TRIES = 5
 
-_SHARE = 0.9
-"""Of the time for a check, so that the reason is ours rather than that time was up."""
+_CHECK_SHARE = 0.9
+"""Part of `timeout` for a check, so that the sink's reason comes before the caller's timeout."""
+
+_CONTENT_TYPE = "application/json"
+_LATE = "the broker did not answer in time"
 
 _NO_LEVEL = re.compile(r"[+#/]")
 
@@ -89,63 +93,67 @@ class MqttSink(BatchOnlySink):
         self._open: tuple[Connection, Publisher] | None = None
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        asked = [self._publication(event) for event in events]
-        failure = await self._publish([each for each in asked if isinstance(each, Publication)])
+        prepared = [self._publication(event) for event in events]
+        failure = await self._publish([item for item in prepared if isinstance(item, Publication)])
         return [
-            self._outcome(each, event, failure) if isinstance(each, Publication) else each
-            for each, event in zip(asked, events, strict=True)
+            self._outcome(item, event, failure) if isinstance(item, Publication) else item
+            for item, event in zip(prepared, events, strict=True)
         ]
 
     async def check(self) -> None:
-        within_s = self._settings.timeout.seconds * _SHARE
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(self._settings.timeout.seconds * _CHECK_SHARE):
                 connection, _ = await self._connected()
+                await connection.ping()
         except TimeoutError:
-            reason = "the broker did not answer in time"
-        else:
-            return await connection.ping(within_s=within_s)
-        raise Temporary(reason)
+            self._abort()
+            raise Temporary(_LATE) from None
 
     def render(self, event: Event) -> dict[str, Any]:
-        properties = self._properties(event)
         return {
             "topic": self._topic.render(event),
-            "content_type": properties.content_type,
-            "user_properties": dict(properties.user_properties),
+            "content_type": _CONTENT_TYPE,
+            "user_properties": self._user_properties(event),
             "body": event.body.decode(errors="replace"),
         }
 
     async def close(self) -> None:
         connected, self._open = self._open, None
         if connected is not None:
-            await connected[0].close()
+            connected[0].close()
+
+    def _abort(self) -> None:
+        if self._open is not None:
+            self._open[0].abort()
 
     def _publication(self, event: Event) -> Publication | Exception:
         try:
-            topic, properties = self._topic.resolve(event), self._properties(event)
-            for name, value in properties.user_properties:
+            topic, pairs = self._topic.resolve(event), self._user_properties(event)
+            for name, value in pairs.items():
                 if len(value.encode()) > STRING_MAX_BYTES:
                     return Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
+            properties = Properties(PacketTypes.PUBLISH)
+            properties.ContentType = _CONTENT_TYPE
+            properties.UserProperty = list(pairs.items())
             return Publication(topic, event.body, properties)
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
             return error
 
     async def _publish(self, publications: Sequence[Publication]) -> SinkError:
-        """Return what is to be said of those that found nothing."""
+        """Publish within the timeout, and return the error of messages without an outcome."""
         try:
             async with asyncio.timeout(self._settings.timeout.seconds):
                 await self._publish_once(publications)
-                for each in publications:
-                    # One of them made the broker hang up. Alone, it can harm no other; where more
-                    # is on its way beside it, it may need some tries.
+                for publication in publications:
+                    # The broker ended the connection because of another message. Alone, a message
+                    # harms no other; with other batches in flight, it may need several tries.
                     for _ in range(_TRIES):
-                        if each.found is None:
-                            await self._publish_once([each])
+                        if publication.outcome is None:
+                            await self._publish_once([publication])
         except SinkError as error:
             return error
         except TimeoutError:
-            return Temporary("the broker did not answer in time")
+            return Temporary(_LATE)
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
@@ -156,12 +164,11 @@ class MqttSink(BatchOnlySink):
     async def _publish_once(self, publications: Sequence[Publication]) -> None:
         if publications:
             _, publisher = await self._connected()
-            await publisher.publish_all(publications)
+            await publisher.publish(publications)
 
     async def _connected(self) -> tuple[Connection, Publisher]:
         async with self._connecting:
             if self._open is None or not self._open[0].usable:
-                await self.close()
                 self._open = await self._connect()
             if is_cancelled():
                 # The client kept the cancellation for itself, and went on.
@@ -170,26 +177,23 @@ class MqttSink(BatchOnlySink):
 
     async def _connect(self) -> tuple[Connection, Publisher]:
         connection = await connect(self._broker)
-        return connection, Publisher(connection, at_once=self._settings.concurrency)
+        return connection, Publisher(connection, concurrency=self._settings.concurrency)
 
     def _outcome(
         self, publication: Publication, event: Event, failure: SinkError
     ) -> SinkResponse | Exception:
-        code = publication.found
+        code = publication.outcome
         if code is None or isinstance(code, Exception):
             return code or failure
-        if code == UNHEARD and self._settings.unheard == "park":
+        if code == NO_SUBSCRIBER and self._settings.unheard == "park":
             reason = f"nobody subscribes to the topic of {event.kind}"
             return Misconfigured(reason, status=code, about_event=True)
         return SinkResponse(status=code or None)
 
-    def _properties(self, event: Event) -> PublishProperties:
+    def _user_properties(self, event: Event) -> dict[str, str]:
         # CloudEvents' MQTT binding has no prefix: attributes go by their own names.
-        named = message.headers(event, self._settings.format, prefix="")
-        return PublishProperties(
-            content_type="application/json",
-            user_properties=tuple((name, _text(value)) for name, value in named.items()),
-        )
+        headers = message.headers(event, self._settings.format, prefix="")
+        return {name: _printable(value) for name, value in headers.items()}
 
 
 def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
@@ -211,7 +215,8 @@ def _check_length(key: str, text: str) -> None:
 def _broker(settings: Settings) -> Broker:
     faults, context = Faults(), None
     username, password = (
-        None if each is None else each.reveal() for each in (settings.username, settings.password)
+        None if secret is None else secret.reveal()
+        for secret in (settings.username, settings.password)
     )
     with faults.noted():
         scheme, host, port = _address(settings)
@@ -229,6 +234,7 @@ def _broker(settings: Settings) -> Broker:
         port,
         context=context,
         client_id=settings.client_id,
+        timeout_s=settings.timeout.seconds,
         username=username,
         password=password,
     )
@@ -252,7 +258,7 @@ def _address(settings: Settings) -> tuple[str, str, int]:
     return url.scheme, host, port or _PORTS[url.scheme]
 
 
-def _text(value: str) -> str:
+def _printable(value: str) -> str:
     """Percent-encode what brokers cut connections for: control characters and their like."""
     if value.isprintable():
         return value

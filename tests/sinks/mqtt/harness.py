@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from relay.core.errors import Misconfigured, Refused, Temporary
-from tests.brokers.mosquitto import PASSWORD, Mosquitto
+from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.sinks.conformance import Harness, Message
 
 
@@ -67,9 +67,8 @@ class MqttHarness(Harness):
 
     def messages(self) -> list[Message]:
         return [
-            Message(dict(each.properties.user_properties)["relay-id"], each.payload)
-            for each in self.server.read()
-            if each.properties is not None
+            Message(user_properties(message)["relay-id"], bytes(message.payload))
+            for message in self.server.read()
         ]
 
     async def fail(self, how: str) -> None:

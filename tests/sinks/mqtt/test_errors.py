@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
-from zmqtt._internal.packets.connect import ConnAck
-from zmqtt._internal.packets.disconnect import Disconnect
-from zmqtt._internal.packets.publish import PubAck, Publish
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
@@ -15,6 +12,7 @@ from relay.core.event import Event
 from relay.sinks.mqtt.errors import MEANINGS
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
+from tests.brokers.mqtt_packets import connack, disconnect, puback
 from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_sink import build, error_of
 
@@ -33,7 +31,6 @@ REFUSALS: list[Said] = [
 """MQTT 5.0, section 3.4.2.1, and 0x95, which mosquitto sends."""
 
 REJECTIONS: list[Said] = [
-    (0x01, Misconfigured, "the broker does not speak MQTT 5"),
     (0x84, Misconfigured, "the broker does not speak MQTT 5"),
     (0x85, Misconfigured, "the broker does not accept this client_id"),
     (0x86, Misconfigured, "wrong username or password"),
@@ -89,7 +86,7 @@ async def test_a_refusal_is_read(
     said: Said,
 ) -> None:
     code, kind, reason = said
-    broker.reply = lambda publish: PubAck(packet_id=publish.packet_id or 0, reason_code=code)
+    broker.reply = lambda publish: puback(publish.packet_id, code)
     error = await error_of(sink, lead)
     assert (type(error), error.reason, error.status) == (kind, reason, code)
     broker.reply = take
@@ -106,7 +103,7 @@ async def test_a_login_that_is_turned_away_is_never_an_events_fault(
 ) -> None:
     code, kind, reason = said
     before = broker.connack
-    broker.connack = ConnAck(session_present=False, return_code=code)
+    broker.connack = connack(code)
     error = await error_of(sink, lead)
     assert (type(error), error.reason, error.status) == (kind, reason, code)
     with pytest.raises(kind, match=reason):
@@ -116,7 +113,7 @@ async def test_a_login_that_is_turned_away_is_never_an_events_fault(
 
 
 async def test_a_broker_of_mqtt_3_is_named(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
-    broker.greeting = b"\x20\x02\x00\x01"
+    broker.connack = b"\x20\x02\x00\x01"
     error = await error_of(sink, lead)
     assert (type(error), error.reason) == (Misconfigured, "the broker does not speak MQTT 5")
 
@@ -129,7 +126,7 @@ async def test_a_farewell_is_read(
     said: Said,
 ) -> None:
     code, kind, reason = said
-    broker.reply = lambda _: Disconnect(reason_code=code)
+    broker.reply = lambda _: disconnect(code)
     error = await error_of(sink, lead)
     assert (type(error), error.reason, error.status) == (kind, reason, code)
     broker.reply = take
@@ -149,7 +146,7 @@ async def test_of_several_the_largest_is_too_large_and_the_others_go_again(
     sending = of_all(lead, sink, 10, 5000, 20)
     await until(lambda: len(broker.published) == 3, what="all three")
     broker.reply = take
-    broker.say(Disconnect(reason_code=0x95))
+    broker.say(disconnect(0x95))
     small, large, other = await asyncio.gather(*sending, return_exceptions=True)
     assert repr(large) == repr(Refused("larger than the broker takes"))
     assert all(isinstance(innocent, SinkResponse) for innocent in (small, other))
@@ -161,7 +158,7 @@ async def test_of_several_none_is_blamed_for_what_one_of_them_is(
     broker.reply = lambda _: None
     sending = of_all(lead, sink, 10, 20)
     await until(lambda: len(broker.published) == 2, what="both")
-    broker.say(Disconnect(reason_code=0x99))
+    broker.say(disconnect(0x99))
     errors = await asyncio.gather(*sending, return_exceptions=True)
     assert {type(error) for error in errors} == {Temporary}
 
@@ -169,11 +166,11 @@ async def test_of_several_none_is_blamed_for_what_one_of_them_is(
 async def test_what_had_no_room_to_go_is_not_blamed(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=1)
+    broker.connack = connack(ReceiveMaximum=1)
     broker.reply = lambda _: None
     sent, waiting = of_all(lead, sink, 10, 20)
     await until(lambda: len(broker.published) == 1, what="the first")
-    broker.say(Disconnect(reason_code=0x99))
+    broker.say(disconnect(0x99))
     errors = await asyncio.gather(sent, waiting, return_exceptions=True)
     assert [type(error) for error in errors] == [Refused, Temporary]
 
@@ -181,15 +178,15 @@ async def test_what_had_no_room_to_go_is_not_blamed(
 async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answered(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=2)
+    broker.connack = connack(ReceiveMaximum=2)
     broker.reply = lambda _: None
     sending = of_all(lead, sink, 1, 2, 3, 4)
     await until(lambda: len(broker.published) == 2, what="as many as are allowed")
-    broker.say(take_it(broker.published[0]))
+    broker.say(take(broker.published[0]))
     await sending[0]
     await until(lambda: len(broker.published) == 3, what="the next")
     # The third's answer comes while the second waits, so that the broker is known to live.
-    broker.say(take_it(broker.published[2]))
+    broker.say(take(broker.published[2]))
     await sending[2]
     await until(lambda: len(broker.published) == 4, what="the last")
     sending[1].cancel()
@@ -197,10 +194,10 @@ async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answe
     late = asyncio.create_task(sink.send(lead))
     await asyncio.sleep(0.05)
     assert (len(broker.published), broker.contacts) == (4, 1)
-    broker.say(take_it(broker.published[1]))
+    broker.say(take(broker.published[1]))
     await until(lambda: len(broker.published) == 5, what="one in its place")
-    broker.say(take_it(broker.published[3]))
-    broker.say(take_it(broker.published[4]))
+    broker.say(take(broker.published[3]))
+    broker.say(take(broker.published[4]))
     await asyncio.gather(sending[3], late)
     assert broker.contacts == 1
 
@@ -208,8 +205,8 @@ async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answe
 async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=2)
-    broker.reply = lambda publish: None if publish.payload == b"x" else take_it(publish)
+    broker.connack = connack(ReceiveMaximum=2)
+    broker.reply = lambda publish: None if publish.payload == b"x" else take(publish)
     (first,) = of_all(lead, sink, 1)
     await until(lambda: len(broker.published) == 1, what="the first that is forgotten")
     await sink.send(lead)
@@ -227,10 +224,6 @@ async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
     assert (len(broker.published), broker.contacts) == (4, 2)
 
 
-def take_it(publish: Publish) -> PubAck:
-    return PubAck(packet_id=publish.packet_id or 0)
-
-
 @pytest.mark.parametrize(
     "greeting",
     [b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 100, b"\x15\x03\x01\x00\x02\x02\x16", b"\xff" * 9],
@@ -238,13 +231,13 @@ def take_it(publish: Publish) -> PubAck:
 async def test_what_is_no_mqtt_is_not_taken_for_it(
     broker: MqttDouble, sink: MqttSink, lead: Event, greeting: bytes
 ) -> None:
-    broker.greeting = greeting
+    broker.connack = greeting
     error = await error_of(sink, lead)
     assert (type(error), error.reason) == (Temporary, "what answers there is not MQTT 5")
 
 
 async def test_nonsense_ends_what_waits(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
-    broker.reply = lambda _: PubAck(packet_id=4711)
+    broker.reply = lambda _: b"\x00\x00"
     error = await error_of(sink, lead)
     assert (type(error), error.reason) == (Temporary, "the connection was lost")
     broker.reply = take

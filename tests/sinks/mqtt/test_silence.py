@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from zmqtt._internal.packets.disconnect import Disconnect
-from zmqtt._internal.packets.publish import PubAck, Publish
 
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
+from tests.brokers.mqtt_packets import Publish, connack, disconnect, puback
 from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_batches import (
@@ -64,7 +63,7 @@ async def test_a_broker_that_falls_silent_in_a_batch_is_left(
 async def test_what_has_no_room_at_a_silent_broker_is_late_and_never_sent(
     broker: MqttDouble, hasty: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=2)
+    broker.connack = connack(ReceiveMaximum=2)
     broker.reply = lambda _: None
     found = await asyncio.gather(*(hasty.send_batch(series(lead, 5)) for _ in range(2)))
     for outcomes in found:
@@ -83,7 +82,7 @@ async def test_one_event_that_is_never_answered_does_not_end_what_goes_on_beside
     broker.reply = take
     assert told(await hasty.send_batch(series(lead, 3))) == [DELIVERED] * 3
     assert broker.contacts == 1
-    broker.say(PubAck(packet_id=broker.published[1].packet_id or 0))
+    broker.say(puback(broker.published[1].packet_id))
     await until(lambda: remembered(hasty) == [], what="the answer that came late")
 
 
@@ -94,7 +93,7 @@ async def test_answers_that_come_in_another_order_are_no_silence(
     sending = asyncio.create_task(hasty.send_batch(series(lead, 3)))
     await until_published(broker, 3)
     for place in (2, 0):
-        broker.say(PubAck(packet_id=broker.published[place].packet_id or 0))
+        broker.say(puback(broker.published[place].packet_id))
     assert told(await sending) == [DELIVERED, LATE, DELIVERED]
     broker.reply = take
     await hasty.send(lead)
@@ -104,17 +103,17 @@ async def test_answers_that_come_in_another_order_are_no_silence(
 async def test_a_batch_without_room_that_is_given_up_ends_nothing_at_a_broker_that_answers(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=2)
+    broker.connack = connack(ReceiveMaximum=2)
     broker.reply = lambda _: None
     batches = [series(lead, 2), series(lead, 1), series(lead, 2)]
     first, second, without_room = [asyncio.create_task(sink.send_batch(each)) for each in batches]
     await until_published(broker, 2)
-    broker.say(PubAck(packet_id=broker.published[0].packet_id or 0))
+    broker.say(puback(broker.published[0].packet_id))
     await until_published(broker, 3)
     without_room.cancel()
     await asyncio.wait({without_room})
     for publish in broker.published[1:]:
-        broker.say(PubAck(packet_id=publish.packet_id or 0))
+        broker.say(puback(publish.packet_id))
     assert told(await first) == [DELIVERED] * 2
     assert told(await second) == [DELIVERED]
     assert (len(broker.published), broker.contacts) == (3, 1)
@@ -153,7 +152,7 @@ async def test_a_frozen_broker_gets_nothing_later_of_a_batch_that_was_given_up(
 async def test_a_batch_that_is_cancelled_sends_nothing_more(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=2)
+    broker.connack = connack(ReceiveMaximum=2)
     broker.reply = lambda _: None
     sending = asyncio.create_task(sink.send_batch(series(lead, 6)))
     await until_published(broker, 2)
@@ -184,7 +183,7 @@ async def test_a_farewell_is_for_what_has_no_answer_and_what_it_does_not_name_go
     sending = asyncio.create_task(sink.send_batch(events))
     await until_published(broker, 4)
     broker.reply = take
-    broker.say(Disconnect(reason_code=code))
+    broker.say(disconnect(code))
     assert told(await sending) == [DELIVERED, *wanted]
     assert told(await sink.send_batch(events)) == [DELIVERED] * 4
     assert broker.contacts == 2
@@ -195,7 +194,7 @@ async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_
 ) -> None:
     def reply(_: Publish) -> Any:
         is_bad = published(broker)[-1] in ("evt_1", "evt_3")
-        return Disconnect(reason_code=0x87) if is_bad else take(broker.published[-1])
+        return disconnect(0x87) if is_bad else take(broker.published[-1])
 
     broker.reply = reply
     outcomes = told(await sink.send_batch(series(lead, 5)))
@@ -205,8 +204,8 @@ async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_
 async def test_what_had_no_room_when_the_connection_ended_is_not_blamed(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
-    broker.limit(receive_maximum=1)
-    broker.reply = lambda _: Disconnect(reason_code=0x99)
+    broker.connack = connack(ReceiveMaximum=1)
+    broker.reply = lambda _: disconnect(0x99)
     blamed = (Refused, "the broker finds that the body is not what it should be")
     assert told(await sink.send_batch(series(lead, 3))) == [blamed, LOST, LOST]
 

@@ -10,9 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from zmqtt import PublishProperties, QoS
-from zmqtt._internal.packets.codec import encode
-from zmqtt._internal.packets.publish import Publish
 
 from relay.core import config_values, sample_events
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
@@ -20,8 +17,10 @@ from relay.core.event import Event
 from relay.sinks.mqtt import sink as mqtt
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.authority import Authority
-from tests.brokers.mosquitto import PASSWORD, Mosquitto
+from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
+from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_link import Link
+from tests.brokers.mqtt_packets import connack
 from tests.brokers.program import free_port
 from tests.conftest import ManualClock
 
@@ -65,10 +64,7 @@ async def error_of(sink: MqttSink, event: Event) -> SinkError:
 def properties(server: Mosquitto) -> dict[str, str]:
     """Of the only message, by name."""
     (message,) = server.read()
-    assert message.properties is not None
-    pairs = message.properties.user_properties
-    assert len(dict(pairs)) == len(pairs)
-    return dict(pairs)
+    return user_properties(message)
 
 
 async def outcomes_of(sink: MqttSink, events: Iterable[Event]) -> dict[str, object]:
@@ -80,8 +76,7 @@ async def outcomes_of(sink: MqttSink, events: Iterable[Event]) -> dict[str, obje
 
 
 def ids(server: Mosquitto) -> list[str]:
-    found = [message.properties for message in server.read()]
-    return [dict(each.user_properties)["relay-id"] for each in found if each is not None]
+    return [user_properties(message)["relay-id"] for message in server.read()]
 
 
 async def test_the_message_carries_the_event(server: Mosquitto, make: Make, lead: Event) -> None:
@@ -90,7 +85,7 @@ async def test_the_message_carries_the_event(server: Mosquitto, make: Make, lead
     assert (message.topic, message.payload) == ("relay/lead.captured", lead.body)
     assert (message.qos, message.retain) == (1, False)
     assert message.properties is not None
-    assert message.properties.content_type == "application/json"
+    assert message.properties.json()["ContentType"] == "application/json"
     assert properties(server) == {
         "relay-id": "evt_lead",
         "relay-event": "lead.captured",
@@ -161,17 +156,13 @@ async def test_a_topic_that_needs_what_is_missing_is_refused(make: Make, lead: E
     assert error.reason.startswith("the template of `topic` fails on this event: ")
 
 
-def packet_size(topic: str, body: bytes, properties: PublishProperties) -> int:
-    packet = Publish(
-        topic=topic,
-        payload=body,
-        qos=QoS.AT_LEAST_ONCE,
-        retain=False,
-        dup=False,
-        packet_id=1,
-        properties=properties,
-    )
-    return len(encode(packet, version="5.0"))
+async def refused_size(sink: MqttSink, event: Event) -> int:
+    """The packet's size in bytes, as the sink's error says it."""
+    error = await error_of(sink, event)
+    assert type(error) is Refused
+    size, _, rest = error.reason.partition(" ")
+    assert rest == "bytes are more than the broker's maximum packet size"
+    return int(size)
 
 
 @pytest.mark.parametrize("limit", [700, 20_000, 2_200_000])
@@ -180,13 +171,22 @@ async def test_the_largest_packet_is_taken_and_a_larger_one_refused(
 ) -> None:
     server.start_with(more=f"max_packet_size {limit}")
     sink = make(topic="relay/fixed")
-    sent = sink._properties(lead)
-    room = limit - (packet_size("relay/fixed", b"x" * limit, sent) - limit)
-    error = await error_of(sink, replace(lead, body=b"x" * (room + 1)))
-    assert type(error) is Refused
-    assert error.reason == f"{limit + 1} bytes are more than the broker's maximum packet size"
+    room = 2 * limit - await refused_size(sink, replace(lead, body=b"x" * limit))
+    assert await refused_size(sink, replace(lead, body=b"x" * (room + 1))) == limit + 1
     await sink.send(replace(lead, body=b"x" * room))
     assert (len(server.read()[0].payload), server.contacts()) == (room, 1)
+
+
+@pytest.mark.parametrize("size", [0, 100, 20_000, 2_200_000])
+async def test_a_packet_has_the_size_that_the_sink_counts(lead: Event, size: int) -> None:
+    event = replace(lead, body=b"x" * size)
+    async with MqttDouble().listen() as broker:
+        limited, unlimited = (build(url=broker.url, topic="relay/fixed") for _ in range(2))
+        await unlimited.send(event)
+        broker.connack = connack(MaximumPacketSize=1)
+        assert await refused_size(limited, event) == broker.published[0].size
+        await unlimited.close()
+        await limited.close()
 
 
 async def test_a_message_over_the_brokers_limit_is_refused_and_others_arrive(
