@@ -20,6 +20,7 @@ class MqttDouble:
         self.connack = connack()
         self.reply: Callable[[Publish], bytes | None] = take
         self.published: list[Publish] = []
+        self.received: list[bytes] = []
         self.contacts = 0
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
@@ -42,6 +43,7 @@ class MqttDouble:
         packets = Packets()
         with suppress(OSError):
             while data := await reader.read(65536):
+                self.received.append(data)
                 for kind, content, size in packets.feed(data):
                     writer.write(self._answer(kind, content, size) or b"")
                 await writer.drain()

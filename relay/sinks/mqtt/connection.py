@@ -45,6 +45,8 @@ _PACKET_BYTES = 268_435_460
 _CONNACK = 0
 """Key of the CONNACK among the replies; no packet identifier is 0."""
 
+# Linux only.
+_CORK = getattr(socket, "TCP_CORK", None)
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None)
 
 # mosquitto refuses a message over its `message_size_limit` by a PUBACK with this code, which MQTT 5
@@ -104,7 +106,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._socket = cast("socket.socket", client.socket())
         self._replies: dict[int, asyncio.Future[Reply]] = {}
-        """Awaited replies of the broker, by packet identifier."""
+        """By packet identifier."""
         self._drive()
 
     async def login(self) -> None:
@@ -155,11 +157,11 @@ class Connection:
         )
         client.on_disconnect = self._on_disconnect
         client.on_socket_close = self._on_socket_close
-        client.on_socket_register_write = lambda *_: loop.add_writer(descriptor, client.loop_write)
+        client.on_socket_register_write = lambda *_: loop.add_writer(descriptor, self._write)
         client.on_socket_unregister_write = self._on_socket_unregister_write
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._set_option(socket.TCP_NODELAY, 1)
         loop.add_reader(descriptor, self._read)
-        loop.add_writer(descriptor, client.loop_write)  # the CONNECT is queued
+        loop.add_writer(descriptor, self._write)  # the CONNECT is queued
         self._timer = loop.call_later(_TICK_S, self._tick)
 
     def _read(self) -> None:
@@ -167,10 +169,22 @@ class Connection:
         # Bytes that TLS has already decrypted do not wake the event loop.
         while self.usable and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             self._client.loop_read()
-        if self.usable and _QUICKACK is not None:
-            # A mosquitto holds back all PUBACKs of a batch but the first until TCP acknowledges
-            # that one, which the kernel delays by 40 ms; the option lasts for some packets only.
-            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+        # A mosquitto holds back all PUBACKs of a batch but the first until TCP acknowledges that
+        # one, which the kernel delays by 40 ms; the option lasts for some packets only.
+        self._set_option(_QUICKACK, 1)
+
+    def _write(self) -> None:
+        # A write that fails would discard PUBACKs that came before the broker closed.
+        self._read()
+        # The client writes each message by itself. In one piece they cost the broker less, and
+        # one that closes over a message does so after the last write.
+        self._set_option(_CORK, 1)
+        self._client.loop_write()
+        self._set_option(_CORK, 0)
+
+    def _set_option(self, option: int | None, value: int) -> None:
+        if self.usable and option is not None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(_TICK_S, self._tick)
@@ -206,10 +220,10 @@ class Connection:
         text = LOST
         if _CONNACK in self._replies:
             text = "what answers there is not MQTT 5" if is_nonsense else _NOT_LET_IN
-        replies, self._replies = self._replies, {}
-        for reply in replies.values():
+        for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(Temporary(text))
+        self._replies.clear()
         self.on_end(code)
 
 
@@ -221,13 +235,10 @@ async def connect(broker: Broker) -> Connection:
         raise connect_failure(error) from None
     try:
         await connection.login()
-    except SinkError as error:
+    except BaseException as error:
         connection.abort()
-        if error.status is None and broker.context is not None:
+        if isinstance(error, SinkError) and error.status is None and broker.context is not None:
             raise (await _verdict(broker) or error) from None
-        raise
-    except BaseException:
-        connection.abort()
         raise
     return connection
 

@@ -116,6 +116,12 @@ async def test_a_mosquitto_takes_a_batch_in_its_order(
     assert server.contacts() == 1
 
 
+async def test_a_batch_leaves_in_one_piece(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
+    await sink.send(lead)
+    assert told(await sink.send_batch(series(lead, 16))) == [DELIVERED] * 16
+    assert [data.count(lead.body) for data in broker.received[-2:]] == [1, 16]
+
+
 async def test_no_kernel_holds_the_answers_to_a_batch_back(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:

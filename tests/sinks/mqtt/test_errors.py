@@ -16,6 +16,8 @@ from tests.brokers.mqtt_packets import connack, disconnect, puback
 from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_sink import build, error_of
 
+PINGREQ = b"\xc0\x00"
+
 Said = tuple[int, type[SinkError], str]
 
 REFUSALS: list[Said] = [
@@ -242,3 +244,53 @@ async def test_nonsense_ends_what_waits(broker: MqttDouble, sink: MqttSink, lead
     assert (type(error), error.reason) == (Temporary, "the connection was lost")
     broker.reply = take
     await sink.send(lead)
+
+
+async def test_an_acknowledgement_of_another_packet_confirms_nothing(
+    broker: MqttDouble, lead: Event
+) -> None:
+    sink = build(url=broker.url, timeout="300ms")
+    broker.reply = lambda publish: puback(publish.packet_id + 1)
+    error = await error_of(sink, lead)
+    assert (type(error), error.reason) == (Temporary, "the broker did not answer in time")
+    broker.reply = take
+    await sink.send(lead)
+    await sink.close()
+
+
+async def test_a_password_without_a_username_is_sent(broker: MqttDouble, lead: Event) -> None:
+    sink = build(url=broker.url, password="marked")
+    await sink.send(lead)
+    assert broker.received[0].endswith(b"\x00\x06marked")
+    await sink.close()
+
+
+async def test_a_broker_that_answers_no_ping_is_left(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
+    broker.connack = connack(ServerKeepAlive=1)
+    await sink.send(lead)
+    assert sink._open is not None
+    connection, _ = sink._open
+    await until(lambda: not connection.usable, what="the end of the connection")
+    assert broker.received[-1] == PINGREQ
+    await sink.send(lead)
+    assert broker.contacts == 2
+
+
+async def test_a_handshake_without_an_answer_ends_in_time_and_leaves_nothing_open(
+    lead: Event,
+) -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, asyncio.timeout(5):
+        port = server.sockets[0].getsockname()[1]
+        error = await error_of(build(url=f"mqtts://127.0.0.1:{port}", timeout="300ms"), lead)
+        assert type(error) is Temporary
+        assert error.reason in {"the broker did not answer in time", "could not connect in time"}
+        await ended.wait()

@@ -23,6 +23,7 @@ from tests.brokers.mqtt_link import Link
 from tests.brokers.mqtt_packets import connack
 from tests.brokers.program import free_port
 from tests.conftest import ManualClock
+from tests.sinks.batch import DELIVERED, series, told
 
 Make = Callable[..., MqttSink]
 
@@ -271,6 +272,20 @@ async def test_a_check_finds_a_wrong_login(server: Mosquitto, make: Make) -> Non
         await build(url=server.url).check()
 
 
+async def test_a_check_finds_that_a_connection_is_dead(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    sink = make(timeout="300ms")
+    await sink.send(lead)
+    server.freeze()
+    with pytest.raises(Temporary, match="the broker did not answer in time"):
+        await sink.check()
+    server.thaw()
+    await sink.check()
+    await sink.check()
+    assert server.contacts() == 2
+
+
 async def test_a_check_finds_a_broker_that_confirms_nothing(server: Mosquitto, make: Make) -> None:
     server.start_with(more="max_qos 0")
     with pytest.raises(Misconfigured, match="the broker takes no QoS 1"):
@@ -396,8 +411,11 @@ async def test_tls_is_spoken_and_verified_both_ways(
     files = f"cafile {ca}\ncertfile {theirs}\nkeyfile {theirs}\nrequire_certificate true"
     server.start_with(more=f"listener {port} 127.0.0.1\n{files}")
     url = f"mqtts://127.0.0.1:{port}"
-    await make(url=url, ca_file=ca, client_cert_file=str(ours)).send(lead)
+    sink = make(url=url, ca_file=ca, client_cert_file=str(ours))
+    await sink.send(lead)
     assert ids(server) == ["evt_lead"]
+    assert told(await sink.send_batch(series(lead, 40))) == [DELIVERED] * 40
+    await sink.check()
     unknown = await error_of(make(url=url), lead)
     assert type(unknown) is Misconfigured
     assert unknown.reason.startswith("the broker's TLS certificate does not verify: self-signed")
