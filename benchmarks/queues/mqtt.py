@@ -78,7 +78,11 @@ class Mqtt(Broker):
     async def _on_thread(self, messages: Sequence[Message], in_flight: int) -> float:
         """Publish with the client's own network thread."""
         loop, client, connected = asyncio.get_running_loop(), self._client(), asyncio.Event()
-        client.on_connect = lambda *_: loop.call_soon_threadsafe(connected.set)
+
+        def on_connect(*_: object) -> None:
+            loop.call_soon_threadsafe(connected.set)
+
+        client.on_connect = on_connect
         client.connect("127.0.0.1", self._server.port)
         client.loop_start()
         await connected.wait()
@@ -87,7 +91,10 @@ class Mqtt(Broker):
         def resolve(mid: int) -> None:
             waiting.pop(mid).set_result(None)
 
-        client.on_publish = lambda _c, _u, mid, *_: loop.call_soon_threadsafe(resolve, mid)
+        def on_publish(_client: Client, _userdata: object, mid: int, *_: object) -> None:
+            loop.call_soon_threadsafe(resolve, mid)
+
+        client.on_publish = on_publish
 
         async def send(message: Message) -> None:
             done = waiting[self._publish(client, message)] = loop.create_future()
