@@ -1,8 +1,8 @@
 """One MQTT 5 connection: paho-mqtt's client on the event loop.
 
-brokers.md, section 10. The client resolves, connects and shakes hands with calls that block, on a
-thread; from the login on, the event loop drives it. The broker's limits are in the CONNACK, which
-the client does not heed: `relay.sinks.mqtt.publisher` does.
+brokers.md, section 10. The client's connecting blocks, so that it runs on a thread; from the login
+on, the event loop drives the client. It ignores the limits of a CONNACK, which
+`relay.sinks.mqtt.publisher` keeps.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Connection:
         self.usable = True
         self.max_packet_bytes = _PACKET_BYTES
         self.receive_maximum = _RECEIVE_MAXIMUM
-        """Messages that the broker allows to be without a PUBACK."""
+        """Maximum number of messages without a PUBACK."""
         self.on_end = lambda _: None
         self._client = client
         self._loop = asyncio.get_running_loop()

@@ -56,7 +56,7 @@ class Publisher:
             for publication in publications:
                 await self._slots.acquire()
                 self._send(publication)
-                last = max(last, publication.number)
+                last = self._sent
             is_queued = True
             await asyncio.wait([publication.done for publication in publications])
         except asyncio.CancelledError:

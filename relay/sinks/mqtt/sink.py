@@ -57,7 +57,7 @@ _TOPIC = message.Naming(
         message.Reserved("$", "what brokers do by themselves", until="/"),
     ),
 )
-"""The rest of `$` may be written out: brokers take messages there, as AWS does at `$aws/rules/`."""
+"""Other topics under `$` may be written out: brokers take messages there, such as `$aws/rules/`."""
 
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
@@ -69,10 +69,10 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     username: Secret | None = None
     password: Secret | None = None
     client_id: str = ""
-    """Empty for one that the broker makes up; two clients of one id throw each other out."""
+    """Empty for one that the broker assigns; two clients with the same id disconnect each other."""
     topic: str = "relay/{{ event }}"
     unheard: Literal["park", "accept"] = "park"
-    """What follows where the broker says that nobody subscribes to the topic, and drops it."""
+    """Outcome where the broker drops a message because nobody subscribes to its topic."""
     format: message.Format = "raw"
     ca_file: str | None = None
     client_cert_file: str | None = None
@@ -81,7 +81,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
 
 
 class MqttSink(BatchOnlySink):
-    """Publishes over one connection, made when it is needed."""
+    """Publishes over one connection, opened on demand."""
 
     def __init__(
         self, settings: Settings, *, broker: Broker, topic: message.DestinationTemplate
@@ -171,7 +171,7 @@ class MqttSink(BatchOnlySink):
             if self._open is None or not self._open[0].usable:
                 self._open = await self._connect()
             if is_cancelled():
-                # The client kept the cancellation for itself, and went on.
+                # The client swallowed the cancellation.
                 raise asyncio.CancelledError
             return self._open
 
@@ -241,7 +241,7 @@ def _broker(settings: Settings) -> Broker:
 
 
 def _address(settings: Settings) -> tuple[str, str, int]:
-    """The scheme, the host and the port."""
+    """Return scheme, host and port."""
     try:
         url = urlsplit(settings.url.reveal())
         host, port = url.hostname, url.port
@@ -259,7 +259,7 @@ def _address(settings: Settings) -> tuple[str, str, int]:
 
 
 def _printable(value: str) -> str:
-    """Percent-encode what brokers cut connections for: control characters and their like."""
+    """Percent-encode characters for which brokers close connections, such as control characters."""
     if value.isprintable():
         return value
     return "".join(c if c.isprintable() else quote(c, errors="replace") for c in value)
