@@ -8,12 +8,12 @@ import jmespath
 from jmespath.functions import Functions
 
 from relay import sinks
-from relay.config import placeholders
-from relay.config.table import FAULTY, Findings, Place, Reader, Table
+from relay.config.table import FAULTY, Findings, Place, Reader, Table, build
 from relay.core import setting_errors
 from relay.core.clock import SystemClock
 from relay.core.errors import InvalidRule, InvalidTemplate
 from relay.core.routing import Route
+from relay.core.setting_errors import Unreadable
 from relay.core.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
@@ -33,7 +33,7 @@ def read_sink(
             # Before they are read: what changes in between is then found to have changed.
             for path in files(table.values):
                 reader.references.note(path)
-        _prove(module, table, findings)
+        _try_build(module, table, findings)
     return table, _route(table, findings)
 
 
@@ -63,22 +63,29 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
     return reader.table(raw, SinkSettings, place)
 
 
-def _prove(module: SinkModule, table: Table, findings: Findings) -> None:
-    """Note what is wrong whatever stands in for what could not be read."""
-    told = [_told(module, table, given) for given in placeholders.sets(table)]
-    for place, message in told[0] if told else ():
-        certain = all((place, message) in others for others in told[1:])
-        if certain and not placeholders.touches(table, place):
-            findings.fault(place, message)
+class _ReadableSettings:
+    """Settings of a table with unreadable values; reading one of those raises Unreadable."""
+
+    def __init__(self, table: Table) -> None:
+        readable = table.values.keys() - table.faulty()
+        self._values = {name: build(table.values[name]) for name in readable}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._values:
+            raise Unreadable(name)
+        return self._values[name]
 
 
-def _told(module: SinkModule, table: Table, given: Mapping[str, Any]) -> list[tuple[Place, str]]:
-    told: list[tuple[Place, str]] = []
+def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
+    """Note every fault that the sink's own checks find, as far as values are readable."""
     try:
-        module.build(table.build(**given), SystemClock())
+        settings = _ReadableSettings(table) if table.faulty() else table.build()
+        module.build(settings, SystemClock())
+    except* Unreadable:
+        pass
     except* (ValueError, InvalidTemplate) as group:
-        told += [_placed(str(error), table) for error in setting_errors.each(group)]
-    return told
+        for error in setting_errors.each(group):
+            findings.fault(*_placed(str(error), table))
 
 
 def _placed(text: str, table: Table) -> tuple[Place, str]:

@@ -88,18 +88,15 @@ class Table:
         return self.place.key(name)
 
     def faulty(self) -> set[str]:
-        """The known keys whose values could not be read in all their parts."""
+        """Known keys whose values are unreadable, in whole or in part."""
         return {name for name, value in self.values.items() if _is_faulty(value)}
 
-    def build(self, **stand_ins: Any) -> Any:
-        """Make the struct of a whole table, or of one whose faulty values have stand-ins.
+    def build(self) -> Any:
+        """Make the struct of a table without faulty values.
 
         Raises ValueError where the struct itself objects.
         """
-        parts = {
-            name: _built(value) for name, value in self.values.items() if name not in stand_ins
-        }
-        return self.kind(**parts, **stand_ins)
+        return self.kind(**{name: build(value) for name, value in self.values.items()})
 
 
 class Reader:
@@ -206,12 +203,13 @@ def quoted(text: str) -> str:
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
-def _built(value: Any) -> Any:
+def build(value: Any) -> Any:
+    """Replace every table in a value by its struct."""
     match value:
         case Table():
             return value.build()
         case tuple():
-            return tuple(map(_built, value))
+            return tuple(map(build, value))
     return value
 
 

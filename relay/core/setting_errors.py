@@ -1,4 +1,4 @@
-"""What is wrong with one sink's settings, gathered by its `build` to be told all at once."""
+"""Faults of one sink's settings, collected by its `build` and raised together."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,30 +6,34 @@ from contextlib import contextmanager
 from relay.core.errors import InvalidTemplate
 
 
+class Unreadable(Exception):
+    """The check needs an unreadable setting, whose fault is reported already: the check is void."""
+
+
 class Faults:
-    """Goes on after a fault, until nothing more can be judged."""
+    """Runs every check, whatever the ones before it raised."""
 
     def __init__(self) -> None:
-        self._found: list[Exception] = []
+        self._faults: list[Exception] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Keep the ValueError or InvalidTemplate that ends the block, or a group of them."""
+        """Keep the ValueError, InvalidTemplate or Unreadable of the block, or a group of them."""
         try:
             yield
-        except* (ValueError, InvalidTemplate) as group:
-            self._found += each(group)
+        except* (ValueError, InvalidTemplate, Unreadable) as group:
+            self._faults += each(group)
 
     def tell(self) -> None:
-        """Raises what was noted: one fault as it is, more of them in an ExceptionGroup."""
-        if len(self._found) == 1:
-            raise self._found[0]
-        if self._found:
-            raise ExceptionGroup("more than one fault", self._found)
+        """Raise the noted faults: one as it is, more of them in an ExceptionGroup."""
+        if len(self._faults) == 1:
+            raise self._faults[0]
+        if self._faults:
+            raise ExceptionGroup("more than one fault", self._faults)
 
 
 def each(error: Exception) -> Iterator[Exception]:
-    """The faults in a group, or the one that stands alone, in the order of their noting."""
+    """Yield the faults of a group, or the single one, in the order in which they were noted."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return

@@ -123,5 +123,6 @@ class SinkModule(Protocol):
 
         Raises ValueError and InvalidTemplate that begin with the key at fault, `url: expected ...`;
         more than one at once as `relay.core.setting_errors` does.
+        Of a config with unreadable values, reading one of those raises `Unreadable`.
         """
         ...
