@@ -84,7 +84,7 @@ def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
     except* Unreadable:
         pass
     except* (ValueError, InvalidTemplate) as group:
-        for error in setting_errors.each(group):
+        for error in setting_errors.flatten(group):
             findings.fault(*_placed(str(error), table))
 
 

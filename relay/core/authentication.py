@@ -17,8 +17,8 @@ NAME_MAX = 255
 """The longest `id` and `event` that are taken, in characters."""
 
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
-_KEPT_HEADERS = 64
-_KEPT_HEADER_BYTES = 1024
+_HEADERS_MAX = 64
+_HEADER_MAX_BYTES = 1024
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As ASGI hands them over: names in lower case, order and repetition kept."""
@@ -69,17 +69,17 @@ class SourceSettings(
         """The secrets, with their labels."""
         return tuple(
             Key(
-                each.secret.reveal().encode(),
-                each.label or str(place),
-                float("inf") if each.until is None else each.until,
+                secret.secret.reveal().encode(),
+                secret.label or str(number),
+                float("inf") if secret.until is None else secret.until,
             )
-            for place, each in enumerate(self.secrets, 1)
+            for number, secret in enumerate(self.secrets, 1)
         )
 
     @cached_property
-    def ring(self) -> "KeyRing":
+    def key_ring(self) -> "KeyRing":
         """What verifies before `first_end_ms`."""
-        return _ring(self.keys)
+        return _key_ring(self.keys)
 
     @cached_property
     def first_end_ms(self) -> float:
@@ -129,14 +129,14 @@ def authenticate(
     Nothing is parsed before the signature is known to be good.
     Raises Rejected.
     """
-    wanted = source.header
-    values = [value for name, value in headers if name == wanted]
+    header = source.header
+    values = [value for name, value in headers if name == header]
     verified, label = _verify(source, values, body, now_ms=now_ms)
-    content = _read(source.name, _kept(headers), body, now_ms=now_ms)
+    content = _read(source.name, _kept_head(headers), body, now_ms=now_ms)
     return Authenticated(content, verified.skew_s, label)
 
 
-def doubtful(
+def unverified(
     source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
 ) -> UnverifiedRequest | None:
     """Make of a mismatch what can be judged again; None where its time would be wrong as well."""
@@ -144,44 +144,44 @@ def doubtful(
     off_s = now_ms // 1000 - int(signature.parse(value).timestamp)
     if abs(off_s) * 1000 > source.tolerance:
         return None
-    return UnverifiedRequest(source.name, now_ms, value, _kept(headers), body)
+    return UnverifiedRequest(source.name, now_ms, value, _kept_head(headers), body)
 
 
-def reconsider(source: SourceSettings, kept: UnverifiedRequest) -> Authenticated:
+def reverify(source: SourceSettings, request: UnverifiedRequest) -> Authenticated:
     """Judge by the secrets that the source has by now, at the time of receipt; raises Rejected."""
-    now_ms = kept.received_ms
-    verified, label = _verify(source, [kept.signature], kept.body, now_ms=now_ms)
-    content = _read(source.name, kept.headers, kept.body, now_ms=now_ms)
+    now_ms = request.received_ms
+    verified, label = _verify(source, [request.signature], request.body, now_ms=now_ms)
+    content = _read(source.name, request.headers, request.body, now_ms=now_ms)
     return Authenticated(content, verified.skew_s, label)
 
 
 def _verify(
     source: SourceSettings, values: Sequence[bytes], body: bytes, *, now_ms: int
 ) -> tuple[Verified, str]:
-    ring = source.ring
+    key_ring = source.key_ring
     if now_ms >= source.first_end_ms:
-        ring = _ring(key for key in source.keys if now_ms < key.until_ms)
+        key_ring = _key_ring(key for key in source.keys if now_ms < key.until_ms)
     verified = signature.verify(
         values,
         body,
-        secrets=ring.values,
+        secrets=key_ring.values,
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
-    return verified, ring.labels[verified.secret]
+    return verified, key_ring.labels[verified.secret]
 
 
-def _ring(keys: Iterable[Key]) -> KeyRing:
-    kept = tuple(keys)
-    return KeyRing(tuple(key.value for key in kept), tuple(key.label for key in kept))
+def _key_ring(keys: Iterable[Key]) -> KeyRing:
+    valid = tuple(keys)
+    return KeyRing(tuple(key.value for key in valid), tuple(key.label for key in valid))
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:
     """Read the envelope of a body whose signature has been verified, or is not asked for."""
-    return _read(source, _kept(headers), body, now_ms=now_ms)
+    return _read(source, _kept_head(headers), body, now_ms=now_ms)
 
 
-def _read(source: str, kept: bytes, body: bytes, *, now_ms: int) -> Event | Unreadable:
+def _read(source: str, head: bytes, body: bytes, *, now_ms: int) -> Event | Unreadable:
     try:
         envelope = _parse(body)
         return Event(
@@ -191,11 +191,11 @@ def _read(source: str, kept: bytes, body: bytes, *, now_ms: int) -> Event | Unre
             created_at=_text(envelope.get("createdAt")),
             received_ms=now_ms,
             body=body,
-            headers=kept,
+            headers=head,
         )
     except ValueError as error:
         return Unreadable(
-            source=source, received_ms=now_ms, body=body, headers=kept, reason=str(error)
+            source=source, received_ms=now_ms, body=body, headers=head, reason=str(error)
         )
 
 
@@ -204,7 +204,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     # equal keys win; which one the next reader takes is anybody's guess.
     try:
         document = orjson.loads(body)
-        if not _comes_back(document, body):
+        if not _round_trips(document, body):
             _KEYS.decode(body.decode())
     except (orjson.JSONDecodeError, RecursionError):
         raise ValueError("the body is not JSON") from None
@@ -213,7 +213,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _comes_back(document: object, body: bytes) -> bool:
+def _round_trips(document: object, body: bytes) -> bool:
     """Whether encoding gives the same bytes, as with compact bodies: then no key was lost."""
     try:
         return orjson.dumps(document) == body
@@ -243,10 +243,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kept(headers: Headers) -> bytes:
+def _kept_head(headers: Headers) -> bytes:
     lines = [
-        b"%b: %b\r\n" % (name, value[:_KEPT_HEADER_BYTES])
-        for name, value in headers[:_KEPT_HEADERS]
+        b"%b: %b\r\n" % (name, value[:_HEADER_MAX_BYTES])
+        for name, value in headers[:_HEADERS_MAX]
         if name not in _CREDENTIALS
     ]
     return b"".join(lines)

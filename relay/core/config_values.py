@@ -45,11 +45,11 @@ class Moment(int):
     def parse(cls, value: object) -> Self:
         """Raises ValueError for anything but a date, or a date with a time."""
         try:
-            read = datetime.fromisoformat(value) if isinstance(value, str) else value
-            if isinstance(read, date) and not isinstance(read, datetime):
-                read = datetime.combine(read, time())
-            if isinstance(read, datetime):
-                at = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if isinstance(moment, date) and not isinstance(moment, datetime):
+                moment = datetime.combine(moment, time())
+            if isinstance(moment, datetime):
+                at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
                 # In UTC it may lie before the first year or behind the last.
                 return cls(int(at.astimezone(UTC).timestamp() * 1000))
         except (ValueError, OverflowError):
@@ -164,12 +164,12 @@ class Secret:
         One trailing newline of a file is dropped.
         Raises ValueError, which names the reference, where that leads nowhere or to a blank.
         """
-        scheme, _, rest = text.partition(":")
+        scheme, _, name = text.partition(":")
         match scheme:
             case "env":
-                value, origin = _from_environment(rest, environ), f"the environment variable {rest}"
+                value, origin = _from_environment(name, environ), f"the environment variable {name}"
             case "file":
-                value, origin = _from_file(rest, read), f"the file {rest}"
+                value, origin = _from_file(name, read), f"the file {name}"
             case _:
                 value, origin = text, "the value"
         if not value.strip():

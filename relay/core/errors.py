@@ -175,7 +175,7 @@ class NoVerdict(ApiError):
     @classmethod
     def of(cls, error: ApiError) -> Self:
         """The same complaint."""
-        same = cls(str(error), faults=error.faults)
+        verdict = cls(str(error), faults=error.faults)
         for note in getattr(error, "__notes__", ()):
-            same.add_note(note)
-        return same
+            verdict.add_note(note)
+        return verdict

@@ -137,5 +137,5 @@ def _text(holder: object, name: str) -> str | None:
 def _person(document: dict[str, Any]) -> str | None:
     data = document.get("data")
     viewer = data.get("viewer") if isinstance(data, dict) else None
-    found = _text(viewer if isinstance(viewer, dict) else data, "email")
-    return None if found is None else folded(found.strip()) or None
+    email = _text(viewer if isinstance(viewer, dict) else data, "email")
+    return None if email is None else folded(email.strip()) or None

@@ -18,8 +18,8 @@ RETRY_AFTER_CAP_MS = 3_600_000
 PROBE_MAX_MS = 60_000
 """Longest wait for a try that may show that the sink is well again."""
 
-CONVICTED_AFTER_MS = 15 * 60_000
-CONVICTED_TRIES = 20
+SUSPECT_MIN_AGE_MS = 15 * 60_000
+SUSPECT_MIN_TRIES = 20
 """An event that is answered 401, 403, 404 or the like is given up after this long and this many.
 
 Only tries between which the sink took other events count. Of two replicas behind a balancer one may
@@ -107,7 +107,7 @@ def decide(
     if isinstance(error, Misconfigured):
         if standing != "suspect":
             return Decision("parked", soon_ms, error.reason, counts=False)
-        if age_ms >= CONVICTED_AFTER_MS and delivery.attempts + 1 >= CONVICTED_TRIES:
+        if age_ms >= SUSPECT_MIN_AGE_MS and delivery.attempts + 1 >= SUSPECT_MIN_TRIES:
             return Decision("dead", now_ms, f"gave up, others are taken: {error.reason}")
         return Decision("retry", soon_ms, error.reason)
     counts = standing == "suspect" or not probing

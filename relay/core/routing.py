@@ -65,14 +65,14 @@ class Route:
             return self._no(f"{event.kind} matches nothing in events")
         if self._rule is None:
             return self._yes if self._ordered is None else self._take(event, self._yes.why)
-        return self._ask(self._rule, event)
+        return self._apply(self._rule, event)
 
-    def _ask(self, rule: Any, event: Event) -> Verdict:
+    def _apply(self, rule: Any, event: Event) -> Verdict:
         try:
-            answer = rule.search(event.document())
+            value = rule.search(event.document())
         except _FAILURES as error:
             return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
-        if _is_true(answer):
+        if _is_true(value):
             return self._take(event, f"when is true: {self._when}")
         return self._no(f"when is false: {self._when}")
 
@@ -81,9 +81,9 @@ class Route:
 
     def _key(self, event: Event) -> str | None:
         """None where no order is kept: by the sink, or because the event is about no such thing."""
-        found = None if self._ordered is None else _KEYS[self._ordered](event)
+        value = None if self._ordered is None else _KEYS[self._ordered](event)
         # Two kinds of keys are never one, also where `ordered` has changed meanwhile.
-        return None if found is None else f"{self._ordered} {found}"
+        return None if value is None else f"{self._ordered} {value}"
 
     def _no(self, why: str) -> Verdict:
         return Verdict(self.sink, "declines", why)
@@ -115,6 +115,6 @@ def _compile(when: str) -> Any:
         raise InvalidRule("nested too deeply") from None
 
 
-def _is_true(answer: object) -> bool:
+def _is_true(value: object) -> bool:
     # JMESPath's own idea of truth: 0 is true; null, false and what is empty are not.
-    return answer is not None and answer is not False and answer not in ("", [], {})
+    return value is not None and value is not False and value not in ("", [], {})

@@ -22,7 +22,7 @@ class Faults:
         try:
             yield
         except* (ValueError, InvalidTemplate, Unreadable) as group:
-            self._faults += each(group)
+            self._faults += flatten(group)
 
     def tell(self) -> None:
         """Raise the noted faults: one as it is, more of them in an ExceptionGroup."""
@@ -32,10 +32,10 @@ class Faults:
             raise ExceptionGroup("more than one fault", self._faults)
 
 
-def each(error: Exception) -> Iterator[Exception]:
+def flatten(error: Exception) -> Iterator[Exception]:
     """Yield the faults of a group, or the single one, in the order in which they were noted."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return
     for inner in error.exceptions:
-        yield from each(inner)
+        yield from flatten(inner)

@@ -46,8 +46,8 @@ class ThroughputWindow:
         second = int(now_s)
         if second == self._second:
             return
-        for gone in range(self._second + 1, min(second, self._second + self.WINDOW_S) + 1):
-            self._counts[gone % self.WINDOW_S] = 0
+        for passed in range(self._second + 1, min(second, self._second + self.WINDOW_S) + 1):
+            self._counts[passed % self.WINDOW_S] = 0
         if second > self._second + self.WINDOW_S:
             self._counts = [0] * self.WINDOW_S
         self._second = max(self._second, second)

@@ -42,7 +42,7 @@ class Deadlines:
 
     def _tick(self) -> None:
         now_s = self.now_s()
-        for deadline in [each for each in self._open if each.at_s <= now_s]:
+        for deadline in [late for late in self._open if late.at_s <= now_s]:
             self._open.discard(deadline)
             deadline.strike()
         self._ticking = bool(self._open)

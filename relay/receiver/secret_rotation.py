@@ -13,8 +13,8 @@ from relay.core.authentication import (
     Headers,
     SourceSettings,
     UnverifiedRequest,
-    doubtful,
-    reconsider,
+    reverify,
+    unverified,
 )
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
@@ -90,7 +90,7 @@ class SecretRotations:
         held = self._held.get(source.name)
         if held is None or now_ms >= held.until_ms:
             return
-        request = doubtful(source, headers, body, now_ms=now_ms)
+        request = unverified(source, headers, body, now_ms=now_ms)
         if request is None:
             return
         excess = held.excess(request.size, self._clock.monotonic())
@@ -242,4 +242,4 @@ class SecretRotations:
 def _good(source: SourceSettings, batch: Iterable[Kept]) -> Iterable[tuple[int, Authenticated]]:
     for number, request in batch:
         with suppress(Rejected):
-            yield number, reconsider(source, request)
+            yield number, reverify(source, request)

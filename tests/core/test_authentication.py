@@ -228,15 +228,15 @@ def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt(
     header = signature.header(b"the-secret-that-comes", now_s=NOW_MS // 1000, body=body).encode()
     headers = [(NAME, header), (b"cookie", b"session"), (b"host", b"relay")]
     assert reason(headers) == "mismatch"
-    kept = authentication.doubtful(SOURCE, headers, body, now_ms=NOW_MS)
+    kept = authentication.unverified(SOURCE, headers, body, now_ms=NOW_MS)
     assert kept is not None
     assert kept.size == len(header) + len(kept.headers) + len(body)
     assert b"cookie" not in kept.headers
     with pytest.raises(Rejected):
-        authentication.reconsider(SOURCE, kept)
+        authentication.reverify(SOURCE, kept)
     secret = SigningSecret(secret=Secret("the-secret-that-comes"))
     later = SourceSettings(name="main", path="/webhooks", secrets=(secret,))
-    found = authentication.reconsider(later, kept)
+    found = authentication.reverify(later, kept)
     assert isinstance(found.content, Event)
     assert (found.content.received_ms, found.skew_s) == (NOW_MS, 0)
 
@@ -244,7 +244,9 @@ def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt(
 def test_a_mismatch_of_another_time_is_not_worth_keeping() -> None:
     header = signature.header(b"another-secret-of-ours", now_s=NOW_MS // 1000, body=BODY).encode()
     an_hour = 3_600_000
-    assert authentication.doubtful(SOURCE, [(NAME, header)], BODY, now_ms=NOW_MS + an_hour) is None
+    assert (
+        authentication.unverified(SOURCE, [(NAME, header)], BODY, now_ms=NOW_MS + an_hour) is None
+    )
 
 
 def test_an_envelope_can_be_read_where_no_signature_is_asked_for() -> None:

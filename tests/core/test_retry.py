@@ -12,11 +12,11 @@ from relay.core.delivery import STATUS_AFTER, Delivery, Status
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.retry import (
-    CONVICTED_AFTER_MS,
-    CONVICTED_TRIES,
     JITTER,
     PROBE_MAX_MS,
     RETRY_AFTER_CAP_MS,
+    SUSPECT_MIN_AGE_MS,
+    SUSPECT_MIN_TRIES,
     Decision,
     RetryPolicy,
     Standing,
@@ -270,9 +270,9 @@ def test_a_probe_gives_up_nothing_but_what_was_tried_before(lead: Event) -> None
 @pytest.mark.parametrize(
     ("attempts", "age_ms", "result"),
     [
-        (CONVICTED_TRIES - 1, CONVICTED_AFTER_MS, "dead"),
-        (CONVICTED_TRIES - 2, DAY_MS, "retry"),
-        (CONVICTED_TRIES * 9, CONVICTED_AFTER_MS - 1, "retry"),
+        (SUSPECT_MIN_TRIES - 1, SUSPECT_MIN_AGE_MS, "dead"),
+        (SUSPECT_MIN_TRIES - 2, DAY_MS, "retry"),
+        (SUSPECT_MIN_TRIES * 9, SUSPECT_MIN_AGE_MS - 1, "retry"),
     ],
 )
 def test_what_is_not_permitted_while_others_are_taken_is_given_up_after_many_tries_and_minutes(

@@ -13,7 +13,7 @@ import pytest
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
-from relay.core.retry import CONVICTED_AFTER_MS, CONVICTED_TRIES
+from relay.core.retry import SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PATIENCE, PROBE_MAX_S
 from tests.delivery.dispatching import (
@@ -159,7 +159,7 @@ async def test_what_is_forbidden_while_others_are_taken_is_a_dead_letter_after_a
 ) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
         await bench.accept(*bad(3), "good")
-        for second in range(CONVICTED_AFTER_MS // 1000):
+        for second in range(SUSPECT_MIN_AGE_MS // 1000):
             await asyncio.sleep(1)
             await bench.accept(f"good{second}")
             assert await bench.dead() == 0
@@ -170,7 +170,7 @@ async def test_what_is_forbidden_while_others_are_taken_is_a_dead_letter_after_a
         await asyncio.sleep(1)
         status, reason, attempts, _ = row(bench, "bad0000")
         assert (status, reason) == ("dead", f"gave up, others are taken: {FORBIDDEN.reason}")
-        assert attempts >= CONVICTED_TRIES
+        assert attempts >= SUSPECT_MIN_TRIES
         assert (await bench.dead(), await bench.pending()) == (3, 0)
 
 
@@ -273,7 +273,7 @@ async def test_a_bad_event_holds_up_its_key_and_no_other(tmp_path: Path) -> None
         for number in range(30 * 60):
             await arrive(f"other{number}", f"b{number}")
             await asyncio.sleep(1)
-            if number < CONVICTED_AFTER_MS // 1000:
+            if number < SUSPECT_MIN_AGE_MS // 1000:
                 assert "behind" not in bench.sink.ids
         assert {"behind", "other0", "other1799"} <= {name for _, name in bench.sink.done}
         assert row(bench, "bad")[0] == "dead"
