@@ -13,7 +13,7 @@ from typing import Any
 from relay.admin.api.reload import OPERATION
 from relay.admin.audit import Auditor
 from relay.admin.services import Reading
-from relay.config import Config, again, load
+from relay.config import Config, load, refresh
 from relay.config.changes import Changes, changes, fixed
 from relay.config.file_references import Marks, mark
 from relay.core.clock import Clock
@@ -99,7 +99,7 @@ class Reloader:
 
     async def _reread(self) -> Changes:
         # Not the document: an edit of it takes effect when its editor asks for a reload.
-        return await self._take(_CHANGED, lambda: again(self.config, self._environ))
+        return await self._take(_CHANGED, lambda: refresh(self.config, self._environ))
 
     async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
         """Reload without a caller: the outcome goes to the audit record, the log and the metric."""

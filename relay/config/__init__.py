@@ -15,7 +15,7 @@ from relay.config.file_references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
-from relay.config.table import Findings, Place, Reader, Table, found
+from relay.config.table import Findings, Place, Reader, Table, describe
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Address, Secret, read_text
 from relay.core.errors import ConfigError, Fault
@@ -28,7 +28,6 @@ __all__ = [
     "AdminSettings",
     "Config",
     "ServerSettings",
-    "again",
     "default_path",
     "load",
     "load_admin_address",
@@ -36,6 +35,7 @@ __all__ = [
     "load_listen_address",
     "load_sources",
     "load_store",
+    "refresh",
 ]
 
 _ROOT = Place("", "")
@@ -81,7 +81,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     return _load(path, _text(path), environ)
 
 
-def again(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
+def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
     """Check the same document, whatever its file says by now, with what is behind its references.
 
     Raises ConfigError with all faults.
@@ -92,7 +92,7 @@ def again(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
 def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     findings, references = Findings(), References()
     raw = _parse(path, text)
-    document = _read(raw, Reader(RULES, environ, findings, references), findings)
+    document = _read_document(raw, Reader(RULES, environ, findings, references), findings)
     check(document, findings)
     if findings.faults:
         raise ConfigError(str(path), tuple(findings.faults))
@@ -186,7 +186,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     raise ConfigError(str(path), (Fault("", fault),))
 
 
-def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
+def _read_document(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
     reader.unknown(raw, (*_SECTIONS, "source", "sink"), _ROOT)
     tables = {
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
@@ -194,7 +194,7 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
     }
     sources = _sources(raw, reader, findings)
     sinks = [
-        read_sink(item, place, reader, findings) for item, place in _each(raw, "sink", findings)
+        read_sink(item, place, reader, findings) for item, place in _tables(raw, "sink", findings)
     ]
     return Document(
         **tables,
@@ -203,7 +203,7 @@ def _read(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
         routes=tuple(route for _, route in sinks),
         source_names=tuple(
             item.get("name") if isinstance(item, dict) else None
-            for item, _ in _each(raw, "source", Findings())
+            for item, _ in _tables(raw, "source", Findings())
         ),
     )
 
@@ -212,14 +212,15 @@ def _sources(raw: dict[str, Any], reader: Reader, findings: Findings) -> tuple[T
     if raw.get("source", []) == []:
         findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
     return tuple(
-        reader.table(item, SourceSettings, place) for item, place in _each(raw, "source", findings)
+        reader.table(item, SourceSettings, place)
+        for item, place in _tables(raw, "source", findings)
     )
 
 
-def _each(raw: dict[str, Any], name: str, findings: Findings) -> list[tuple[object, Place]]:
+def _tables(raw: dict[str, Any], name: str, findings: Findings) -> list[tuple[object, Place]]:
     tables = raw.get(name, [])
     if not isinstance(tables, list):
-        message = f"expected [[{name}]] in two pairs of brackets, found {found(tables)}"
+        message = f"expected [[{name}]] in two pairs of brackets, found {describe(tables)}"
         findings.fault(_ROOT.key(name), message)
         return []
     return [

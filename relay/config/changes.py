@@ -61,12 +61,16 @@ def _paths(table: str, names: Iterable[str]) -> list[str]:
 def changes(old: Config, new: Config) -> Changes:
     """Say what becomes different where `new` takes the place of `old`."""
     before, after = _named(old.sinks), _named(new.sinks)
-    kept = [name for name in after if name in before]
-    replaced = tuple(name for name in kept if _far_end(old, name) != _far_end(new, name))
+    common = [name for name in after if name in before]
+    replaced = tuple(
+        name
+        for name in common
+        if _connection_settings(old, name) != _connection_settings(new, name)
+    )
     return Changes(
         sinks=_difference(before, after, changed=replaced),
         rerouted=tuple(
-            name for name in kept if name not in replaced and before[name] != after[name]
+            name for name in common if name not in replaced and before[name] != after[name]
         ),
         sources=_sources(old, new),
         settings=tuple(
@@ -87,7 +91,7 @@ def fixed(old: Config, new: Config) -> tuple[Fault, ...]:
     )
 
 
-def _far_end(config: Config, name: str) -> tuple[SinkSettings, list[bytes | None]]:
+def _connection_settings(config: Config, name: str) -> tuple[SinkSettings, list[bytes | None]]:
     """All that a sink is made of; what it is sent is not among it."""
     settings = _named(config.sinks)[name]
     marks = [config.references.get(path) for path in files(asdict(settings))]

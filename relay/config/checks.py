@@ -46,8 +46,8 @@ class Document:
 
 def check(document: Document, findings: Findings) -> None:
     """Note every fault and every warning that takes more than one value to see."""
-    for judge in _CHECKS:
-        judge(document, findings)
+    for check_document in _CHECKS:
+        check_document(document, findings)
 
 
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
@@ -203,8 +203,8 @@ def _store(document: Document, findings: Findings) -> None:
     except OSError:
         return  # opening it says why
     if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-        findings.fault(document.store.at("path"), f"is {what}: expected the path of a file")
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        findings.fault(document.store.at("path"), f"is {kind}: expected the path of a file")
 
 
 def _retention(document: Document, findings: Findings) -> None:

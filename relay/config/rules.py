@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from relay.config.table import found
+from relay.config.table import describe
 from relay.core.config_values import Duration, Rate, Secret, Size
 
 SECRET_MIN_BYTES = 8
@@ -37,12 +37,12 @@ def weakness(secret: Secret) -> str | None:
     return None
 
 
-def _between(low: Any, high: Any, written: str) -> Callable[[Any], str | None]:
-    def judge(value: Any) -> str | None:
+def _between(low: Any, high: Any, bounds: str) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
         # Not `low > value`, because nothing is above or below a nan.
-        return None if low <= value <= high else f"expected {written}, found {_shown(value)}"
+        return None if low <= value <= high else f"expected {bounds}, found {_written(value)}"
 
-    return judge
+    return check
 
 
 def _duration(low: str, high: str) -> Callable[[Any], str | None]:
@@ -85,32 +85,30 @@ def _file(path: str) -> str | None:
     if not path.strip() or "\0" in path:
         return "is empty: expected a path"
     if path.startswith(":") or path.lower().startswith("file:"):
-        return (
-            f"is no file of the disk, and would keep nothing: expected a path, found {found(path)}"
-        )
+        return f"is not a file on disk: expected a path, found {describe(path)}"
     if path.endswith(("/", "/.", "/..")) or path in {".", ".."}:
         return "is a folder: expected the path of a file in it"
     return None
 
 
-def _shown(value: Any) -> str:
+def _written(value: Any) -> str:
     """A value as an operator writes it, in the largest unit that divides it."""
     for kind, units in _UNITS.items():
         if isinstance(value, kind):
             unit, factor = next((pair for pair in units if value % pair[1] == 0 < value), units[-1])
             return f"{int(value) // factor}{unit}"
-    return found(value)
+    return describe(value)
 
 
 _label = _matching(LABEL, "a-z, 0-9, - and _, not more than 63 and first a letter or digit")
 
 # Below the sender's 10 s, so that it is the relay that ends a slow request, with its own answer.
-_PATIENCE = _between(Duration(1), Duration(9_999), "1ms to less than 10s")
+_REQUEST_TIMEOUT = _between(Duration(1), Duration(9_999), "1ms to less than 10s")
 
 RULES: dict[str, Callable[[Any], str | None]] = {
     "server.max_body": _size("1KiB", "64MiB"),
-    "server.body_timeout": _PATIENCE,
-    "server.ack_timeout": _PATIENCE,
+    "server.body_timeout": _REQUEST_TIMEOUT,
+    "server.ack_timeout": _REQUEST_TIMEOUT,
     "server.drain_timeout": _duration("0s", "10m"),
     "store.path": _file,
     "store.payload_retention": _duration("0s", "3650d"),

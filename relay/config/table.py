@@ -20,13 +20,13 @@ from relay.core.errors import Fault
 FAULTY: Final = object()
 """Stands where a value could not be read, so that its neighbours are still checked."""
 
-FOUND_MAX_CHARS = 60
+QUOTED_MAX_CHARS = 60
 
 Rules = Mapping[str, Callable[[Any], str | None]]
 """By `server.listen`, `source[].path` ...: what is wrong with a value that has the right type."""
 
-_FOUND: dict[type, str] = {list: "a list", dict: "a table"}
-_EXPECTED: dict[Any, str] = {
+_KIND_NAMES: dict[type, str] = {list: "a list", dict: "a table"}
+_TYPE_NAMES: dict[Any, str] = {
     str: "text in quotes",
     int: "a whole number",
     float: "a number",
@@ -45,9 +45,9 @@ class Place(NamedTuple):
     rule: str
 
     def key(self, name: str) -> "Place":
-        shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else quoted(name)
+        part = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else quoted(name)
         dot = "." if self.text else ""
-        return Place(f"{self.text}{dot}{shown}", f"{self.rule}{dot}{name}")
+        return Place(f"{self.text}{dot}{part}", f"{self.rule}{dot}{name}")
 
     def item(self, index: int, label: str = "") -> "Place":
         return Place(f"{self.text}[{index}]{label}", f"{self.rule}[]")
@@ -119,7 +119,7 @@ class Reader:
         """Read one table; whatever is missing, unknown or wrong in it becomes a fault."""
         before = len(self._findings.faults)
         if not isinstance(raw, dict):
-            self._findings.fault(place, f"expected a table, found {found(raw)}")
+            self._findings.fault(place, f"expected a table, found {describe(raw)}")
             return Table(place, kind, {}, whole=False)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         values = {field.name: self._field(raw, field, place) for field in fields.values()}
@@ -147,10 +147,10 @@ class Reader:
             return self.table(raw, kind, place)
         if isinstance(raw, list) and (origin is list or arguments[1:] == (...,)):
             items = [self.value(item, arguments[0], place.item(i)) for i, item in enumerate(raw)]
-            return self._judged((origin or tuple)(items), place)
+            return self._checked((origin or tuple)(items), place)
         if isinstance(raw, dict) and origin is dict:
             entries = {key: self.value(raw[key], arguments[1], place.key(key)) for key in raw}
-            return self._judged(entries, place)
+            return self._checked(entries, place)
         return self._leaf(raw, kind, place)
 
     def _short(self, raw: object, kind: type[msgspec.Struct], name: str, place: Place) -> Table:
@@ -174,11 +174,11 @@ class Reader:
         try:
             value = msgspec.convert(raw, kind, dec_hook=self._decode)
         except msgspec.ValidationError as error:
-            self._findings.fault(place, _complaint(raw, kind, error))
+            self._findings.fault(place, _message(raw, kind, error))
             return FAULTY
-        return self._judged(value, place)
+        return self._checked(value, place)
 
-    def _judged(self, value: Any, place: Place) -> Any:
+    def _checked(self, value: Any, place: Place) -> Any:
         complaint = self._rules.get(place.rule, lambda _: None)(value)
         if complaint is None:
             return value
@@ -186,7 +186,7 @@ class Reader:
         return FAULTY
 
 
-def found(raw: object) -> str:
+def describe(raw: object) -> str:
     """Name a raw TOML value so that an operator knows it again, in a bounded length."""
     if isinstance(raw, bool):
         return str(raw).lower()
@@ -194,12 +194,12 @@ def found(raw: object) -> str:
         return "a very large number"  # Python refuses to write out thousands of digits
     if isinstance(raw, int | float):
         return str(raw)
-    return quoted(raw) if isinstance(raw, str) else _FOUND.get(type(raw), "a date or time")
+    return quoted(raw) if isinstance(raw, str) else _KIND_NAMES.get(type(raw), "a date or time")
 
 
 def quoted(text: str) -> str:
     """The text in quotes, cut, with nothing in it that a terminal would obey."""
-    cut = text if len(text) <= FOUND_MAX_CHARS else text[:FOUND_MAX_CHARS] + "..."
+    cut = text if len(text) <= QUOTED_MAX_CHARS else text[:QUOTED_MAX_CHARS] + "..."
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
@@ -229,8 +229,8 @@ def bare(kind: Any) -> Any:
     if get_origin(kind) is Annotated:
         return kind
     if get_origin(kind) in (Union, UnionType):
-        rest = [argument for argument in get_args(kind) if argument is not NoneType]
-        return bare(rest[0]) if len(rest) == 1 else reduce(or_, rest)
+        kinds = [argument for argument in get_args(kind) if argument is not NoneType]
+        return bare(kinds[0]) if len(kinds) == 1 else reduce(or_, kinds)
     return kind
 
 
@@ -239,19 +239,19 @@ def _expected(kind: Any) -> str:
         return _expected(get_args(kind)[0])
     if get_origin(kind) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(kind))
-    return _EXPECTED.get(get_origin(kind) or kind, "another kind of value")
+    return _TYPE_NAMES.get(get_origin(kind) or kind, "another kind of value")
 
 
-def _complaint(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
+def _message(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
     text = str(error).partition(" - at `$")[0]
     if _holds_secret(kind):
         # Whatever stands here may be the secret itself, in the wrong place or form.
         return text if isinstance(raw, str) and kind is Secret else f"expected {_expected(kind)}"
     if text.startswith("expected "):
-        return f"{text}, found {found(raw)}"
-    if (get_origin(kind) or kind) in _EXPECTED or get_origin(kind) is Literal:
-        return f"expected {_expected(kind)}, found {found(raw)}"
-    return f"{text[:1].lower()}{text[1:]}, found {found(raw)}"
+        return f"{text}, found {describe(raw)}"
+    if (get_origin(kind) or kind) in _TYPE_NAMES or get_origin(kind) is Literal:
+        return f"expected {_expected(kind)}, found {describe(raw)}"
+    return f"{text[:1].lower()}{text[1:]}, found {describe(raw)}"
 
 
 def _holds_secret(kind: Any) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.config import Config, again, load
+from relay.config import Config, load, refresh
 from relay.config.changes import changes, fixed
 from relay.config.file_references import References, mark
 from relay.core.config_values import FILE_MAX_BYTES
@@ -98,13 +98,13 @@ def test_the_same_document_is_checked_again_whatever_its_file_says_now(
     config = read(other)
     (tmp_path / "config.toml").write_text("half")
     (tmp_path / "secret").write_text("a-second-secret-of-it")
-    anew = again(config, {"SECRET": SECRET})
+    anew = refresh(config, {"SECRET": SECRET})
     assert changes(config, anew).sources.changed == ("other",)
     assert anew.references.keys() == {f"{tmp_path}/secret"}
     assert anew.references != config.references
     (tmp_path / "secret").unlink()
     with pytest.raises(ConfigError, match=r"other.*secrets\[0\]: the file"):
-        again(config, {"SECRET": SECRET})
+        refresh(config, {"SECRET": SECRET})
 
 
 def test_neither_the_document_nor_a_secret_is_printed_with_a_config(
