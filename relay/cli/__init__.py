@@ -100,7 +100,7 @@ _EXIT_CODES: dict[type[BaseException], int] = {
 _INTERRUPTED = 130
 """What a shell reports for a program that SIGINT ended."""
 
-_OWN = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError)
+_CLICK_ERRORS = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError)
 """What click turns into words and exit codes by itself."""
 
 
@@ -147,7 +147,7 @@ class Commands(click.Group):
             ctx.color = False
         try:
             return super().invoke(ctx)
-        except _OWN:
+        except _CLICK_ERRORS:
             raise
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
@@ -156,20 +156,20 @@ class Commands(click.Group):
             if isinstance(causes[0], BrokenPipeError):
                 raise causes[0] from None
             for cause in causes:
-                click.echo(_told(cause), err=True)
+                click.echo(_error_text(cause), err=True)
             ctx.exit(_exit_code(causes[0]))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """What is inside of the groups that a TaskGroup raises."""
     if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _causes(each)
+        for nested in error.exceptions:
+            yield from _causes(nested)
     else:
         yield error
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, RelayError):
         text = str(error)
     elif isinstance(error, OSError) and error.strerror:

@@ -26,16 +26,16 @@ def absences() -> None:
 def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
     """List the absences, the newest first, each with the time from which events are lost."""
     with connected(target) as client:
-        found = client.get("/absences", {"before": before, "limit": limit})
+        page = client.get("/absences", {"before": before, "limit": limit})
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     show(
         ("ID", "FROM", "TO", "AWAY", "CAUSE", "LOST", "ACKNOWLEDGED"),
-        [_row(each) for each in found["absences"]],
+        [_row(absence) for absence in page["absences"]],
         empty="The relay was never away.",
     )
-    show_next(found["next"])
+    show_next(page["next"])
 
 
 def _row(absence: dict[str, Any]) -> tuple[str, ...]:

@@ -62,17 +62,17 @@ class Document(dict[str, Any]):
         raise ApiError(f"the answer has no `{key}`: {self._origin.versions}")
 
 
-def origin(answer: httpx.Response) -> Origin:
+def origin(response: httpx.Response) -> Origin:
     """Return the relay that has answered; raises ApiError for anything else."""
-    address = answer.url.netloc.decode()
-    own = answer.headers.get("relay-version")
-    if own is None:
-        kind = answer.headers.get("content-type", "no content type")
+    address = response.url.netloc.decode()
+    relay_version = response.headers.get("relay-version")
+    if relay_version is None:
+        kind = response.headers.get("content-type", "no content type")
         raise ApiError(
-            f"{address} is not the admin listener of a relay: it answers {answer.status_code}, "
+            f"{address} is not the admin listener of a relay: it answers {response.status_code}, "
             f"{kind}; check the address"
         )
-    return Origin(address, own)
+    return Origin(address, relay_version)
 
 
 class _Problem(msgspec.Struct):
@@ -83,16 +83,16 @@ class _Problem(msgspec.Struct):
     faults: tuple[Fault, ...] = ()
 
 
-def refusal(answer: httpx.Response, relay: Origin) -> ApiError:
+def refusal(response: httpx.Response, relay: Origin) -> ApiError:
     """Make the error of an answer that is read and is no success."""
     try:
-        problem = msgspec.json.decode(answer.content, type=_Problem)
+        problem = msgspec.json.decode(response.content, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
-    if answer.status_code in _UNKNOWN_OPERATION and not problem.detail:
-        asked = f"{answer.request.method} {answer.url.path}"
-        return ApiError(f"the relay does not know {asked}: {relay.versions}")
-    text = problem.detail or problem.title or f"the relay answers {answer.status_code}"
+    if response.status_code in _UNKNOWN_OPERATION and not problem.detail:
+        operation = f"{response.request.method} {response.url.path}"
+        return ApiError(f"the relay does not know {operation}: {relay.versions}")
+    text = problem.detail or problem.title or f"the relay answers {response.status_code}"
     error = ApiError(text, faults=problem.faults)
     if relay.version != VERSION:
         error.add_note(relay.versions)

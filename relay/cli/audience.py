@@ -52,7 +52,7 @@ _ACTS = ("=", "+", "-", "@")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
 @relay_options
 @json_option
-def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **asked: Any) -> None:
+def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: Any) -> None:
     """Count viewers by how far they watched, and leads; people count once each.
 
     A person is an e-mail address; LEADS are people, FORMS are the forms that they sent.
@@ -60,22 +60,22 @@ def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **asked: A
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
     with connected(target) as client:
-        found = client.get("/audience", {**asked, "by": by, "limit": _ROWS_MAX})
+        report = client.get("/audience", {**query, "by": by, "limit": _ROWS_MAX})
     if as_json:
-        print_json(found)
+        print_json(report)
         return
     if as_csv:
-        click.echo(_csv(found, by), nl=False)
+        click.echo(_csv(report, by), nl=False)
     else:
-        _table(found, by, asked["zone"] or "UTC")
-    _tell_what_lacks(found, by)
+        _table(report, by, query["zone"] or "UTC")
+    _note_omissions(report, by)
 
 
-def _table(found: dict[str, Any], by: str, zone: str) -> None:
+def _table(report: dict[str, Any], by: str, zone: str) -> None:
     heads = [head.format(zone=zone) for head in _HEADS[by]]
-    rows = [(*_names(group, by), *_numbers(group["steps"])) for group in found["groups"]]
+    rows = [(*_names(group, by), *_numbers(group["steps"])) for group in report["groups"]]
     if rows:
-        rows.append((_TOTAL, *("",) * (len(heads) - 1), *_numbers(found["total"])))
+        rows.append((_TOTAL, *("",) * (len(heads) - 1), *_numbers(report["total"])))
     show((*heads, *_NUMBERS), rows, empty="Nobody yet.")
     if rows:
         click.echo("\nPeople count once in each figure, so that the last line is not the sum.")
@@ -92,18 +92,18 @@ def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
 
 def _numbers(steps: list[dict[str, Any]]) -> list[str]:
     figures = [*(step["people"] for step in steps), steps[-1]["events"]]
-    return [str(each).rjust(len(head)) for each, head in zip(figures, _NUMBERS, strict=True)]
+    return [str(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
 
 
-def _csv(found: dict[str, Any], by: str) -> str:
-    steps = [step["milestone"] or "lead" for step in found["total"]]
-    people, events = ([f"{step} {what}" for step in steps] for what in ("people", "events"))
+def _csv(report: dict[str, Any], by: str) -> str:
+    steps = [step["milestone"] or "lead" for step in report["total"]]
+    people, events = ([f"{step} {unit}" for step in steps] for unit in ("people", "events"))
     printed = io.StringIO()
     writer = csv.writer(printed, lineterminator="\n")
     writer.writerow([*_CSV_HEADS[by], *people, *events])
-    for group in found["groups"]:
+    for group in report["groups"]:
         names = [_harmless(group[name] or "") for name in _CSV_HEADS[by]]
-        figures = [step[what] for what in ("people", "events") for step in group["steps"]]
+        figures = [step[unit] for unit in ("people", "events") for step in group["steps"]]
         writer.writerow([*names, *figures])
     return printed.getvalue()
 
@@ -114,16 +114,16 @@ def _harmless(cell: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_ACTS) else text
 
 
-def _tell_what_lacks(found: dict[str, Any], by: str) -> None:
-    anonymous = sum(step["anonymous"] for step in found["total"])
+def _note_omissions(report: dict[str, Any], by: str) -> None:
+    anonymous = sum(step["anonymous"] for step in report["total"])
     if anonymous:
         click.echo(
             f"Views and forms without an address, in no count of people: {anonymous}", err=True
         )
-    if found["left_out"]:
+    if report["left_out"]:
         click.echo(
             f"Only {_ROWS_MAX} {by}s are shown: --since or --until makes them fewer.", err=True
         )
-    if found["counted_until_ms"] is not None:
-        until = moment(found["counted_until_ms"])
+    if report["counted_until_ms"] is not None:
+        until = moment(report["counted_until_ms"])
         click.echo(f"Counted up to {until}; later events are being counted: ask again.", err=True)

@@ -35,16 +35,16 @@ def list_(
     """
     query = {"since_ms": since_ms, "before": before, "limit": limit}
     with connected(target) as client:
-        found = client.get("/audit", query)
+        page = client.get("/audit", query)
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     show(
         ("ID", "WHEN", "OPERATION", "TARGET", "ASKED", "RESULT", "BY", "FROM", "VIA"),
-        [_row(each) for each in found["changes"]],
+        [_row(change) for change in page["changes"]],
         empty="Nothing was changed.",
     )
-    show_next(found["next"])
+    show_next(page["next"])
 
 
 def _row(change: dict[str, Any]) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ def _row(change: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _readable(asked: Mapping[str, Any]) -> dict[str, object]:
+def _readable(query: Mapping[str, Any]) -> dict[str, object]:
     """Times of a filter are given in milliseconds."""
     return {
         name.removesuffix("_ms"): moment(value) if name in {"since_ms", "until_ms"} else value
-        for name, value in asked.items()
+        for name, value in query.items()
     }
 
 

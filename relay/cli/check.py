@@ -47,9 +47,9 @@ def check_config(
     """Check a config and print every fault at once."""
     path = path or default_path(os.environ)
     try:
-        config = _loaded(path)
-        ended = expired(config.sources, now_ms=SystemClock().now_ms())
-        config = replace(config, warnings=(*config.warnings, *ended))
+        config = _load_usable(path)
+        expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
+        config = replace(config, warnings=(*config.warnings, *expired_secrets))
     except ConfigError as error:
         click.echo(_faults_json(error) if as_json else str(error))
         context.exit(1)
@@ -94,7 +94,7 @@ def verify(
     context.exit(0 if diagnosis.good else 1)
 
 
-def _loaded(path: Path) -> Config:
+def _load_usable(path: Path) -> Config:
     """Load a config with which `serve` could start here; raises ConfigError."""
     faults = _store_faults(path)
     try:
@@ -108,16 +108,16 @@ def _loaded(path: Path) -> Config:
 
 def _store_faults(path: Path) -> tuple[Fault, ...]:
     try:
-        found = obstacle(Path(load_store(path).path))
+        cause = obstacle(Path(load_store(path).path))
     except ConfigError:
         return ()  # `load` finds them too
-    return () if found is None else (Fault("store.path", f"serve cannot open it: {found}"),)
+    return () if cause is None else (Fault("store.path", f"serve cannot open it: {cause}"),)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
     """Ask every sink's far end at once, each under its own timeout."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_contact(each)) for each in settings]
+        tasks = [group.create_task(_contact(sink)) for sink in settings]
     return tuple(task.result() for task in tasks)
 
 
@@ -148,7 +148,7 @@ def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> str:
         f"  sources    {', '.join(f'{source.name} at {source.path}' for source in config.sources)}",
         f"  sinks      {names or 'none'}",
         *(f"  warning    {warning}" for warning in config.warnings),
-        *(f"  sink {each.sink} ({each.type}): {each.text}" for each in contacts),
+        *(f"  sink {contact.sink} ({contact.type}): {contact.text}" for contact in contacts),
     ]
     return "\n".join(lines)
 
@@ -163,8 +163,8 @@ def _summary_json(path: Path, config: Config, contacts: Iterable[Contact]) -> st
             "listen": config.server.listen,
             "admin_listen": config.server.admin_listen,
             "store": {"type": config.store.type, "path": config.store.path},
-            "sources": [{"name": each.name, "path": each.path} for each in config.sources],
-            "sinks": [{"name": each.name, "type": each.type} for each in config.sinks],
+            "sources": [{"name": source.name, "path": source.path} for source in config.sources],
+            "sinks": [{"name": sink.name, "type": sink.type} for sink in config.sinks],
             "connections": [vars(contact) for contact in contacts],
         }
     )

@@ -12,7 +12,7 @@ from relay.cli.answers import VERSION, origin, refusal
 from relay.cli.target import Target
 from relay.core.errors import ApiError
 
-WAIT_S = 60.0
+TIMEOUT_S = 60.0
 """A replay of many events is counted before it is answered."""
 
 API = "/api/v1"
@@ -32,7 +32,7 @@ class Client:
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """The answer to a question; values of the query that are None are left out."""
-        return self._ask("GET", API + path, params=_given(query))
+        return self._ask("GET", API + path, params=_without_none(query))
 
     def get_at_length(self, path: str) -> Any:
         """The answer to a question over which the relay may sit for any time."""
@@ -40,7 +40,7 @@ class Client:
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Have something done; values of the body that are None are left out."""
-        return self._ask("POST", API + path, json=_given(body))
+        return self._ask("POST", API + path, json=_without_none(body))
 
     def health(self) -> Any:
         """Whether the process answers; for anyone."""
@@ -53,39 +53,41 @@ class Client:
     def save(self, path: str, file: Path) -> None:
         """Write an answer into a new file that nobody else may read; raises FileExistsError."""
         with (
-            self._answered("GET", API + path, timeout=None) as answer,
+            self._response("GET", API + path, timeout=None) as response,
             open(file, "xb", opener=_private) as opened,
         ):
-            opened.writelines(answer.iter_bytes())
+            opened.writelines(response.iter_bytes())
             opened.flush()
             os.fsync(opened.fileno())
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
         """The server-sent events of an endless answer, as they come."""
-        with self._answered("GET", API + path, params=_given(query), timeout=None) as answer:
-            relay = origin(answer)
-            for line in answer.iter_lines():
+        with self._response(
+            "GET", API + path, params=_without_none(query), timeout=None
+        ) as response:
+            relay = origin(response)
+            for line in response.iter_lines():
                 if line.startswith("data: "):
                     yield relay.read(line.removeprefix("data: "))
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        with self._answered(method, path, **options) as answer:
-            return origin(answer).read(answer.read())
+        with self._response(method, path, **options) as response:
+            return origin(response).read(response.read())
 
     @contextmanager
-    def _answered(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+    def _response(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
         """A relay's answer that is a success, its body yet to be read."""
-        with self._failures_told(), self._http.stream(method, path, **options) as answer:
-            relay = origin(answer)
-            if answer.status_code == httpx.codes.UNAUTHORIZED:
+        with self._errors_mapped(), self._http.stream(method, path, **options) as response:
+            relay = origin(response)
+            if response.status_code == httpx.codes.UNAUTHORIZED:
                 raise ApiError(self._unauthorized)
-            if not answer.is_success:
-                answer.read()
-                raise refusal(answer, relay)
-            yield answer
+            if not response.is_success:
+                response.read()
+                raise refusal(response, relay)
+            yield response
 
     @contextmanager
-    def _failures_told(self) -> Iterator[None]:
+    def _errors_mapped(self) -> Iterator[None]:
         where = self._http.base_url.netloc.decode()
         try:
             yield
@@ -103,7 +105,7 @@ class Client:
             ) from None
 
 
-def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (values or {}).items() if value is not None}
 
 
@@ -112,7 +114,7 @@ def _private(path: str, flags: int) -> int:
 
 
 @contextmanager
-def connected(target: Target, *, timeout: float | httpx.Timeout = WAIT_S) -> Iterator[Client]:
+def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> Iterator[Client]:
     """A client for a relay; `timeout` is in seconds. Raises ConfigError and ApiError."""
     url, token = target.resolve()
     headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}

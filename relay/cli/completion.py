@@ -35,7 +35,7 @@ def names_of(table: str) -> Complete:
         path = context.params.get("path") or default_path()
         try:
             tables = tomllib.loads(path.read_text(encoding="utf-8")).get(table, [])
-            names = [each["name"] for each in tables]
+            names = [entry["name"] for entry in tables]
         except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return []
         return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]

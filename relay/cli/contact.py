@@ -10,9 +10,9 @@ _CONSEQUENCES: dict[Result, str] = {
 }
 
 
-def reached(found: str | None) -> str:
+def reached(detail: str | None) -> str:
     """Describe a success."""
-    return safe(f"reached ({found})" if found else "reached")
+    return safe(f"reached ({detail})" if detail else "reached")
 
 
 def failed(reason: str, status: int | None, result: Result) -> str:

@@ -36,36 +36,36 @@ def dead_letters() -> None:
 def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
     """List dead letters, the newest first, and how many there are for each reason."""
     with connected(target) as client:
-        found = client.get("/dead-letters", {**selection, "limit": limit})
-        every = {name: value for name, value in selection.items() if name != "before"}
-        reasons = client.get("/dead-letters/reasons", every)["reasons"]
+        page = client.get("/dead-letters", {**selection, "limit": limit})
+        all_pages = {name: value for name, value in selection.items() if name != "before"}
+        reasons = client.get("/dead-letters/reasons", all_pages)["reasons"]
     if as_json:
-        print_json({**found, "reasons": reasons})
+        print_json({**page, "reasons": reasons})
         return
     now_ms = time.time_ns() // 1_000_000
     show(
         ("RECEIVED", "GIVEN UP", "SINK", "EVENT", "ID", "TRIES", "REASON"),
         [
             (
-                moment(each["received_ms"]),
-                ago(each["settled_ms"], now_ms=now_ms),
-                each["sink"],
-                each["kind"],
-                each["id"],
-                str(each["attempts"]),
-                each["reason"] or "-",
+                moment(letter["received_ms"]),
+                ago(letter["settled_ms"], now_ms=now_ms),
+                letter["sink"],
+                letter["kind"],
+                letter["id"],
+                str(letter["attempts"]),
+                letter["reason"] or "-",
             )
-            for each in found["dead_letters"]
+            for letter in page["dead_letters"]
         ],
         empty="No dead letter fits.",
     )
-    show_next(found["next"])
+    show_next(page["next"])
     if reasons:
         click.echo()
         _show_reasons(reasons, empty="")
-    if found["unreadable"]:
+    if page["unreadable"]:
         click.echo("\nVerified requests that hold no event; relay unreadable show ID shows one:")
-        show_requests(found["unreadable"])
+        show_requests(page["unreadable"])
 
 
 @dead_letters.command()
@@ -102,22 +102,22 @@ def discard(
     require_one(selection, everything=everything)
     order = {**selection, "all": everything, "dry_run": dry_run}
     with connected(target) as client:
-        answer = client.post("/dead-letters/discard", order)
+        result = client.post("/dead-letters/discard", order)
     if as_json:
-        print_json(answer)
+        print_json(result)
         return
     if not dry_run:
-        click.echo(f"{answer['discarded']} discarded.")
+        click.echo(f"{result['discarded']} discarded.")
         return
-    _show_reasons(answer["reasons"], empty="Nothing to discard: no dead letter fits.")
-    if answer["reasons"]:
-        count = sum(each["count"] for each in answer["reasons"])
+    _show_reasons(result["reasons"], empty="Nothing to discard: no dead letter fits.")
+    if result["reasons"]:
+        count = sum(reason["count"] for reason in result["reasons"])
         click.echo(f"{count} in all; without --dry-run they are discarded.")
 
 
 def _show_reasons(reasons: Sequence[dict[str, Any]], *, empty: str) -> None:
     show(
         ("COUNT", "SINK", "REASON"),
-        [(str(each["count"]), each["sink"], each["reason"] or "-") for each in reasons],
+        [(str(reason["count"]), reason["sink"], reason["reason"] or "-") for reason in reasons],
         empty=empty,
     )

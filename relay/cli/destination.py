@@ -54,11 +54,11 @@ def _chosen(
     sources: tuple[SourceSettings, ...], *, name: str | None, url: httpx.URL | None
 ) -> SourceSettings:
     if name is None:
-        of_url = (each for each in sources if url is not None and each.path == url.path)
+        of_url = (source for source in sources if url is not None and source.path == url.path)
         return next(of_url, sources[0])
-    named = next((each for each in sources if each.name == name), None)
+    named = next((source for source in sources if source.name == name), None)
     if named is None:
-        known = ", ".join(each.name for each in sources)
+        known = ", ".join(source.name for source in sources)
         raise click.BadParameter(
             f"the config has no source `{name}`; there are: {known}", param_hint="--source"
         )
@@ -67,7 +67,7 @@ def _chosen(
 
 def _valid_secret(source: SourceSettings) -> Secret:
     now_ms = time.time_ns() // 1_000_000
-    valid = (each for each in source.secrets if each.until is None or each.until > now_ms)
+    valid = (key for key in source.secrets if key.until is None or key.until > now_ms)
     return next(valid, source.secrets[0]).secret
 
 

@@ -17,10 +17,8 @@ def print_json(document: Any) -> None:
 
 def print_indented(document: Any) -> None:
     """Print a document over many lines; invisible characters are escaped."""
-    lines = json.dumps(document, indent=2, ensure_ascii=False)
-    click.echo(
-        "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in lines)
-    )
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    click.echo("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
 
 def _escaped(character: str) -> str:
@@ -32,9 +30,7 @@ def timed(value: Any) -> Any:
     match value:
         case dict():
             return {
-                name: part
-                for each, item in value.items()
-                for name, part in _field(value, each, item)
+                name: part for key, item in value.items() for name, part in _field(value, key, item)
             }
         case list() | tuple():
             return [timed(item) for item in value]

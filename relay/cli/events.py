@@ -31,27 +31,28 @@ def events() -> None:
 def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
     """List stored events, the newest first."""
     with connected(target) as client:
-        found = client.get("/events", {**selection, "limit": limit})
+        page = client.get("/events", {**selection, "limit": limit})
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
         ("RECEIVED", "AGE", "SOURCE", "EVENT", "ID", "DELIVERIES"),
         [
             (
-                moment(each["received_ms"]),
-                ago(each["received_ms"], now_ms=now_ms),
-                each["source"],
-                each["kind"],
-                each["id"],
-                ", ".join(_delivery(one) for one in each["deliveries"]) or "no sink took it",
+                moment(event["received_ms"]),
+                ago(event["received_ms"], now_ms=now_ms),
+                event["source"],
+                event["kind"],
+                event["id"],
+                ", ".join(_delivery(delivery) for delivery in event["deliveries"])
+                or "no sink took it",
             )
-            for each in found["events"]
+            for event in page["events"]
         ],
         empty="No event fits.",
     )
-    show_next(found["next"])
+    show_next(page["next"])
 
 
 def _delivery(delivery: dict[str, Any]) -> str:
@@ -70,7 +71,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
     """
     with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
-        sinks = [each["condition"] for each in client.get("/sinks")["sinks"]]
+        sinks = [sink["condition"] for sink in client.get("/sinks")["sinks"]]
     if as_json:
         print_json(history)
         return
@@ -87,7 +88,7 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
         ]
     )
     click.echo("\ndeliveries")
-    conditions = {each["name"]: each for each in sinks}
+    conditions = {sink["name"]: sink for sink in sinks}
     for delivery in event["deliveries"]:
         waits = _waits(delivery, conditions.get(delivery["sink"]), now_ms=now_ms)
         _show_delivery(delivery, history["attempts"], waits=waits)
@@ -99,18 +100,18 @@ def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -
 
 
 def _number(client: Client, beginning: str, source: str | None) -> int:
-    found = client.get("/events/find", {"beginning": beginning, "source": source})
-    candidates, shown = found["events"], safe(beginning)
+    matches = client.get("/events/find", {"beginning": beginning, "source": source})
+    candidates, prefix = matches["events"], safe(beginning)
     if not candidates:
-        raise ApiError(f"there is no event whose id begins with {shown}")
+        raise ApiError(f"there is no event whose id begins with {prefix}")
     if len(candidates) == 1:
         return int(candidates[0]["seq"])
-    if all(each["id"] == beginning for each in candidates):
-        names = ", ".join(each["source"] for each in candidates)
-        raise ApiError(f"{shown} came from several sources: say --source, one of {names}")
-    lines = [f"several ids begin with {shown}; say more of it:"]
-    lines += [f"  {each['source']}  {each['kind']}  {each['id']}" for each in candidates]
-    raise ApiError("\n".join([*lines, *(["  and more"] if found["more"] else [])]))
+    if all(event["id"] == beginning for event in candidates):
+        names = ", ".join(event["source"] for event in candidates)
+        raise ApiError(f"{prefix} came from several sources: say --source, one of {names}")
+    lines = [f"several ids begin with {prefix}; say more of it:"]
+    lines += [f"  {event['source']}  {event['kind']}  {event['id']}" for event in candidates]
+    raise ApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
 
 
 def _waits(
@@ -138,15 +139,16 @@ def _show_delivery(
     state = delivery["status"] if waits is None else f"{delivery['status']}, {waits}"
     why = f": {delivery['reason']}" if delivery["reason"] else ""
     click.echo(f"  {delivery['sink']}  {state}{safe(why)}")
-    for each in attempts:
-        if each["sink"] != delivery["sink"]:
+    for attempt in attempts:
+        if attempt["sink"] != delivery["sink"]:
             continue
-        said = each["reason"] or str(each["status"] or "")
-        replay = f"  replay {each['replay']}" if each["replay"] else ""
-        line = f"{moment(each['started_ms'])}  {each['result']:9}  {each['duration_ms']} ms  {said}"
+        text = attempt["reason"] or str(attempt["status"] or "")
+        replay = f"  replay {attempt['replay']}" if attempt["replay"] else ""
+        took = f"{attempt['duration_ms']} ms"
+        line = f"{moment(attempt['started_ms'])}  {attempt['result']:9}  {took}  {text}"
         click.echo(f"    {safe(line).rstrip()}{replay}")
-        if each["answer"]:
-            click.echo(f"      answer: {safe(each['answer'])}")
+        if attempt["answer"]:
+            click.echo(f"      answer: {safe(attempt['answer'])}")
 
 
 def _body(body: str | None) -> list[str]:

@@ -47,8 +47,8 @@ source_option = click.option(
 def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: bool) -> None:
     """Say which sinks would take an event, and why each does or does not."""
     config = load(path or default_path())
-    event = _read(file, config, source)
-    verdicts = [each.judge(event) for each in config.routes]
+    event = _read_event(file, config, source)
+    verdicts = [route.judge(event) for route in config.routes]
     click.echo(_routes_json(event, verdicts) if as_json else _routes_text(event, verdicts))
 
 
@@ -71,8 +71,8 @@ def render(
     """Show what one sink would be sent; secrets in it are masked."""
     config = load(path or default_path())
     settings = _named("sink", name, config.sinks)
-    event = _read(file, config, source)
-    verdict = next(each.judge(event) for each in config.routes if each.sink == name)
+    event = _read_event(file, config, source)
+    verdict = next(route.judge(event) for route in config.routes if route.sink == name)
     if verdict.outcome != "takes":
         click.echo(f"relay: {name} would not be sent this event: {verdict.why}", err=True)
     rendered = asyncio.run(_rendered(settings, event))
@@ -82,7 +82,7 @@ def render(
         print_indented(rendered)
 
 
-def _read(file: BinaryIO, config: Config, source: str | None) -> Event:
+def _read_event(file: BinaryIO, config: Config, source: str | None) -> Event:
     chosen = config.sources[0] if source is None else _named("source", source, config.sources)
     content = authentication.read(chosen.name, (), file.read(), now_ms=SystemClock().now_ms())
     if isinstance(content, Event):
@@ -93,12 +93,12 @@ def _read(file: BinaryIO, config: Config, source: str | None) -> Event:
 
 
 def _named(table: str, name: str, settings: Any) -> Any:
-    found = next((each for each in settings if each.name == name), None)
-    if found is None:
-        known = ", ".join(each.name for each in settings) or "none"
+    match = next((table for table in settings if table.name == name), None)
+    if match is None:
+        known = ", ".join(table.name for table in settings) or "none"
         text = f"the config has no {table} `{name}`; there are: {known}"
         raise click.BadParameter(text, param_hint=f"--{table}")
-    return found
+    return match
 
 
 async def _rendered(settings: SinkSettings, event: Event) -> dict[str, Any]:
@@ -112,7 +112,10 @@ async def _rendered(settings: SinkSettings, event: Event) -> dict[str, Any]:
 def _routes_text(event: Event, verdicts: list[Verdict]) -> str:
     head = f"{event.kind} {event.id}, as if received by source {event.source}"
     rows = [("SINK", "VERDICT", "WHY")]
-    rows += [(each.sink, each.outcome, each.why + _EFFECTS[each.outcome]) for each in verdicts]
+    rows += [
+        (verdict.sink, verdict.outcome, verdict.why + _EFFECTS[verdict.outcome])
+        for verdict in verdicts
+    ]
     if not verdicts:
         return f"{head}: the config has no sink, so it would be stored only"
     width = max(len(sink) for sink, _, _ in rows)
@@ -121,6 +124,9 @@ def _routes_text(event: Event, verdicts: list[Verdict]) -> str:
 
 
 def _routes_json(event: Event, verdicts: list[Verdict]) -> str:
-    routes = [{"sink": each.sink, "outcome": each.outcome, "why": each.why} for each in verdicts]
+    routes = [
+        {"sink": verdict.sink, "outcome": verdict.outcome, "why": verdict.why}
+        for verdict in verdicts
+    ]
     head = {"source": event.source, "id": event.id, "event": event.kind}
     return json.dumps(head | {"routes": routes})

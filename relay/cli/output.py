@@ -50,7 +50,7 @@ def flow(parts: Sequence[str]) -> None:
             lines.append(line)
             longer = f"  {part}"
         line = longer
-    click.echo("\n".join(each.rstrip() for each in (*lines, line)))
+    click.echo("\n".join(line.rstrip() for line in (*lines, line)))
 
 
 def width() -> float:
@@ -63,7 +63,7 @@ def safe(text: str) -> str:
     """The text with whatever a terminal would obey, or could be misled by, made visible."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:

@@ -49,25 +49,28 @@ def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
     Ids of events stay, so that a late repetition does not bring the person back.
     """
     with connected(target) as client:
-        found = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
+        report = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
     if as_json:
-        print_json(found)
+        print_json(report)
         return
     click.echo("Would be removed:" if dry_run else "Removed:")
     pairs(
-        ((name, f"{found[name]:<5}  {what}") for name, what in _COUNTED),
+        ((name, f"{report[name]:<5}  {description}") for name, description in _COUNTED),
         indent="  ",
     )
-    _told("Had been told, and cannot be made to forget from here:", found["told"])
-    _told("Was tried without a confirmation, so it may know:", found["unconfirmed"])
-    if found["under_way"]:
+    _show_recipients("Had been told, and cannot be made to forget from here:", report["told"])
+    _show_recipients("Was tried without a confirmation, so it may know:", report["unconfirmed"])
+    if report["under_way"]:
         click.echo("\nOn its way right now, so it may still arrive:")
-        rows = [(each["sink"], each["source"], each["id"]) for each in found["under_way"]]
+        rows = [
+            (delivery["sink"], delivery["source"], delivery["id"])
+            for delivery in report["under_way"]
+        ]
         show(("SINK", "SOURCE", "ID"), rows, empty="")
-    if found["kept_ids"]:
-        click.echo(f"\n{found['kept_ids']} event ids hold the address themselves, and are kept.")
+    if report["kept_ids"]:
+        click.echo(f"\n{report['kept_ids']} event ids hold the address themselves, and are kept.")
     if not dry_run:
-        click.echo(f"\n{_WIPED if found['wiped'] else _NOT_WIPED}")
+        click.echo(f"\n{_WIPED if report['wiped'] else _NOT_WIPED}")
 
 
 _WIPED = "The store's files are overwritten, and its log is empty; backups are out of reach."
@@ -77,8 +80,8 @@ _NOT_WIPED = (
 )
 
 
-def _told(heading: str, told: list[dict[str, Any]]) -> None:
-    if not told:
+def _show_recipients(heading: str, recipients: list[dict[str, Any]]) -> None:
+    if not recipients:
         return
     click.echo(f"\n{heading}")
     now_ms = time.time_ns() // 1_000_000
@@ -86,13 +89,13 @@ def _told(heading: str, told: list[dict[str, Any]]) -> None:
         ("SINK", "EVENT", "COUNT", "LAST", "AGE"),
         [
             (
-                each["sink"],
-                each["kind"],
-                str(each["count"]),
-                moment(each["last_ms"]),
-                ago(each["last_ms"], now_ms=now_ms),
+                row["sink"],
+                row["kind"],
+                str(row["count"]),
+                moment(row["last_ms"]),
+                ago(row["last_ms"], now_ms=now_ms),
             )
-            for each in told
+            for row in recipients
         ],
         empty="",
     )
@@ -106,7 +109,7 @@ def export(*, email: str, target: Target, as_json: bool) -> None:
     """Print all that is stored of a person as one JSON object; with --json, in one line."""
     with connected(target) as client:
         parts = list(_parts(client, email))
-    document = {name: [each for part in parts for each in part[name]] for name in _PARTS}
+    document = {name: [item for part in parts for item in part[name]] for name in _PARTS}
     if as_json:
         print_json(document)
     else:

@@ -10,7 +10,7 @@ from relay.cli.documents import print_json
 from relay.cli.parameters import config_option, json_option
 from relay.cli.target import Target, url_option
 
-WAIT_S = 5.0
+TIMEOUT_S = 5.0
 
 
 @click.command()
@@ -24,7 +24,7 @@ def probe(*, path: Path | None, url: httpx.URL | None, as_json: bool) -> None:
     is what an orchestrator does about a failed check, mends neither.
     """
     target = Target(path=path, url=url, token=None)
-    with anonymous(target, timeout_s=WAIT_S) as client:
+    with anonymous(target, timeout_s=TIMEOUT_S) as client:
         health = client.health()
     if as_json:
         print_json(health)

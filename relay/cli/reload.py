@@ -34,7 +34,7 @@ def reload(context: click.Context, *, target: Target, as_json: bool) -> None:
             raise
         _refuse(error.faults, as_json=as_json)
         context.exit(1)
-    click.echo(json.dumps({"ok": True, "faults": [], **changes}) if as_json else _told(changes))
+    click.echo(json.dumps({"ok": True, "faults": [], **changes}) if as_json else _summary(changes))
 
 
 def _refuse(faults: Iterable[Fault], *, as_json: bool) -> None:
@@ -46,7 +46,7 @@ def _refuse(faults: Iterable[Fault], *, as_json: bool) -> None:
     click.echo("\n".join(("refused; the relay goes on with the config that it has", *lines)))
 
 
-def _told(changes: dict[str, Any]) -> str:
+def _summary(changes: dict[str, Any]) -> str:
     rows = {verb: _names(changes, verb) for verb in ("added", "changed", "removed")}
     rows["rerouted"] = [f"sink {name}" for name in changes["rerouted"]]
     rows["changed"] += changes["settings"]

@@ -23,7 +23,7 @@ from relay.cli.selection import (
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError
 
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 
 _HEADS = {"kind": "EVENT", "sink": "SINK", "reason": "REASON"}
 
@@ -65,27 +65,27 @@ def replays() -> None:
 def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> None:
     """List the replays there were, the newest first."""
     with connected(target) as client:
-        found = client.get("/replays", {"before": before, "limit": limit})
+        page = client.get("/replays", {"before": before, "limit": limit})
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
         ("NUMBER", "BEGUN", "AGE", "STATE", "DONE", "WHICH"),
         [
             (
-                str(each["id"]),
-                moment(each["created_ms"]),
-                ago(each["created_ms"], now_ms=now_ms),
-                each["state"],
-                f"{each['done']} of {each['total']}",
-                _which(each["selection"]),
+                str(replay["id"]),
+                moment(replay["created_ms"]),
+                ago(replay["created_ms"], now_ms=now_ms),
+                replay["state"],
+                f"{replay['done']} of {replay['total']}",
+                _which(replay["selection"]),
             )
-            for each in found["replays"]
+            for replay in page["replays"]
         ],
         empty="There was no replay.",
     )
-    show_next(found["next"])
+    show_next(page["next"])
 
 
 @replays.command()
@@ -105,11 +105,11 @@ def watch(*, number: int, target: Target, as_json: bool) -> None:
 def cancel(*, number: int, target: Target, as_json: bool) -> None:
     """End a replay; what is not being sent is taken back as it was."""
     with connected(target) as client:
-        ended = client.post(f"/replays/{number}/cancel")
+        replay = client.post(f"/replays/{number}/cancel")
     if as_json:
-        print_json(ended)
+        print_json(replay)
     else:
-        click.echo(f"Replay {number} is {ended['state']}: {_progress(ended)}.")
+        click.echo(f"Replay {number} is {replay['state']}: {_progress(replay)}.")
 
 
 def follow(client: Client, order: dict[str, Any], *, as_json: bool) -> None:
@@ -147,7 +147,7 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
             length=replay["total"], label="delivered", show_pos=True, hidden=hidden
         ) as bar:
             while replay["state"] == "running":
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
                 before, replay = replay, client.get(f"/replays/{replay['id']}")
                 bar.update(replay["done"] - before["done"])
     except (KeyboardInterrupt, click.Abort):
@@ -170,12 +170,12 @@ def _deliveries(count: int) -> str:
 
 
 def _which(selection: dict[str, Any]) -> str:
-    given = {name: value for name, value in selection.items() if value is not None}
+    filters = {name: value for name, value in selection.items() if value is not None}
     times: dict[str, object] = {
-        name: moment(given[name]) for name in ("since_ms", "until_ms") if name in given
+        name: moment(filters[name]) for name in ("since_ms", "until_ms") if name in filters
     }
     # An address is shown to nobody who has not typed it.
-    named: dict[str, object] = {**given, **times}
+    named: dict[str, object] = {**filters, **times}
     if "email" in named:
         named["email"] = "..."
     return " ".join(f"{name.removesuffix('_ms')}={value}" for name, value in named.items()) or "all"

@@ -44,8 +44,8 @@ def serve(path: Path | None) -> None:
     manager = ServiceManager.found(os.environ, pid=os.getpid(), clock=clock)
     with ExitStack() as closing:
         sockets = socket_activation.take(os.environ, pid=os.getpid())
-        for each in sockets.values():
-            closing.enter_context(each)
+        for inherited in sockets.values():
+            closing.enter_context(inherited)
         loaded = config.load(path or config.default_path())
         log.configure(loaded.log)
         for warning in loaded.warnings:
@@ -57,11 +57,11 @@ async def run(
     loaded: Config, sockets: Mapping[Side, socket.socket], manager: ServiceManager, *, clock: Clock
 ) -> None:
     """Open and run a service that the process's signals stop, and tell to read its config again."""
-    stop, again = asyncio.Event(), asyncio.Event()
+    stop, reread = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, again.set)
+    loop.add_signal_handler(signal.SIGHUP, reread.set)
     service = await Service.open(
         loaded, clock=clock, sockets=sockets, manager=manager, hang_timer=HangTimer()
     )
@@ -69,4 +69,4 @@ async def run(
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()
-    await service.run(stop, again=again, ready=manager.ready)
+    await service.run(stop, again=reread, ready=manager.ready)

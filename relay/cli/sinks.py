@@ -32,9 +32,9 @@ def list_(*, target: Target, as_json: bool) -> None:
     deliveries for them.
     """
     with connected(target) as client:
-        found = client.get("/sinks")
+        page = client.get("/sinks")
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     now_ms = time.time_ns() // 1_000_000
     show(
@@ -49,7 +49,7 @@ def list_(*, target: Target, as_json: bool) -> None:
             "NEXT TRY",
             "LAST ERROR",
         ),
-        [_row(each, now_ms=now_ms) for each in found["sinks"]],
+        [_row(sink, now_ms=now_ms) for sink in page["sinks"]],
         empty="The config has no sink.",
     )
 
@@ -94,17 +94,19 @@ def resume(*, name: str, target: Target, as_json: bool) -> None:
 @click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
 @relay_options
 @json_option
-def retry(*, name: str, target: Target, as_json: bool, **meant: str | None) -> None:
+def retry(*, name: str, target: Target, as_json: bool, **selection: str | None) -> None:
     """Try what is pending now, however long it was to wait, and probe the sink at once.
 
     Events of an ordered sink that wait for an earlier one go on waiting for it.
     """
     with connected(target) as client:
-        answer = client.post(_url(name, "retry"), meant)
+        result = client.post(_url(name, "retry"), selection)
     if as_json:
-        print_json(answer)
+        print_json(result)
         return
-    click.echo(f"{_count(answer['brought_forward'])} brought forward. {_said(answer['sink'])}")
+    click.echo(
+        f"{_count(result['brought_forward'])} brought forward. {_state_text(result['sink'])}"
+    )
 
 
 @sinks.command()
@@ -113,18 +115,18 @@ def retry(*, name: str, target: Target, as_json: bool, **meant: str | None) -> N
 @click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
 @relay_options
 @json_option
-def discard(*, name: str, target: Target, as_json: bool, **meant: str | None) -> None:
+def discard(*, name: str, target: Target, as_json: bool, **selection: str | None) -> None:
     """Give one pending delivery up for good; `relay replay` can still deliver it.
 
     NAME may be a sink that the config no longer has.
     """
     with connected(target) as client:
-        answer = client.post(_url(name, "discard"), meant)
+        result = client.post(_url(name, "discard"), selection)
     if as_json:
-        print_json(answer)
+        print_json(result)
         return
-    late = " It was being sent at this moment, and may arrive." if answer["in_flight"] else ""
-    click.echo(safe(f"{answer['id']} of {answer['source']} discarded.") + late)
+    late = " It was being sent at this moment, and may arrive." if result["in_flight"] else ""
+    click.echo(safe(f"{result['id']} of {result['source']} discarded.") + late)
 
 
 def _count(deliveries: int) -> str:
@@ -141,10 +143,10 @@ def _change(target: Target, url: str, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
-    click.echo(_said(view))
+    click.echo(_state_text(view))
 
 
-def _said(view: dict[str, Any]) -> str:
+def _state_text(view: dict[str, Any]) -> str:
     condition = view["condition"]
     return f"{condition['name']} is {condition['state']}, {view['pending']} pending."
 
@@ -160,15 +162,15 @@ def test(context: click.Context, *, name: str, target: Target, as_json: bool) ->
     Exits 0 if it was reached, 1 if not, or if its answer to an event would be a failure.
     """
     with connected(target) as client:
-        found = client.post(_url(name, "test"))
+        result = client.post(_url(name, "test"))
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
-        click.echo(f"{name}: {_checked(found)}")
-    context.exit(0 if found["reached"] else 1)
+        click.echo(f"{name}: {_contact_text(result)}")
+    context.exit(0 if result["reached"] else 1)
 
 
-def _checked(found: dict[str, Any]) -> str:
-    if found["reached"]:
-        return contact.reached(found["found"])
-    return contact.failed(found["reason"], found["status"], found["result"])
+def _contact_text(result: dict[str, Any]) -> str:
+    if result["reached"]:
+        return contact.reached(result["found"])
+    return contact.failed(result["reason"], result["status"], result["result"])

@@ -14,7 +14,7 @@ from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError, NoVerdict
 from relay.core.units import size, span
 
-LIMIT = httpx.Timeout(3.5, connect=1.5)
+TIMEOUT = httpx.Timeout(3.5, connect=1.5)
 """5 s in all, in seconds: a relay that hangs must not hang this too.
 
 The relay itself waits for its store for 2 s at most.
@@ -32,33 +32,33 @@ def status(context: click.Context, *, target: Target, as_json: bool) -> None:
     not reachable, hangs, or does not take the token.
     """
     try:
-        with connected(target, timeout=LIMIT) as client:
-            found = client.get("/status")
-        (print_json if as_json else _print)(found)
-        context.exit(0 if found["well"] else 1)
+        with connected(target, timeout=TIMEOUT) as client:
+            report = client.get("/status")
+        (print_json if as_json else _print)(report)
+        context.exit(0 if report["well"] else 1)
     except ApiError as error:
         raise NoVerdict.of(error) from None
 
 
-def _print(found: dict[str, Any]) -> None:
-    now_ms = found["now_ms"]
-    click.echo(_verdict(found["problems"]))
-    for problem in found["problems"]:
+def _print(report: dict[str, Any]) -> None:
+    now_ms = report["now_ms"]
+    click.echo(_verdict(report["problems"]))
+    for problem in report["problems"]:
         flow(list(_problem(problem, now_ms=now_ms)))
     click.echo()
     show(
         ("SINK", "STATE", "SINCE", "PENDING", "OLDEST", "REPLAY", "DEAD"),
-        [_sink(each, now_ms=now_ms) for each in found["sinks"]],
+        [_sink(sink, now_ms=now_ms) for sink in report["sinks"]],
         empty="The config has no sink.",
     )
     click.echo()
-    pairs(_relay(found, now_ms=now_ms))
-    for source in found["sources"]:
+    pairs(_relay(report, now_ms=now_ms))
+    for source in report["sources"]:
         flow(list(_source(source, now_ms=now_ms)))
 
 
 def _verdict(problems: list[dict[str, Any]]) -> str:
-    urgent = sum(each["severity"] != "info" for each in problems)
+    urgent = sum(problem["severity"] != "info" for problem in problems)
     if not urgent:
         return "well: nothing needs a person"
     return f"not well: {urgent} {'problem needs' if urgent == 1 else 'problems need'} a person"
@@ -89,16 +89,16 @@ def _count(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def _relay(found: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
-    state = "stopping" if found["draining"] else "running"
-    started = _at(found["started_ms"], now_ms=now_ms)
-    yield "relay", f"{found['version']}, {state}, started {started}"
-    disk = found["store"]["disk"]
+def _relay(report: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
+    state = "stopping" if report["draining"] else "running"
+    started = _at(report["started_ms"], now_ms=now_ms)
+    yield "relay", f"{report['version']}, {state}, started {started}"
+    disk = report["store"]["disk"]
     free, least = size(disk["free_bytes"]), size(disk["min_free_bytes"])
     yield "store", f"{size(disk['store_bytes'])}, {free} free, min_free {least}"
-    yield "config", _config(found["last_reload"], now_ms=now_ms)
-    yield "away", _away(found["downtime"])
-    lost_ms = found["unacknowledged_loss_ms"]
+    yield "config", _config(report["last_reload"], now_ms=now_ms)
+    yield "away", _away(report["downtime"])
+    lost_ms = report["unacknowledged_loss_ms"]
     yield "lost", f"{span(lost_ms)}, unacknowledged" if lost_ms else "nothing unacknowledged"
 
 

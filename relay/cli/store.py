@@ -36,23 +36,23 @@ def check(context: click.Context, *, target: Target, as_json: bool) -> None:
     Exits 0 for a sound store, else 1.
     """
     if target.url is not None:
-        place, inspection = str(target.url), _asked(target)
+        place, inspection = str(target.url), _inspect_running(target)
     else:
         place = load_store(target.config).path
         free = disk.is_free(Path(place))
-        inspection = _inspected(Path(place)) if free else _asked(target)
+        inspection = _inspect_file(Path(place)) if free else _inspect_running(target)
     show = _as_json if as_json else _as_text
     click.echo(show(place, inspection))
     context.exit(1 if inspection.faults else 0)
 
 
-def _inspected(file: Path) -> Inspection:
+def _inspect_file(file: Path) -> Inspection:
     if file.is_file():
         return asyncio.run(inspect(file))
     return Inspection(0, None, ("there is no such file: has relay been started?",))
 
 
-def _asked(target: Target) -> Inspection:
+def _inspect_running(target: Target) -> Inspection:
     with connected(target) as client:
         inspection: Inspection = client.get_at_length("/store/check").convert(Inspection)
     return inspection

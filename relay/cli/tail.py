@@ -30,27 +30,27 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
 )
 @relay_options
 @json_option
-def tail(*, target: Target, as_json: bool, **asked: Any) -> None:
+def tail(*, target: Target, as_json: bool, **query: Any) -> None:
     """Print what happens as it happens, every attempt included, until Ctrl-C."""
     with connected(target) as client:
-        for happening in client.stream("/stream", asked):
+        for activity in client.stream("/stream", query):
             if as_json:
-                print_json(happening)
+                print_json(activity)
             else:
-                _show(happening)
+                _show(activity)
     click.echo("The relay has stopped.", err=True)
 
 
-def _show(happening: dict[str, Any]) -> None:
-    values = {name: happening[name] for name in _FIRST if name in happening} | happening
-    shown = [
+def _show(activity: dict[str, Any]) -> None:
+    values = {name: activity[name] for name in _FIRST if name in activity} | activity
+    fields = [
         _field(name, value)
         for name, value in values.items()
         if name not in ("what", "at", "at_ms", "id") and value not in (None, "", [])
     ]
-    if happening.get("id"):
-        shown.append(f"id={happening['id']}")
-    flow([moment(happening["at_ms"]), f"{happening['what']:10}", *shown])
+    if activity.get("id"):
+        fields.append(f"id={activity['id']}")
+    flow([moment(activity["at_ms"]), f"{activity['what']:10}", *fields])
 
 
 def _field(name: str, value: Any) -> str:

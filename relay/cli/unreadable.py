@@ -41,12 +41,12 @@ def unreadable() -> None:
 def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
     """List unreadable requests, the newest first."""
     with connected(target) as client:
-        found = client.get("/unreadable", {"before": before, "limit": limit})
+        page = client.get("/unreadable", {"before": before, "limit": limit})
     if as_json:
-        print_json(found)
+        print_json(page)
         return
-    show_requests(found["unreadable"])
-    show_next(found["next"])
+    show_requests(page["unreadable"])
+    show_next(page["next"])
 
 
 def show_requests(requests: list[dict[str, Any]]) -> None:
@@ -55,13 +55,13 @@ def show_requests(requests: list[dict[str, Any]]) -> None:
         ("RECEIVED", "SOURCE", "ID", "BYTES", "REASON"),
         [
             (
-                moment(each["received_ms"]),
-                each["source"],
-                each["id"][:ID_DIGITS],
-                "-" if each["bytes"] is None else str(each["bytes"]),
-                each["reason"],
+                moment(request["received_ms"]),
+                request["source"],
+                request["id"][:ID_DIGITS],
+                "-" if request["bytes"] is None else str(request["bytes"]),
+                request["reason"],
             )
-            for each in requests
+            for request in requests
         ],
         empty="Every verified request held an event.",
     )
@@ -75,11 +75,11 @@ def show_requests(requests: list[dict[str, Any]]) -> None:
 def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
     """Show one request: its headers and its body, with control characters made visible."""
     with connected(target) as client:
-        found = client.get(f"/unreadable/{digits}", {"source": source})
+        record = client.get(f"/unreadable/{digits}", {"source": source})
     if as_json:
-        print_json(found)
+        print_json(record)
         return
-    request = found["request"]
+    request = record["request"]
     received_ms, now_ms = request["received_ms"], time.time_ns() // 1_000_000
     pairs(
         [
@@ -91,8 +91,8 @@ def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> 
     )
     for part in ("headers", "body"):
         damaged = " (damaged: it is not what was received)"
-        click.echo(f"\n{part}{damaged if part == 'body' and found['is_damaged'] else ''}")
-        for line in _lines(found[part]):
+        click.echo(f"\n{part}{damaged if part == 'body' and record['is_damaged'] else ''}")
+        for line in _lines(record[part]):
             click.echo(f"  {safe(line)}")
 
 
@@ -112,8 +112,8 @@ def discard(*, digits: str, source: str | None, target: Target, as_json: bool) -
     """Remove one request for good."""
     query = "" if source is None else f"?{urlencode({'source': source})}"
     with connected(target) as client:
-        removed = client.post(f"/unreadable/{digits}/discard{query}")
+        request = client.post(f"/unreadable/{digits}/discard{query}")
     if as_json:
-        print_json(removed)
+        print_json(request)
     else:
-        click.echo(f"{removed['id'][:ID_DIGITS]} of {safe(removed['source'])} is removed.")
+        click.echo(f"{request['id'][:ID_DIGITS]} of {safe(request['source'])} is removed.")

@@ -41,14 +41,14 @@ def demo(context: click.Context, *, events: int | None, every: float | None) -> 
     The story is told on stderr; where stdout is a file or a pipe, the sink's JSON lines go there.
     """
     with TemporaryDirectory(prefix="relay-demo-") as folder:
-        stage = Environment.build(Path(folder))
-        config = load(stage.config)
+        environment = Environment.build(Path(folder))
+        config = load(environment.config)
         log.configure(config.log)
-        show = Script(stage, command=_command(context), events=events, every_s=every)
-        uvloop.run(_play(stage, config, show))
+        script = Script(environment, command=_command(context), events=events, every_s=every)
+        uvloop.run(_play(environment, config, script))
 
 
-async def _play(stage: Environment, config: Config, show: Script) -> None:
+async def _play(environment: Environment, config: Config, script: Script) -> None:
     loop = asyncio.get_running_loop()
     stop, opened = asyncio.Event(), loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -59,29 +59,29 @@ async def _play(stage: Environment, config: Config, show: Script) -> None:
         opened.set_result((f"{service.public.url}{config.sources[0].path}", service.admin.url))
 
     with pipe() as (read_end, write_end):
-        # The sink takes for stdout what is stdout when it is built: here, what the show reads.
+        # The sink takes for stdout what is stdout when it is built: here, what the script reads.
         with redirect_stdout(write_end):
             service = await Service.open(config, clock=SystemClock())
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(service.run(stop, ready=ready))
-            watching = group.create_task(show.watch(await read_lines(read_end)))
+            watching = group.create_task(script.watch(await read_lines(read_end)))
             url, admin_url = await opened
-            show.open(url, admin_url)
-            await _perform(show, stage, url, stop)
+            script.open(url, admin_url)
+            await _perform(script, environment, url, stop)
             await serving
             write_end.close()
             await watching
-    show.close()
+    script.close()
 
 
-async def _perform(show: Script, stage: Environment, url: str, stop: asyncio.Event) -> None:
+async def _perform(script: Script, environment: Environment, url: str, stop: asyncio.Event) -> None:
     clock = SystemClock()
     async with (
-        Sender(url, stage.secret, clock=clock, schedule=()) as sender,
+        Sender(url, environment.secret, clock=clock, schedule=()) as sender,
         Sender(url, Secret(secrets.token_hex()), clock=clock, schedule=()) as forger,
         asyncio.TaskGroup() as group,
     ):
-        performing = group.create_task(show.perform(sender, forger, stop))
+        performing = group.create_task(script.perform(sender, forger, stop))
         await stop.wait()
         performing.cancel()
 

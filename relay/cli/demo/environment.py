@@ -66,24 +66,24 @@ class Environment:
     @classmethod
     def build(cls, folder: Path) -> Self:
         """Write a new secret, and a config with ports that are free now."""
-        stage = cls(folder, Secret(secrets.token_urlsafe(32)))
-        stage.secret_file.write_text(stage.secret.reveal() + "\n", encoding="utf-8")
+        environment = cls(folder, Secret(secrets.token_urlsafe(32)))
+        environment.secret_file.write_text(environment.secret.reveal() + "\n", encoding="utf-8")
         addresses = {key: _free_address(port) for key, port in PORTS.items()}
         text = _CONFIG.format(
             store=json.dumps(str(folder / "relay.db"), ensure_ascii=False),
             token=json.dumps(secrets.token_urlsafe(32)),
-            secret=json.dumps(f"file:{stage.secret_file}", ensure_ascii=False),
+            secret=json.dumps(f"file:{environment.secret_file}", ensure_ascii=False),
             **addresses,
         )
-        stage.config.write_text(text, encoding="utf-8")
-        return stage
+        environment.config.write_text(text, encoding="utf-8")
+        return environment
 
 
 @contextmanager
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
     """Make both ends of a pipe."""
-    read, write = os.pipe()
-    with os.fdopen(read) as read_end, os.fdopen(write, "w") as write_end:
+    read_fd, write_fd = os.pipe()
+    with os.fdopen(read_fd) as read_end, os.fdopen(write_fd, "w") as write_end:
         yield read_end, write_end
 
 

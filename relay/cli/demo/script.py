@@ -74,9 +74,9 @@ class Script:
     """Sends, and sees at the far end of the sink what has been delivered."""
 
     def __init__(
-        self, stage: Environment, *, command: str, events: int | None, every_s: float | None
+        self, environment: Environment, *, command: str, events: int | None, every_s: float | None
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self._command = command
         self._events = events
         self._every_s = every_s
@@ -88,16 +88,18 @@ class Script:
         self._others = 0
         self._urls = {"url": "", "admin": ""}
         columns = shutil.get_terminal_size((WIDTH, 24)).columns
-        self._said_width = min(max(columns, WIDTH), WIDTH_MAX) - _FIXED
+        self._answer_width = min(max(columns, WIDTH), WIDTH_MAX) - _FIXED
 
     def open(self, url: str, admin: str) -> None:
         self._urls = {"url": url, "admin": admin}
-        _tell(_OPENING.format(**self._urls, config=self._stage.config))
-        _tell(f"{'TIME':8}  {'EVENT':14}  {'ID':16}  {'ANSWER':{self._said_width}}  {'AFTER':>10}")
+        _print(_OPENING.format(**self._urls, config=self._environment.config))
+        _print(
+            f"{'TIME':8}  {'EVENT':14}  {'ID':16}  {'ANSWER':{self._answer_width}}  {'AFTER':>10}"
+        )
 
     def close(self) -> None:
         tally = self._tally
-        _tell(
+        _print(
             f"\nStopped and drained. Delivered: {tally['delivered']}, "
             f"duplicates: {tally['duplicate']}, forged: {tally['unauthorized']}."
         )
@@ -109,7 +111,7 @@ class Script:
                 await asyncio.sleep(self._pace_s(index))
             await self._send(forger if act == FORGED else sender, act, kind)
             if index == len(ROUND) - 1 and index + 1 != self._events:
-                self._tell_what_next()
+                self._print_next_steps()
         stop.set()
 
     async def watch(self, lines: asyncio.StreamReader) -> None:
@@ -122,7 +124,7 @@ class Script:
             self._tally["delivered"] += 1
             expected = self._expected.pop(event["id"], None)
             if expected is None:
-                self._tell_of_another(event)
+                self._print_other(event)
             elif not expected.done():  # nobody waits for it any more at the end
                 expected.set_result((line.decode().rstrip(), at_s))
 
@@ -136,11 +138,11 @@ class Script:
             self._expected[event_id] = arrival
         attempted = await sender.attempt(body)
         self._tally[attempted.outcome] += 1
-        self._tell_of_request(act or kind, event_id, attempted)
+        self._print_request(act or kind, event_id, attempted)
         if act != NEW:
-            _tell(_dim(f"{'':10}{_REMARKS[act]}"))
+            _print(_dim(f"{'':10}{_REMARKS[act]}"))
         elif attempted.acknowledged:
-            await self._tell_of_delivery(arrival, started_s)
+            await self._print_delivery(arrival, started_s)
 
     def _sample(self, kind: str) -> tuple[str, bytes]:
         event_id = f"evt_{secrets.token_hex(6)}"
@@ -155,54 +157,56 @@ class Script:
             return self._every_s
         return PACE_S if index < len(ROUND) else LATER_PACE_S
 
-    def _tell_of_request(self, name: str, event_id: str, attempted: Attempted) -> None:
-        said = f"{attempted.status or ''} {attempted.outcome or attempted.reason}".strip()
-        said = click.style(f"{said:{self._said_width}}", fg=_colour(attempted))
+    def _print_request(self, name: str, event_id: str, attempted: Attempted) -> None:
+        answer = f"{attempted.status or ''} {attempted.outcome or attempted.reason}".strip()
+        answer = click.style(f"{answer:{self._answer_width}}", fg=_colour(attempted))
         after = f"{attempted.seconds * 1000:7.1f} ms"
-        _tell(f"{_now()}  {name:14}  {event_id:16}  {said}  {after}")
+        _print(f"{_now()}  {name:14}  {event_id:16}  {answer}  {after}")
 
-    async def _tell_of_delivery(
+    async def _print_delivery(
         self, arrival: "asyncio.Future[tuple[str, float]]", started_s: float
     ) -> None:
         try:
             async with asyncio.timeout(DELIVERY_DEADLINE_S):
                 line, at_s = await arrival
         except TimeoutError:
-            _tell(_dim(f"{'':10}{'stdout sink':14}  not delivered yet"))
+            _print(_dim(f"{'':10}{'stdout sink':14}  not delivered yet"))
             return
-        width = 18 + self._said_width
+        width = 18 + self._answer_width
         text = line if len(line) <= width else line[: width - 1] + "…"
         after = f"{(at_s - started_s) * 1000:7.1f} ms"
-        _tell(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
+        _print(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
 
-    def _tell_of_another(self, event: dict[str, str]) -> None:
+    def _print_other(self, event: dict[str, str]) -> None:
         """The first few of a second in full, then only how many there were."""
         if self._others == 0:
-            asyncio.get_running_loop().call_later(1, self._tell_of_the_rest)
+            asyncio.get_running_loop().call_later(1, self._print_rest)
         self._others += 1
         if self._others <= OTHERS_SHOWN:
             after = f"{self._clock.now_ms() - int(event['receivedAt']):5} ms"
-            said = f"{'yours: delivered':{self._said_width}}"
-            _tell(f"{_now()}  {event['event'][:14]:14}  {event['id'][:16]:16}  {said}  {after:>10}")
+            answer = f"{'yours: delivered':{self._answer_width}}"
+            _print(
+                f"{_now()}  {event['event'][:14]:14}  {event['id'][:16]:16}  {answer}  {after:>10}"
+            )
 
-    def _tell_of_the_rest(self) -> None:
+    def _print_rest(self) -> None:
         if self._others > OTHERS_SHOWN:
-            _tell(f"{'':10}and {self._others - OTHERS_SHOWN} more of yours")
+            _print(f"{'':10}and {self._others - OTHERS_SHOWN} more of yours")
         self._others = 0
 
-    def _tell_what_next(self) -> None:
-        _tell(
+    def _print_next_steps(self) -> None:
+        _print(
             _NEXT.format(
                 **self._urls,
                 relay=self._command,
-                secret=self._stage.secret_file,
-                config=self._stage.config,
+                secret=self._environment.secret_file,
+                config=self._environment.config,
                 pace=self._pace_s(len(ROUND)),
             )
         )
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     click.echo(text, err=True)
 
 

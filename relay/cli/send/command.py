@@ -136,7 +136,7 @@ def send(
     if data and total > 1:
         click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
     tally = Tally(total)
-    report = Report(tally, each=count is None, as_json=as_json)
+    report = Report(tally, each_attempt=count is None, as_json=as_json)
     try:
         uvloop.run(_send(order, tally, report, clock))
     finally:

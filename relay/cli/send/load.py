@@ -90,9 +90,9 @@ class Load:
         try:
             async with asyncio.TaskGroup() as group:
                 for index, letter in enumerate(letters):
-                    await self._turn(started_s, index)
+                    await self._pace(started_s, index)
                     await self._free.acquire()
-                    group.create_task(self._one(sender, letter, watch(letter)))
+                    group.create_task(self._send_one(sender, letter, watch(letter)))
         finally:
             self.tally.seconds = self._clock.monotonic() - started_s
 
@@ -104,7 +104,7 @@ class Load:
         self.tally.waiting -= 1
         await self._free.acquire()
 
-    async def _one(self, sender: Sender, letter: Letter, watch: Watch) -> None:
+    async def _send_one(self, sender: Sender, letter: Letter, watch: Watch) -> None:
         def watched(attempted: Attempted, next_s: float | None) -> None:
             self.tally.attempted(attempted)
             watch(attempted, next_s)
@@ -112,7 +112,7 @@ class Load:
         self.tally.add(await sender.send(letter.body, watch=watched))
         self._free.release()
 
-    async def _turn(self, started_s: float, index: int) -> None:
+    async def _pace(self, started_s: float, index: int) -> None:
         if self._rate is None:
             return
         wait_s = started_s + index / self._rate - self._clock.monotonic()

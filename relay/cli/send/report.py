@@ -15,7 +15,7 @@ PROGRESS_EVERY_S = 0.2
 KIND_WIDTH = 14
 ID_WIDTH = 20
 
-_MEANINGS = {
+_STATUS_TEXTS = {
     401: "the secrets differ, or a clock is off by more than the source's tolerance",
     404: "no source has this path",
     405: "this URL takes no POST: is it a source's?",
@@ -25,17 +25,17 @@ _MEANINGS = {
     503: "the relay is stopping, or its store is full or too slow; worth a retry",
     504: "the relay does not answer the proxy in time",
 }
-_BY_CLASS = {
+_CLASS_TEXTS = {
     3: "a redirect, which the service does not follow",
     4: "refused, and not by a relay: is the URL right?",
     5: "a fault of what answers there, which is no relay",
 }
 
 
-def meaning(attempted_status: int | None, reason: str) -> str:
+def describe_failure(attempted_status: int | None, reason: str) -> str:
     """Say in one line why an attempt failed and what to look at."""
     if attempted_status is not None:
-        known = _MEANINGS.get(attempted_status) or _BY_CLASS.get(attempted_status // 100, "")
+        known = _STATUS_TEXTS.get(attempted_status) or _CLASS_TEXTS.get(attempted_status // 100, "")
         return f"{attempted_status}: {known}" if known else str(attempted_status)
     if reason == "connection refused":
         return f"{reason}: is the relay running, and is the URL right?"
@@ -45,10 +45,10 @@ def meaning(attempted_status: int | None, reason: str) -> str:
 class Report:
     """Hears of every attempt; speaks at once, or only at the end where there are many."""
 
-    def __init__(self, tally: Tally, *, each: bool, as_json: bool) -> None:
+    def __init__(self, tally: Tally, *, each_attempt: bool, as_json: bool) -> None:
         """`each` tells of every attempt; else a terminal shows progress, and the end a sum."""
         self._tally = tally
-        self._each = each
+        self._each_attempt = each_attempt
         self._as_json = as_json
         self._events: list[dict[str, Any]] = []
 
@@ -59,7 +59,7 @@ class Report:
         def watched(attempted: Attempted, next_s: float | None) -> None:
             nonlocal attempts
             attempts += 1
-            if not self._each:
+            if not self._each_attempt:
                 return
             if self._as_json:
                 if next_s is None:
@@ -74,7 +74,7 @@ class Report:
 
     async def show_progress(self) -> None:
         """Rewrite one line of a terminal until cancelled."""
-        if self._each or self._as_json or not sys.stderr.isatty():
+        if self._each_attempt or self._as_json or not sys.stderr.isatty():
             return
         try:
             while True:
@@ -86,9 +86,9 @@ class Report:
     def end(self) -> None:
         """Print the sum, where one was asked for."""
         if self._as_json:
-            events = {"events": self._events} if self._each else {}
+            events = {"events": self._events} if self._each_attempt else {}
             click.echo(json.dumps(_sum(self._tally) | events))
-        elif not self._each:
+        elif not self._each_attempt:
             click.echo(_summary(self._tally))
 
 
@@ -106,10 +106,10 @@ def _as_data(letter: Letter, attempted: Attempted, attempts: int) -> dict[str, A
 
 def _line(letter: Letter, attempted: Attempted) -> str:
     if attempted.acknowledged:
-        said = f"{attempted.status} {attempted.outcome}".ljust(16)
-        text = f"{said} {attempted.seconds * 1000:8.1f} ms"
+        answer = f"{attempted.status} {attempted.outcome}".ljust(16)
+        text = f"{answer} {attempted.seconds * 1000:8.1f} ms"
     else:
-        text = meaning(attempted.status, attempted.reason)
+        text = describe_failure(attempted.status, attempted.reason)
     return f"{letter.kind or 'a body':{KIND_WIDTH}}  {letter.id:{ID_WIDTH}}  {text}"
 
 
@@ -133,7 +133,7 @@ def _summary(tally: Tally) -> str:
         values = "   ".join(f"{name} {value:.1f}" for name, value in latencies.items())
         lines.append(f"  answer, ms  {values}")
     lines += [
-        f"  {count} x {meaning(status, reason)}"
+        f"  {count} x {describe_failure(status, reason)}"
         for (status, reason), count in tally.failures.most_common()
     ]
     return "\n".join(lines)
@@ -151,7 +151,12 @@ def _sum(tally: Tally) -> dict[str, Any]:
         "rate": round(tally.rate, 1),
         "latency_ms": {name: round(value, 3) for name, value in tally.latencies_ms().items()},
         "failures": [
-            {"status": status, "reason": reason, "attempts": count, "text": meaning(status, reason)}
+            {
+                "status": status,
+                "reason": reason,
+                "attempts": count,
+                "text": describe_failure(status, reason),
+            }
             for (status, reason), count in tally.failures.most_common()
         ],
     }
