@@ -9,47 +9,47 @@ from relay.core.clock import Clock
 QUEUE_MAX = 1000
 """Of one watcher; one that is too slow misses some, and is told how many."""
 
-Happening = dict[str, Any]
+Activity = dict[str, Any]
 """`what`, `at_ms`, and fields that are JSON values."""
 
-Wanted = Callable[[Happening], bool]
+Filter = Callable[[Activity], bool]
 
 
 class Subscriber:
     """What happens from its making on, in order, until it or the feed is closed."""
 
-    def __init__(self, watchers: "set[Subscriber]", wanted: Wanted) -> None:
+    def __init__(self, watchers: "set[Subscriber]", matches: Filter) -> None:
         self._watchers = watchers
         self._watchers.add(self)
-        self._wanted = wanted
-        self._queue: asyncio.Queue[Happening | None] = asyncio.Queue()
+        self._matches = matches
+        self._queue: asyncio.Queue[Activity | None] = asyncio.Queue()
         self._missed = 0
         self._missed_ms = 0
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Happening:
+    async def __anext__(self) -> Activity:
         if self._missed and self._queue.empty():
             # Told at the place of what was missed, also where nothing more happens for a while.
-            return self._what_was_missed()
-        happening = await self._queue.get()
-        if happening is None:
+            return self._missed_count()
+        activity = await self._queue.get()
+        if activity is None:
             raise StopAsyncIteration
-        return happening
+        return activity
 
-    def take(self, happening: Happening) -> None:
-        if not self._wanted(happening):
+    def take(self, activity: Activity) -> None:
+        if not self._matches(activity):
             return
         if self._queue.qsize() >= QUEUE_MAX:
             self._missed += 1
-            self._missed_ms = happening["at_ms"]
+            self._missed_ms = activity["at_ms"]
             return
         if self._missed:
-            self._queue.put_nowait(self._what_was_missed())
-        self._queue.put_nowait(happening)
+            self._queue.put_nowait(self._missed_count())
+        self._queue.put_nowait(activity)
 
-    def _what_was_missed(self) -> Happening:
+    def _missed_count(self) -> Activity:
         count, self._missed = self._missed, 0
         return {"what": "missed", "at_ms": self._missed_ms, "count": count}
 
@@ -77,13 +77,13 @@ class ActivityStream:
         """
         if self._watchers:
             at_ms = self._clock.now_ms() if at_ms is None else at_ms
-            happening = {"what": what, "at_ms": at_ms, **fields}
+            activity = {"what": what, "at_ms": at_ms, **fields}
             for watcher in self._watchers:
-                watcher.take(happening)
+                watcher.take(activity)
 
-    def watch(self, wanted: Wanted = lambda _: True) -> Subscriber:
-        """Begin to watch what is wanted; to be closed by whoever does."""
-        return Subscriber(self._watchers, wanted)
+    def watch(self, matches: Filter = lambda _: True) -> Subscriber:
+        """Begin to watch the activities that match; the caller closes it."""
+        return Subscriber(self._watchers, matches)
 
     def close(self) -> None:
         """Let every watcher end."""

@@ -67,7 +67,7 @@ def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
     root = logging.getLogger()
     root.handlers = [_Bridge(clock or SystemClock())]
     root.setLevel(logging.WARNING)
-    warnings.showwarning = _warned
+    warnings.showwarning = _showwarning
 
 
 def get() -> FilteringBoundLogger:
@@ -188,8 +188,8 @@ def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:
 
 
 def _describe_exception(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    given = fields.pop("exc_info", None)
-    error = sys.exc_info()[1] if given is True else given
+    exc_info = fields.pop("exc_info", None)
+    error = sys.exc_info()[1] if exc_info is True else exc_info
     if isinstance(error, BaseException):
         fields.update(describe(error))
     return fields
@@ -220,7 +220,7 @@ def _clean(value: object) -> str | int | float | None:
 def _type_name(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
-        return f"{name}({', '.join(_type_name(each) for each in error.exceptions)})"
+        return f"{name}({', '.join(_type_name(nested) for nested in error.exceptions)})"
     return name
 
 
@@ -244,7 +244,7 @@ def _template(record: logging.LogRecord) -> str | None:
     return record.msg.partition("\n")[0].partition("(")[0]
 
 
-def _warned(  # noqa: PLR0917 - as `warnings` calls it
+def _showwarning(  # noqa: PLR0917 - as `warnings` calls it
     message: Warning | str,
     category: type[Warning],
     filename: str,

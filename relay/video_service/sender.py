@@ -76,7 +76,7 @@ class Sender:
         *,
         clock: Clock,
         schedule: Sequence[float] = WAITS_S,
-        wait_s: float = TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
         time_scale: float = 1.0,
         header: str = "Service-Signature",
         connections: int = CONNECTIONS,
@@ -94,12 +94,12 @@ class Sender:
         self._url = parse_url(url) if isinstance(url, str) else url
         self._clock = clock
         self._waits = tuple(wait * time_scale for wait in schedule)
-        self._wait_s = wait_s
+        self._timeout_s = timeout_s
         self._header = header
         self._sleep = sleep
         # No limit per phase strikes, because each attempt has one for all of it.
         self._client = ConnectionPools(
-            tls.trusting(), connections=connections, timeout_s=2 * wait_s
+            tls.trusting(), connections=connections, timeout_s=2 * timeout_s
         )
 
     async def __aenter__(self) -> Self:
@@ -135,14 +135,14 @@ class Sender:
         """Post the body once, signed now."""
         started_s = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._wait_s):
-                answer = await http_client.exchange(self._client, self._request(body))
+            async with asyncio.timeout(self._timeout_s):
+                response = await http_client.exchange(self._client, self._request(body))
         except TimeoutError:
-            status, outcome, reason = None, "", f"no answer within {self._wait_s:g} s"
+            status, outcome, reason = None, "", f"no answer within {self._timeout_s:g} s"
         except SinkError as error:
             status, outcome, reason = None, "", error.reason
         else:
-            status, outcome, reason = answer.status, _outcome(answer.excerpt), ""
+            status, outcome, reason = response.status, _outcome(response.excerpt), ""
         return Attempted(status, self._clock.monotonic() - started_s, outcome, reason)
 
     def _request(self, body: bytes) -> httpx.Request:
@@ -166,10 +166,10 @@ def parse_url(url: str) -> httpx.URL:
     return parsed
 
 
-def _outcome(answer: str) -> str:
+def _outcome(excerpt: str) -> str:
     try:
-        document = orjson.loads(answer)
+        document = orjson.loads(excerpt)
     except orjson.JSONDecodeError:
         return ""
-    word = document.get("status") if isinstance(document, dict) else None
-    return word if isinstance(word, str) else ""
+    outcome = document.get("status") if isinstance(document, dict) else None
+    return outcome if isinstance(outcome, str) else ""

@@ -73,7 +73,7 @@ def found(scrape: Scrape) -> Iterator[tuple[str, float]]:
     for sample in _of_process():
         yield _head(sample.name, **sample.labels), _process_value(sample, scrape)
     # Not through the text, which takes ten times as long to make and says the same.
-    for family in scrape.metrics._board.collect():
+    for family in scrape.metrics._registry.collect():
         for sample in family.samples:
             yield _head(sample.name, **sample.labels), float(sample.value)
 

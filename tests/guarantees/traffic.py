@@ -57,7 +57,7 @@ class Traffic:
         """When the attempts began that were answered 2xx, by the machine's clock."""
         self._random = random
         self._sender = Sender(
-            url, Secret(SECRET), clock=SystemClock(), time_scale=time_scale, wait_s=wait_s
+            url, Secret(SECRET), clock=SystemClock(), time_scale=time_scale, timeout_s=wait_s
         )
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from relay.telemetry.activity_stream import QUEUE_MAX, ActivityStream, Happening, Subscriber
+from relay.telemetry.activity_stream import QUEUE_MAX, Activity, ActivityStream, Subscriber
 
 NOW_MS = 1_750_000_000_000
 
@@ -17,7 +17,7 @@ class Stopped:
         raise AssertionError
 
 
-async def seen(watcher: Subscriber, count: int) -> list[Happening]:
+async def seen(watcher: Subscriber, count: int) -> list[Activity]:
     async with asyncio.timeout(1):
         return [await anext(watcher) for _ in range(count)]
 
@@ -27,7 +27,7 @@ async def test_all_who_watch_are_told_in_order() -> None:
     first, second = feed.watch(), feed.watch()
     feed.publish("accepted", id="a")
     feed.publish("delivered", id="a")
-    told: list[Happening] = [
+    told: list[Activity] = [
         {"what": "accepted", "at_ms": NOW_MS, "id": "a"},
         {"what": "delivered", "at_ms": NOW_MS, "id": "a"},
     ]

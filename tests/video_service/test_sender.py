@@ -106,7 +106,7 @@ async def test_a_redirect_is_a_failure_and_is_not_followed(far: FarEnd, sender: 
 
 async def test_an_answer_that_takes_too_long_is_a_failure(far: FarEnd, sender: Make) -> None:
     far.reply = lambda _: None
-    (attempted,) = (await sender(schedule=(), wait_s=0.05).send(BODY)).attempts
+    (attempted,) = (await sender(schedule=(), timeout_s=0.05).send(BODY)).attempts
     assert (attempted.status, attempted.reason) == (None, "no answer within 0.05 s")
 
 
@@ -164,7 +164,7 @@ async def test_time_scale_shortens_the_waits_only(far: FarEnd, sender: Make) -> 
 
 async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
     far.reply = lambda _: None
-    sending = sender(schedule=(), clock=SystemClock(), wait_s=30, connections=80)
+    sending = sender(schedule=(), clock=SystemClock(), timeout_s=30, connections=80)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(sending.send(BODY)) for _ in range(80)]
         async with asyncio.timeout(5):

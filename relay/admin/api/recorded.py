@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from relay.store.operations import Accepted, Attempted, Operations
 from relay.store.replays import Mark
-from relay.telemetry.activity_stream import Happening
+from relay.telemetry.activity_stream import Activity
 
 PAGE = 500
 
@@ -17,7 +17,7 @@ class Recorded:
         self._operations = operations
         self._event, self._attempt = mark
 
-    async def read(self) -> AsyncIterator[Happening]:
+    async def read(self) -> AsyncIterator[Activity]:
         """Yield everything written by now, in the order of time; raises StoreError."""
         sides = (self._accepted(), self._attempted())
         heads = [await anext(side, None) for side in sides]
@@ -27,20 +27,20 @@ class Recorded:
             yield heads[first] or {}
             heads[first] = await anext(sides[first], None)
 
-    async def _accepted(self) -> AsyncIterator[Happening]:
+    async def _accepted(self) -> AsyncIterator[Activity]:
         while page := await self._operations.accepted(self._event, limit=PAGE):
             for each in page:
                 yield _of_event(each)
             self._event = page[-1].number
 
-    async def _attempted(self) -> AsyncIterator[Happening]:
+    async def _attempted(self) -> AsyncIterator[Activity]:
         while page := await self._operations.attempted(self._attempt, limit=PAGE):
             for each in page:
                 yield _of_attempt(each)
             self._attempt = page[-1].number
 
 
-def _of_event(event: Accepted) -> Happening:
+def _of_event(event: Accepted) -> Activity:
     return {
         "what": "accepted",
         "at_ms": event.received_ms,
@@ -51,7 +51,7 @@ def _of_event(event: Accepted) -> Happening:
     }
 
 
-def _of_attempt(attempt: Attempted) -> Happening:
+def _of_attempt(attempt: Attempted) -> Activity:
     ended_ms = attempt.started_ms + attempt.duration_ms
     return {
         "what": attempt.result,

@@ -17,7 +17,7 @@ from relay.admin.api.recorded import Recorded
 from relay.admin.operation import FRESH, parameters
 from relay.admin.services import AdminServices
 from relay.outbound.cloudevents import rfc3339
-from relay.telemetry.activity_stream import Happening
+from relay.telemetry.activity_stream import Activity
 
 PATH = "/api/v1/stream"
 
@@ -35,7 +35,7 @@ class Asked:
     since_ms: Number | None = None
     """First the accepted events and the attempts that are stored since then."""
 
-    def wants(self, happening: Happening) -> bool:
+    def wants(self, happening: Activity) -> bool:
         """Whether it fits."""
         if self.sink not in (None, happening.get("sink"), *happening.get("sinks", ())):
             return False
@@ -98,7 +98,7 @@ async def _lines(admin: AdminServices, asked: Asked) -> AsyncIterator[bytes]:
             yield b"data: " + orjson.dumps({"at": at, **happening}) + b"\n\n"
 
 
-async def _happenings(admin: AdminServices, asked: Asked) -> AsyncIterator[Happening | None]:
+async def _happenings(admin: AdminServices, asked: Asked) -> AsyncIterator[Activity | None]:
     """Yield stored happenings, then live ones; None marks the moment when the stream is live."""
     if asked.since_ms is None:
         with closing(admin.activity.watch(asked.wants)) as watcher:
@@ -126,5 +126,5 @@ async def _happenings(admin: AdminServices, asked: Asked) -> AsyncIterator[Happe
                 yield happening
 
 
-def _identity(happening: Happening) -> Hashable:
+def _identity(happening: Activity) -> Hashable:
     return tuple(happening.get(name) for name in ("what", "at_ms", "source", "id", "sink"))

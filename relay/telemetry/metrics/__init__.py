@@ -65,7 +65,7 @@ class Metrics:
         revision: str = "",
     ) -> None:
         """`sqlite` is the version of the library that the store runs on."""
-        self._board = Registry()
+        self._registry = Registry()
         self._define_for_process()
         self._define_for_sources()
         self._define_for_sinks()
@@ -81,148 +81,148 @@ class Metrics:
             self.add_sink(sink)
 
     def _define_for_process(self) -> None:
-        self._build = self._board.gauge(
+        self._build = self._registry.gauge(
             "relay_build_info",
             "Always 1; the labels say what runs.",
             *("version", "revision", "python", "sqlite"),
         )
-        self._started = self._board.gauge(
+        self._started = self._registry.gauge(
             "relay_start_time_seconds",
             "When this relay was started; unlike the process's own, wherever /proc is hidden, too.",
         )
-        self._reload_good = self._board.gauge(
+        self._reload_good = self._registry.gauge(
             "relay_config_last_reload_successful",
             "1 if the config that was read last is the one in use.",
         )
-        self._commits = self._board.histogram(
+        self._commits = self._registry.histogram(
             "relay_store_commit_seconds", "How long a commit took, fsync included.", FAST
         )
-        self._bytes = self._board.gauge("relay_store_bytes", "Size of the store's files.")
-        self._free = self._board.gauge(
+        self._bytes = self._registry.gauge("relay_store_bytes", "Size of the store's files.")
+        self._free = self._registry.gauge(
             "relay_store_free_bytes", "Free space on the disk that holds the store."
         )
-        self._floor = self._board.gauge(
+        self._floor = self._registry.gauge(
             "relay_store_min_free_bytes",
             "With less free space than this, new events are answered with 503.",
         )
-        self._limited = self._board.counter(
+        self._limited = self._registry.counter(
             "relay_connections_limited_total",
             "Connections closed, refused or kept waiting because of a limit.",
             *("listener", "reason"),
         )
-        self._down = self._board.gauge(
+        self._down = self._registry.gauge(
             "relay_downtime_seconds", "How long no relay had the store before this one started."
         )
-        self._lost = self._board.gauge(
+        self._lost = self._registry.gauge(
             "relay_downtime_lost_seconds",
             "How much of that the sender's tries did not bridge: events are missing from it.",
         )
 
-        self._open_loss = self._board.gauge(
+        self._open_loss = self._registry.gauge(
             "relay_unacknowledged_loss_seconds",
             "Time from which events are lost, in absences that no operator has acknowledged.",
         )
 
     def _define_for_sources(self) -> None:
-        self._requests = self._board.counter(
+        self._requests = self._registry.counter(
             "relay_requests_total",
             "Requests to the public listener by answer; unknown: to no source's path, or no HTTP.",
             *("source", "code"),
         )
-        self._rejected = self._board.counter(
+        self._rejected = self._registry.counter(
             "relay_rejected_total",
             "Requests to the public listener that were turned away.",
             *("source", "reason"),
         )
-        self._mismatch_retries = self._board.counter(
+        self._mismatch_retries = self._registry.counter(
             "relay_mismatch_retries_total",
             "Requests that fit no secret and repeat an earlier one when the sender would.",
             "source",
         )
-        self._acks = self._board.histogram(
+        self._acks = self._registry.histogram(
             "relay_ack_seconds",
             "From a request's head to its 2xx, with the reading of the body and the commit.",
             FAST,
             "source",
         )
-        self._skews = self._board.histogram(
+        self._skews = self._registry.histogram(
             "relay_signature_skew_seconds",
             "Our clock less the time in a matching signature; below 0 the sender's clock is ahead.",
             SKEW,
             "source",
         )
-        self._signatures = self._board.counter(
+        self._signatures = self._registry.counter(
             "relay_signatures_total",
             "Verified requests by the label of the secret that verified them.",
             *("source", "secret"),
         )
-        self._events = self._board.counter(
+        self._events = self._registry.counter(
             "relay_events_total",
             "Verified requests by what became of them.",
             *("source", "event", "outcome"),
         )
-        self._leads = self._board.counter(
+        self._leads = self._registry.counter(
             "relay_leads_captured_total",
             "New lead.captured events since the store was made, once each, after they are durable.",
             "source",
         )
-        self._watched = self._board.counter(
+        self._watched = self._registry.counter(
             "relay_video_watched_total",
             "New video.watched events since the store was made, once each, once they are durable.",
             *("source", "milestone"),
         )
-        self._last = self._board.gauge(
+        self._last = self._registry.gauge(
             "relay_last_event_timestamp_seconds",
             "When the last new event came; 0 if none did since the store was made.",
             *("source", "event"),
         )
 
-        self._quarantined = self._board.gauge(
+        self._quarantined = self._registry.gauge(
             "relay_quarantined_requests",
             "Requests that fit no secret and are kept until the new one is there.",
             "source",
         )
-        self._not_kept = self._board.counter(
+        self._not_kept = self._registry.counter(
             "relay_quarantine_dropped_total",
             "Requests that fit no secret and were not kept during a rotation, by the limit.",
             *("source", "reason"),
         )
 
     def _define_for_sinks(self) -> None:
-        self._deliveries = self._board.counter(
+        self._deliveries = self._registry.counter(
             "relay_deliveries_total", "Deliveries that came to an end.", "sink", "outcome"
         )
-        self._attempts = self._board.counter(
+        self._attempts = self._registry.counter(
             "relay_attempts_total",
             "Tries to deliver; one delivery can take several.",
             *("sink", "result"),
         )
-        self._damaged = self._board.counter(
+        self._damaged = self._registry.counter(
             "relay_damaged_bodies_total",
             "Deliveries that became dead letters because the stored body is damaged.",
             "sink",
         )
-        self._attempt_times = self._board.histogram(
+        self._attempt_times = self._registry.histogram(
             "relay_attempt_seconds", "How long a try took.", ATTEMPT, "sink"
         )
-        self._lags = self._board.histogram(
+        self._lags = self._registry.histogram(
             "relay_delivery_lag_seconds",
             "From the receipt of an event to the end of its delivery.",
             LAG,
             "sink",
         )
-        self._pending = self._board.gauge(
+        self._pending = self._registry.gauge(
             "relay_pending_deliveries", "Deliveries still to be made.", "sink"
         )
-        self._oldest = self._board.gauge(
+        self._oldest = self._registry.gauge(
             "relay_oldest_pending_timestamp_seconds",
             "When the oldest event came that is still to be delivered; 0 when nothing is pending.",
             "sink",
         )
-        self._dead = self._board.gauge(
+        self._dead = self._registry.gauge(
             "relay_dead_letters", "Deliveries that were given up and can be replayed.", "sink"
         )
-        self._states = self._board.gauge(
+        self._states = self._registry.gauge(
             "relay_sink_state",
             "1 for the state that the sink is in, 0 for the others.",
             *("sink", "state"),
@@ -230,38 +230,38 @@ class Metrics:
 
     def add_source(self, source: str) -> None:
         """Let every series of the source exist; harmless for one that is there."""
-        own, kinds = (source,), (*KINDS, "other")
-        self._requests.exist(own, CODES)
-        self._rejected.exist(own, REASONS)
-        self._mismatch_retries.exist(own)
-        self._acks.exist(own)
-        self._skews.exist(own)
-        self._events.exist(own, kinds, get_args(Outcome))
-        self._leads.exist(own)
-        self._watched.exist(own, MILESTONES)
-        self._last.exist(own, kinds)
-        self._quarantined.exist(own)
-        self._not_kept.exist(own, DROPPED)
+        label, kinds = (source,), (*KINDS, "other")
+        self._requests.exist(label, CODES)
+        self._rejected.exist(label, REASONS)
+        self._mismatch_retries.exist(label)
+        self._acks.exist(label)
+        self._skews.exist(label)
+        self._events.exist(label, kinds, get_args(Outcome))
+        self._leads.exist(label)
+        self._watched.exist(label, MILESTONES)
+        self._last.exist(label, kinds)
+        self._quarantined.exist(label)
+        self._not_kept.exist(label, DROPPED)
 
     def add_sink(self, sink: str) -> None:
         """Let every series of the sink exist; harmless for one that is there."""
-        own = (sink,)
-        self._deliveries.exist(own, SETTLED)
-        self._attempts.exist(own, get_args(Result))
-        self._states.exist(own, STATES)
-        self._damaged.exist(own)
-        self._attempt_times.exist(own)
-        self._lags.exist(own)
+        label = (sink,)
+        self._deliveries.exist(label, SETTLED)
+        self._attempts.exist(label, get_args(Result))
+        self._states.exist(label, STATES)
+        self._damaged.exist(label)
+        self._attempt_times.exist(label)
+        self._lags.exist(label)
         for gauge in (self._pending, self._oldest, self._dead):
-            gauge.exist(own)
+            gauge.exist(label)
 
     def drop_source(self, source: str) -> None:
         """Forget the series of a source that the config no longer has."""
-        self._board.drop("source", source)
+        self._registry.drop("source", source)
 
     def drop_sink(self, sink: str) -> None:
         """Forget the series of a sink that the config no longer has."""
-        self._board.drop("sink", sink)
+        self._registry.drop("sink", sink)
 
     def request(self, source: str, code: int) -> None:
         self._requests[source, code] += 1
@@ -334,8 +334,8 @@ class Metrics:
         self._oldest[sink] = (oldest_ms or 0) / 1000
 
     def sink_state(self, sink: str, state: str) -> None:
-        for each in STATES:
-            self._states[sink, each] = each == state
+        for known in STATES:
+            self._states[sink, known] = known == state
 
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)
@@ -381,4 +381,4 @@ class Metrics:
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""
-        return self._board.exposition(accept)
+        return self._registry.exposition(accept)
