@@ -1,4 +1,4 @@
-"""The only door to an `Event`: headers and a raw body become one here, or are rejected (pure)."""
+"""Turns headers and a raw body into an `Event`, or rejects them; nothing else creates one."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,30 +14,30 @@ from relay.core.event import Event, Unreadable
 from relay.core.signature import Verified
 
 NAME_MAX = 255
-"""The longest `id` and `event` that are taken, in characters."""
+"""Maximum length of `id` and `event`, in characters."""
 
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
 _HEADERS_MAX = 64
 _HEADER_MAX_BYTES = 1024
 
 Headers = Sequence[tuple[bytes, bytes]]
-"""As ASGI hands them over: names in lower case, order and repetition kept."""
+"""As ASGI passes them: names in lower case, order and repetition kept."""
 
 
 class SigningSecret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of a source's secrets; written as a table, or as the secret alone."""
+    """One of a source's secrets, written as a table or as the secret alone."""
 
     SHORT: ClassVar[str] = "secret"
 
     secret: Secret
     label: str | None = None
-    """What logs and metrics call it; else its place in the list, from 1."""
+    """Its name in logs and metrics; by default its position in the list, from 1."""
     until: Moment | None = None
-    """From then on it does not verify any more."""
+    """It no longer verifies from this moment on."""
 
 
 class Key(NamedTuple):
-    """A secret made ready for use; without an end, `until_ms` lies beyond all times."""
+    """A secret as bytes; `until_ms` is infinite for one that does not expire."""
 
     value: bytes
     label: str
@@ -45,7 +45,7 @@ class Key(NamedTuple):
 
 
 class KeyRing(NamedTuple):
-    """Secrets that verify at one time, and their labels beside them."""
+    """Secrets that are valid at one moment, with their labels in the same order."""
 
     values: tuple[bytes, ...]
     labels: tuple[str, ...]
@@ -54,19 +54,19 @@ class KeyRing(NamedTuple):
 class SourceSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
 ):
-    """`[[source]]`: a path on the public listener and the secrets that sign what arrives there."""
+    """`[[source]]`: a path on the public listener and the secrets that sign its requests."""
 
     name: str
     path: str
     secrets: tuple[SigningSecret, ...]
-    """Any of them verifies."""
+    """A signature by any of them verifies."""
     tolerance: Duration = Duration.parse("5m")
-    """How far a signature's time may be off, both ways (video-service.md, section 6)."""
+    """Maximum clock difference of a signature, both ways (video-service.md, section 6)."""
     signature_header: str = "Service-Signature"
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
-        """The secrets, with their labels."""
+        """All secrets, expired ones included."""
         return tuple(
             Key(
                 secret.secret.reveal().encode(),
@@ -78,7 +78,7 @@ class SourceSettings(
 
     @cached_property
     def key_ring(self) -> "KeyRing":
-        """What verifies before `first_end_ms`."""
+        """The secrets that are valid before `first_end_ms`."""
         return _key_ring(self.keys)
 
     @cached_property
@@ -87,16 +87,16 @@ class SourceSettings(
 
     @cached_property
     def header(self) -> bytes:
-        """The signature header as ASGI names it."""
+        """The name of the signature header, as ASGI spells it."""
         return self.signature_header.lower().encode("latin-1")
 
     def expired(self, now_ms: int) -> tuple[Key, ...]:
-        """The secrets whose time is over."""
+        """Return the secrets that have expired."""
         return tuple(key for key in self.keys if key.until_ms <= now_ms)
 
 
 class Authenticated(NamedTuple):
-    """A verified request: what it holds, our time less its in seconds, and the secret's label."""
+    """A verified request: content, clock skew (ours minus the sender's) and the secret's label."""
 
     content: Event | Unreadable
     skew_s: int
@@ -104,9 +104,9 @@ class Authenticated(NamedTuple):
 
 
 class UnverifiedRequest(NamedTuple):
-    """A well-formed request that fits no secret: signed with one that is not here yet, or forged.
+    """A well-formed request that matches no secret: forged, or signed with a secret still unknown.
 
-    `signature` is the header's value; `headers` are as an event's.
+    `signature` is the header's value; `headers` have the format of `Event.headers`.
     """
 
     source: str
@@ -117,7 +117,7 @@ class UnverifiedRequest(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self.signature) + len(self.headers) + len(self.body)
 
 
@@ -126,7 +126,7 @@ def authenticate(
 ) -> Authenticated:
     """Verify the signature over the raw body, then read the envelope.
 
-    Nothing is parsed before the signature is known to be good.
+    Nothing is parsed before the signature has been verified.
     Raises Rejected.
     """
     header = source.header
@@ -139,7 +139,7 @@ def authenticate(
 def unverified(
     source: SourceSettings, headers: Headers, body: bytes, *, now_ms: int
 ) -> UnverifiedRequest | None:
-    """Make of a mismatch what can be judged again; None where its time would be wrong as well."""
+    """Return a mismatch in a form that can be verified later; None if its time is off as well."""
     value = next(value for name, value in headers if name == source.header)
     off_s = now_ms // 1000 - int(signature.parse(value).timestamp)
     if abs(off_s) * 1000 > source.tolerance:
@@ -148,7 +148,7 @@ def unverified(
 
 
 def reverify(source: SourceSettings, request: UnverifiedRequest) -> Authenticated:
-    """Judge by the secrets that the source has by now, at the time of receipt; raises Rejected."""
+    """Verify with the source's current secrets, as of the time of receipt; raises Rejected."""
     now_ms = request.received_ms
     verified, label = _verify(source, [request.signature], request.body, now_ms=now_ms)
     content = _read(source.name, request.headers, request.body, now_ms=now_ms)
@@ -177,7 +177,7 @@ def _key_ring(keys: Iterable[Key]) -> KeyRing:
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:
-    """Read the envelope of a body whose signature has been verified, or is not asked for."""
+    """Read the envelope of a body that needs no verification."""
     return _read(source, _kept_head(headers), body, now_ms=now_ms)
 
 
@@ -200,8 +200,8 @@ def _read(source: str, head: bytes, body: bytes, *, now_ms: int) -> Event | Unre
 
 
 def _parse(body: bytes) -> dict[str, Any]:
-    # orjson refuses NaN, infinities, lone surrogates and deep nesting, but lets the last of two
-    # equal keys win; which one the next reader takes is anybody's guess.
+    # orjson refuses NaN, infinities, lone surrogates and deep nesting, but of two equal keys it
+    # silently keeps the last one, where another parser may keep the first.
     try:
         document = orjson.loads(body)
         if not _round_trips(document, body):
@@ -214,18 +214,18 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _round_trips(document: object, body: bytes) -> bool:
-    """Whether encoding gives the same bytes, as with compact bodies: then no key was lost."""
+    """Check cheaply, for compact bodies, that parsing dropped no duplicate key."""
     try:
         return orjson.dumps(document) == body
     except orjson.JSONEncodeError:
-        # It writes less deeply than it reads.
+        # orjson parses deeper nesting than it can write.
         return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a key of the body stands there twice")
+        raise ValueError("the body has a duplicate key")
     return members
 
 

@@ -1,34 +1,34 @@
-"""The only place that asks what time it is; everything else is handed a `Clock` or a number."""
+"""The clock; all other modules take a `Clock` or a timestamp as a parameter."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings: one to write down, one to measure with."""
+    """Wall-clock time for records, monotonic time for durations."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; can jump when the machine's clock is set."""
+        """Return milliseconds since the epoch; jumps when the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Return seconds from an arbitrary start; never goes back."""
         ...
 
 
 SET_BACK_MS = 1000
-"""A clock that goes back by less is being corrected, as it is all the time."""
+"""Smallest step back that counts, in milliseconds; smaller ones are routine NTP corrections."""
 
 
 class SetBack:
-    """Notices that the machine's clock was set back, by the one that never goes back."""
+    """Detects that the wall clock was set back, by comparing it with the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead_ms = self._measured()
 
     def happened(self) -> bool:
-        """Whether it was set back since the last call."""
+        """Return whether the clock was set back since the last call."""
         before, self._ahead_ms = self._ahead_ms, self._measured()
         return before - self._ahead_ms > SET_BACK_MS
 

@@ -1,4 +1,4 @@
-"""The values of a TOML config that are more than text: secrets, durations, sizes, addresses."""
+"""Types of config values: secrets, durations, moments, sizes, rates, addresses."""
 
 import ipaddress
 import os
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 FILE_MAX_BYTES = 1 << 20
-"""The most that is read of a config or a secret's file; `/dev/zero` has an end here."""
+"""Maximum size of a config or secret file, in bytes; bounds the reading of `/dev/zero`."""
 
 Read = Callable[[str], bytes]
-"""Reads the file behind a reference; raises ValueError with the cause."""
+"""Reads a referenced file; raises ValueError with the cause."""
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -20,11 +20,11 @@ _UNITS_RATE = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Duration(int):
-    """Whole milliseconds, written `"250ms"`, `"5s"`, `"10m"`, `"2h"` or `"30d"`."""
+    """A duration in whole milliseconds, written `"250ms"`, `"5s"`, `"10m"`, `"2h"` or `"30d"`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for anything but digits and one unit."""
+        """Parse digits and one unit; raises ValueError."""
         match = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
         if match is None:
             raise ValueError('expected a duration such as "250ms", "5s", "10m", "2h" or "30d"')
@@ -36,21 +36,21 @@ class Duration(int):
 
 
 class Moment(int):
-    """Milliseconds since the epoch, written as TOML's date or time, or as the same in quotes.
+    """A moment in milliseconds since the epoch, written as a TOML date or date-time, or as text.
 
-    A date is its first moment; without an offset it is UTC.
+    A date means its first moment; times without an offset are UTC.
     """
 
     @classmethod
     def parse(cls, value: object) -> Self:
-        """Raises ValueError for anything but a date, or a date with a time."""
+        """Parse a date, or a date with a time; raises ValueError."""
         try:
             moment = datetime.fromisoformat(value) if isinstance(value, str) else value
             if isinstance(moment, date) and not isinstance(moment, datetime):
                 moment = datetime.combine(moment, time())
             if isinstance(moment, datetime):
                 at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-                # In UTC it may lie before the first year or behind the last.
+                # The conversion to UTC may leave the range of years that Python supports.
                 return cls(int(at.astimezone(UTC).timestamp() * 1000))
         except (ValueError, OverflowError):
             pass
@@ -61,11 +61,11 @@ class Moment(int):
 
 
 class Size(int):
-    """Whole bytes, written `"512KiB"` or `"1MiB"`."""
+    """A size in bytes, written `"512KiB"` or `"1MiB"`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for anything but digits and one unit."""
+        """Parse digits and one unit; raises ValueError."""
         match = re.fullmatch(r"([0-9]{1,9})(B|KiB|MiB|GiB)", text)
         if match is None:
             raise ValueError('expected a size such as "512KiB" or "1MiB"')
@@ -77,7 +77,7 @@ class Rate(float):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for anything but a positive number of events per unit."""
+        """Parse a positive number of events per unit; raises ValueError."""
         match = re.fullmatch(r"([1-9][0-9]{0,8})/(s|m|h)", text)
         if match is None:
             raise ValueError('expected a rate such as "1/s", "30/m" or "100/h"')
@@ -85,13 +85,13 @@ class Rate(float):
 
 
 class Address(str):
-    """Where to listen, written `"127.0.0.1:8080"`, `"[::1]:8080"` or `"localhost:8080"`."""
+    """An address to listen on, written `"127.0.0.1:8080"`, `"[::1]:8080"` or `"localhost:8080"`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Port 0 lets the system choose; raises ValueError for a missing host or a bad port."""
+        """Parse host and port, both required; raises ValueError. The system assigns port 0."""
         match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5})", text)
         if match is None or int(match[2]) > 65535 or not _is_host(match[1]):
             raise ValueError('expected "host:port" such as "127.0.0.1:8080" or "[::1]:8080"')
@@ -99,7 +99,7 @@ class Address(str):
 
     @property
     def host(self) -> str:
-        """Without the brackets of IPv6."""
+        """The host without the brackets of IPv6."""
         return self.rpartition(":")[0].strip("[]")
 
     @property
@@ -122,7 +122,7 @@ class Network(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for names, ports, and addresses with bits beyond the network's."""
+        """Parse an address or network; raises ValueError, also for host bits after the prefix."""
         try:
             ipaddress.ip_network(text)
         except ValueError:
@@ -131,7 +131,7 @@ class Network(str):
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a small file; raises ValueError with the cause."""
+    """Read a small file; raises ValueError with the cause."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(FILE_MAX_BYTES + 1)
@@ -143,12 +143,12 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a small file, line ends untouched; raises ValueError with the cause."""
+    """Read a small text file, line ends unchanged; raises ValueError with the cause."""
     return _text(read_bytes(path))
 
 
 class Secret:
-    """A value that does not print; `reveal` is the only way to it."""
+    """A secret value: printing shows `***`, only `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -159,10 +159,10 @@ class Secret:
     def resolve(
         cls, text: str, environ: Mapping[str, str] = os.environ, read: Read = read_bytes
     ) -> Self:
-        """Read `env:NAME` or `file:/path`, or take the text itself.
+        """Resolve `env:NAME` or `file:/path`; other text is the value itself.
 
         One trailing newline of a file is dropped.
-        Raises ValueError, which names the reference, where that leads nowhere or to a blank.
+        Raises ValueError, naming the reference, if there is no value or a blank one.
         """
         scheme, _, name = text.partition(":")
         match scheme:
@@ -195,9 +195,9 @@ def decode(
     environ: Mapping[str, str] = os.environ,
     read: Read = read_bytes,
 ) -> Any:
-    """Turn a TOML value into one of the types above; msgspec calls this for each of them.
+    """Convert a TOML value to one of the types above, as a msgspec decoding hook.
 
-    Raises ValueError with what was expected.
+    Raises ValueError with the expected form.
     """
     if kind not in (Duration, Moment, Size, Rate, Secret, Address, Network):
         raise ValueError(f"no such setting type: {kind.__name__}")
@@ -207,13 +207,13 @@ def decode(
         if not isinstance(value, str):
             raise ValueError("expected text in quotes")
         return Secret.resolve(value, environ, read)
-    # What is no text fails as the empty text does, with the form that was expected.
+    # A value of another type fails like empty text, with the expected form.
     return kind.parse(value if isinstance(value, str) else "")
 
 
 def _text(content: bytes) -> str:
     try:
-        # Editors on Windows put a mark before the text that would become part of a secret.
+        # Windows editors write a byte order mark, which would become part of a secret.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
@@ -243,7 +243,7 @@ def _from_file(path: str, read: Read) -> str:
 
 
 def _is_host(host: str) -> bool:
-    # What looks like a number has to be an address; everything else is a name for the resolver.
+    # Digits, dots and brackets must form an address; anything else is a host name.
     if re.fullmatch(r"[0-9.]+|\[.*\]", host) is None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""One event on its way to one sink: its states, the moves between them, and its attempts."""
+"""A delivery of one event to one sink: its states, their transitions, and its attempts."""
 
 from enum import StrEnum
 from typing import Literal
@@ -9,7 +9,7 @@ from relay.core.event import Event
 
 
 class Status(StrEnum):
-    """Where a delivery stands; `MOVES` says what may follow."""
+    """State of a delivery; `MOVES` lists the transitions."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -24,10 +24,10 @@ MOVES: dict[Status, frozenset[Status]] = {
     Status.DEAD: frozenset({Status.PENDING, Status.DISCARDED}),
     Status.DISCARDED: frozenset({Status.PENDING}),
 }
-"""Where a delivery may go from each status; the store refuses every other move.
+"""Allowed transitions from each status; the store refuses all others.
 
-Only a replay makes a settled one pending again, and only an operator discards: dead letters,
-single deliveries that are pending, and what is about a person who is erased.
+Only a replay makes a settled delivery pending again. Only an operator discards: dead letters,
+single pending deliveries, and deliveries about an erased person.
 """
 
 Result = Literal["delivered", "retry", "parked", "dead"]
@@ -41,35 +41,35 @@ STATUS_AFTER: dict[Result, Status] = {
 
 
 class SinkResponse(msgspec.Struct, frozen=True):
-    """What a sink's far end said when it took an event."""
+    """The destination's response to an event that it accepted."""
 
     status: int | None = None
     excerpt: str = ""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A leased delivery: one event that one sink is to be sent."""
+    """A leased delivery: one event, due to one sink."""
 
     seq: int
-    """The event's place in the store; with `sink`, the delivery's key."""
+    """The event's sequence number in the store; with `sink`, the delivery's key."""
     sink: str
     event: Event
     attempts: int
-    """Attempts that counted so far: not those that are blamed on the sink."""
+    """Attempts so far, without those that are blamed on the sink."""
     first_attempt_ms: int | None
-    """Start of the first attempt that counted."""
+    """Start of the first attempt that is included in `attempts`."""
     tries: int = 0
-    """All attempts so far, counted or not."""
+    """All attempts so far."""
     tried_ms: int | None = None
     """Start of the last attempt."""
     replay: int | None = None
-    """The replay that made it pending again; None for a live one."""
+    """The replay that made it pending again; None for a live delivery."""
     turn: int | None = None
-    """Shared with deliveries of the same sink that wait until this one has ended."""
+    """Ordering key: the sink's later deliveries with the same key wait for this one."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished try, as it is recorded."""
+    """A finished attempt, as it is recorded."""
 
     started_ms: int
     duration_ms: int
@@ -77,15 +77,15 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None
     reason: str
     answer: str
-    """A bounded excerpt of the far end's answer; can hold personal data, so it is never logged."""
+    """A bounded excerpt of the response; may hold personal data, so it is never logged."""
 
 
 DAMAGED = "the stored body is damaged, so it was not sent: its digest is not the one at receipt"
-"""Why a delivery is dead that could not be made."""
+"""Reason of a dead letter whose body cannot be delivered."""
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store writes after an attempt; `due_ms` counts only while it stays pending."""
+    """Outcome of an attempt for the store to write; `due_ms` matters only if it stays pending."""
 
     delivery: Delivery
     attempt: Attempt

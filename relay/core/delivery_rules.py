@@ -1,10 +1,10 @@
-"""When the video service sends an event, and when it gives one up (video-service.md, section 6)."""
+"""Delivery schedule of the video service (video-service.md, section 6)."""
 
 WAITS_S = (20, 40, 80, 160, 320)
-"""The waits before the second to the sixth attempt.
+"""Waits before the second to the sixth attempt, in seconds.
 
-Whether they run from the start or from the end of an attempt is not documented.
+It is undocumented whether they run from the start or the end of an attempt.
 """
 
 TIMEOUT_S = 10.0
-"""How long each attempt waits for an answer."""
+"""Response timeout of each attempt, in seconds."""

@@ -1,17 +1,17 @@
-"""How long nobody was there to answer, and whether the sender may have given up meanwhile (pure).
+"""Downtime between two runs, and the part of it that the sender's retries did not bridge.
 
-delivery.md, section 1: an event is lost only if all of its six tries meet nobody.
+An event is lost only if all of its six attempts fall into the downtime (delivery.md, section 1).
 """
 
 from dataclasses import dataclass
 
 WINDOW_MS = 620_000
-"""From an event's first try to its last (video-service.md, section 6)."""
+"""Time from an event's first attempt to its last, in milliseconds (video-service.md, section 6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Milliseconds since the epoch."""
+    """A period between two moments, in milliseconds since the epoch."""
 
     from_ms: int
     to_ms: int
@@ -23,12 +23,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downtime:
-    """From the last sign of life to the start after it."""
+    """The period from the last heartbeat to the next start."""
 
     from_ms: int
     to_ms: int
     lacks: Interval | None
-    """Events whose first try fell into it are gone for good; None where all came again."""
+    """Events first sent in this period are lost; None if retries covered the whole downtime."""
 
     @property
     def seconds(self) -> float:
@@ -36,12 +36,12 @@ class Downtime:
 
     @property
     def lost_s(self) -> float:
-        """How much of it the sender did not bridge."""
+        """Seconds from which events are lost."""
         return 0.0 if self.lacks is None else self.lacks.seconds
 
 
 def between(alive_ms: int | None, now_ms: int) -> Downtime | None:
-    """What lies between the last sign of life and now; None where there was none, or no time."""
+    """Return the downtime since the last heartbeat; None without one, or if no time has passed."""
     if alive_ms is None or now_ms <= alive_ms:
         return None
     given_up_ms = now_ms - WINDOW_MS

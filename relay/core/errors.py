@@ -1,6 +1,6 @@
-"""Every error that is raised on purpose; no other module defines one.
+"""All error classes that other rooms raise and catch.
 
-No text in here may carry a secret, a URL, an address or a body: these texts are logged and shown.
+Their texts are logged and shown, so they never hold a secret, a URL, an address or a body.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ BodyFault = Literal["too_large", "timeout", "disconnected"]
 
 
 class RelayError(Exception):
-    """The base of every error below."""
+    """Base class of all errors below."""
 
 
 class Rejected(RelayError):
-    """A request that failed verification; the reason is for metrics and logs, never for the answer.
+    """A request failed verification; the reason is for metrics and logs, never for the response.
 
-    `skew_s`, our time less the sender's, is told of what was really signed, but at another time.
+    `skew_s` (our time minus the sender's) is set only if the signature itself is valid.
     """
 
     def __init__(self, reason: RejectReason, *, skew_s: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Rejected(RelayError):
 
 
 class BodyRejected(RelayError):
-    """A request whose body was not read to its end."""
+    """A request's body could not be read to its end."""
 
     def __init__(self, reason: BodyFault) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class InvalidRule(RelayError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake in a config: where it is (`sink[1].retry.first`) and what was expected there."""
+    """A fault in a config: the key (`sink[1].retry.first`) and the expected value."""
 
     path: str
     message: str
@@ -54,7 +54,7 @@ class Fault:
 
 
 class ConfigError(RelayError):
-    """All faults of one config document at once."""
+    """A config document has faults; holds all of them."""
 
     def __init__(self, file: str, faults: tuple[Fault, ...]) -> None:
         super().__init__("\n".join(f"{file}: {fault}" for fault in faults))
@@ -63,11 +63,11 @@ class ConfigError(RelayError):
 
 
 class Stopping(RelayError):
-    """Nothing new is begun, because the relay is about to end."""
+    """The relay is shutting down and accepts no new work."""
 
 
 class ListenFailed(RelayError):
-    """An address that cannot be listened on."""
+    """The relay cannot listen on an address."""
 
     def __init__(self, address: str, cause: str) -> None:
         super().__init__(f"cannot listen on {address}: {cause}")
@@ -75,26 +75,26 @@ class ListenFailed(RelayError):
 
 
 class SocketRefused(RelayError):
-    """A socket that was handed over cannot be used, and another try would find it no better."""
+    """An inherited socket is unusable; a restart would not help."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"cannot use the sockets that were handed over: {cause}")
+        super().__init__(f"cannot use the inherited sockets: {cause}")
 
 
 class StoreError(RelayError):
-    """The store did not take something; nothing of it may be answered with a 2xx."""
+    """A write to the store failed; the request must not be answered with a 2xx."""
 
 
 class StoreFull(StoreError):
-    """No room: nothing was written, and the store goes on by itself once there is room."""
+    """The disk is full: nothing was written; the store recovers once there is space."""
 
 
 class StoreBroken(StoreError):
-    """The disk failed: nobody knows what was written, so the store takes nothing any more."""
+    """The disk failed: the state on disk is unknown, so the store accepts no further writes."""
 
 
 class StoreMoved(StoreBroken):
-    """A file of the store was removed or replaced; what SQLite holds open is whole."""
+    """A file of the store was removed or replaced; the file that SQLite has open is intact."""
 
 
 class StoreLocked(StoreError):
@@ -102,7 +102,7 @@ class StoreLocked(StoreError):
 
 
 class StoreExposed(StoreError):
-    """The store's file has another name, by which a second relay could open it past the lock."""
+    """The store's file has a second name (hard link), which would bypass the lock."""
 
 
 class StoreTooNew(StoreError):
@@ -110,10 +110,12 @@ class StoreTooNew(StoreError):
 
 
 class SinkError(RelayError):
-    """What a sink may raise; `reason` is fit for a log, `answer` is kept with the attempt only.
+    """Base class of the errors that a sink raises.
 
-    `status` is the far end's own code, where it has one. `about_event` says that the far end
-    answered to this very event, so that the event may be at fault rather than the sink.
+    `reason` may be logged; `answer` is stored with the attempt only.
+    `status` is the destination's own code, if it has one.
+    `about_event` means that the destination responded to this very event, so the event may be at
+    fault rather than the sink.
     """
 
     def __init__(
@@ -132,7 +134,10 @@ class SinkError(RelayError):
 
 
 class Temporary(SinkError):
-    """Try this event again; `retry_after_ms` is a floor that the far end set for the whole sink."""
+    """Try this event again.
+
+    `retry_after_ms` is the destination's minimum wait, for the whole sink.
+    """
 
     def __init__(
         self,
@@ -148,20 +153,20 @@ class Temporary(SinkError):
 
 
 class Refused(SinkError):
-    """The event will never be taken: it becomes a dead letter, the sink goes on."""
+    """The destination will never accept this event: it becomes a dead letter, the sink goes on."""
 
 
 class Misconfigured(SinkError):
-    """Nothing will be taken until someone acts: the sink is parked, its backlog kept.
+    """The destination accepts nothing until an operator acts: the sink is parked, its backlog kept.
 
-    With `about_event` it may also be this event alone that is not taken.
+    With `about_event`, possibly only this event is affected.
     """
 
 
 class ApiError(RelayError):
-    """A running relay could not be asked, or said no; the text is for the operator.
+    """A request to a running relay failed; the text is for the operator.
 
-    `faults` are those of a config that it was to take.
+    `faults` are those of the config that it refused.
     """
 
     def __init__(self, text: str, *, faults: tuple[Fault, ...] = ()) -> None:
@@ -170,11 +175,11 @@ class ApiError(RelayError):
 
 
 class NoVerdict(ApiError):
-    """The relay could not be asked how it is; it may be well or not."""
+    """The relay's health could not be determined."""
 
     @classmethod
     def of(cls, error: ApiError) -> Self:
-        """The same complaint."""
+        """Convert an ApiError, with its notes."""
         verdict = cls(str(error), faults=error.faults)
         for note in getattr(error, "__notes__", ()):
             verdict.add_note(note)

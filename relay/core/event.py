@@ -1,4 +1,4 @@
-"""What arrives: an `Event`, made only by `inbound.authenticate` or read back from the store."""
+"""The `Event`, created only by `authentication` or read back from the store."""
 
 import hashlib
 from typing import Any, Literal, NamedTuple, cast
@@ -20,15 +20,15 @@ KINDS = (
     LEAD_CAPTURED,
     WEBHOOK_TEST,
 )
-"""The sender's event kinds (video-service.md, section 6); others may come and are relayed alike."""
+"""Documented event kinds (video-service.md, section 6); unknown kinds are relayed as well."""
 
 MILESTONES = ("started", "25%", "50%", "75%", "completed")
 
 LEAD = "lead"
-"""The step that follows them in a funnel: whoever left an address."""
+"""The funnel step after the milestones: the viewer left an address."""
 
 Outcome = Literal["accepted", "duplicate", "conflict", "unreadable"]
-"""What became of a verified request; conflict: a known id with another body, the first stays."""
+"""Outcome of a verified request; conflict: a known id with another body, the first is kept."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,37 +39,37 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """The envelope's `event`."""
     created_at: str | None
-    """The envelope's `createdAt` as received; its form is not documented."""
+    """The envelope's `createdAt` as received; its format is undocumented."""
     received_ms: int
     body: bytes
-    """The raw bytes that were signed; never encoded again."""
+    """The raw bytes that were signed; never re-encoded."""
     headers: bytes = b""
-    """The request's head as received, a line each, names in lower case; credentials left out."""
+    """The request's header lines as received, names in lower case, without credentials."""
 
     def document(self) -> dict[str, Any]:
-        """The body decoded anew at each call, so that nobody can change a shared copy."""
+        """Decode the body; each call returns a copy of its own."""
         return cast("dict[str, Any]", orjson.loads(self.body))
 
     def video_id(self) -> str | None:
-        """The id of the video that the event is about (video-service.md, section 6)."""
+        """Return the id of the event's video (video-service.md, section 6)."""
         return _text(_video(self.kind, self.document()), "id")
 
     def person(self) -> str | None:
-        """The e-mail address of the viewer or the lead (video-service.md, section 6), folded."""
+        """Return the viewer's or lead's e-mail address, folded (video-service.md, section 6)."""
         return _person(self.document())
 
     def milestone(self) -> str | None:
-        """The milestone that a `video.watched` reports; None where it is none that we know."""
+        """Return the milestone of a `video.watched`; None for an unknown one."""
         return milestone(self.document()) if self.kind == VIDEO_WATCHED else None
 
     @property
     def known_kind(self) -> str:
-        """The kind, or `other` for one that the sender's document does not list."""
+        """The kind, or `other` for an undocumented one."""
         return self.kind if self.kind in KINDS else "other"
 
 
 class Engagement(NamedTuple):
-    """What an event says of a video's audience; None for all that it does not say."""
+    """Audience data of an event; None for absent values."""
 
     step: str | None
     """A milestone, or `LEAD`."""
@@ -80,7 +80,7 @@ class Engagement(NamedTuple):
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified request without a usable event in it: kept raw, because a retry cannot help."""
+    """A verified request without a usable event, kept raw, because a retry would not help."""
 
     source: str
     received_ms: int
@@ -90,31 +90,31 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the body, by which the request is known."""
+        """SHA-256 of the body, which identifies the request."""
         return hashlib.sha256(self.body).digest()
 
     @property
     def short_id(self) -> str:
-        """The beginning of the digest, by which an operator can ask for the request."""
+        """The first digits of the digest, as the commands show it."""
         return self.digest.hex()[:12]
 
 
 def folded(address: str) -> str:
-    """An e-mail address in the one spelling in which two of the same person are equal."""
-    # One letter can be written as one character or as two.
+    """Return an e-mail address in canonical form, for comparison."""
+    # An accented letter can be one code point or two.
     text = address.casefold()
     return text if text.isascii() else normalize("NFC", text)
 
 
 def milestone(document: dict[str, Any]) -> str | None:
-    """The milestone that a `video.watched` document reports; None where it names none we know."""
+    """Return the milestone of a `video.watched` document; None for an unknown one."""
     data = document.get("data")
     value = data.get("milestone") if isinstance(data, dict) else None
     return value if value in MILESTONES else None
 
 
 def engagement(kind: str, document: dict[str, Any]) -> Engagement:
-    """Read what an event of this kind says of a video's audience."""
+    """Read the audience data from an event's document."""
     step = LEAD if kind == LEAD_CAPTURED else None
     if kind == VIDEO_WATCHED:
         step = milestone(document)

@@ -1,4 +1,4 @@
-"""What becomes of a delivery after an attempt: delivered, again at T, parked or dead (pure)."""
+"""Decides after an attempt: delivered, due again at a later time, parked, or dead."""
 
 from random import Random
 from typing import Literal
@@ -10,20 +10,20 @@ from relay.core.delivery import Delivery, Result
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
 JITTER = 0.1
-"""Up to this share is added to a wait; never taken away, so that no far end is tried too early."""
+"""Maximum share added to a wait; never subtracted, so that no retry comes too early."""
 
 RETRY_AFTER_CAP_MS = 3_600_000
-"""A far end that asks for more than this is asked again after an hour all the same."""
+"""Longest Retry-After that is honoured, in milliseconds."""
 
 PROBE_MAX_MS = 60_000
-"""Longest wait for a try that may show that the sink is well again."""
+"""Longest wait before a probe of a failing sink, in milliseconds."""
 
 SUSPECT_MIN_AGE_MS = 15 * 60_000
 SUSPECT_MIN_TRIES = 20
-"""An event that is answered 401, 403, 404 or the like is given up after this long and this many.
+"""Minimum age and attempts before an event with 401, 403, 404 or the like becomes a dead letter.
 
-Only tries between which the sink took other events count. Of two replicas behind a balancer one may
-be misconfigured: an event that half of all tries fail meets it 20 times in a row once in a million.
+Only attempts count between which the sink accepted other events. Of two replicas behind a load
+balancer, one may be misconfigured: 20 failures in a row then happen once in a million events.
 """
 
 Standing = Literal["untried", "tried", "suspect"]
@@ -36,26 +36,29 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     factor: float = 2.0
     max: Duration = Duration.parse("1h")
     give_up_after: Duration = Duration.parse("3d")
-    """Counted from the first attempt, so that an event that had to wait its turn gets its tries."""
+    """Counted from the first attempt, because an event may wait long in the backlog before it."""
 
     @property
     def longest_ms(self) -> int:
-        """The longest wait that the policy can make, jitter included."""
+        """The longest possible wait, jitter included."""
         return int(self.max * (1 + JITTER))
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """`due_ms` is when a delivery that stays pending comes due again."""
+    """The result of an attempt; `due_ms` is the next due time of a delivery that stays pending."""
 
     result: Result
     due_ms: int
     reason: str = ""
     counts: bool = True
-    """False where the attempt is blamed on the sink rather than on the event."""
+    """False if the attempt is blamed on the sink rather than the event."""
 
 
 def standing(delivery: Delivery, taken_ms: int | None) -> Standing:
-    """Suspect an event that has failed, and since then its sink took another, at `taken_ms`."""
+    """Classify a delivery; it is suspect if its sink accepted another event since its failure.
+
+    `taken_ms` is the time of the sink's last success.
+    """
     if not delivery.tries:
         return "untried"
     if taken_ms is None or delivery.tried_ms is None or taken_ms < delivery.tried_ms:
@@ -64,7 +67,7 @@ def standing(delivery: Delivery, taken_ms: int | None) -> Standing:
 
 
 def result_of(error: SinkError) -> Result:
-    """What an event's first attempt that failed so is."""
+    """Return the result of a first attempt that fails with this error."""
     match error:
         case Refused():
             return "dead"
@@ -75,7 +78,7 @@ def result_of(error: SinkError) -> Result:
 
 
 def backoff_ms(policy: RetryPolicy, tries: int, *, random: Random) -> int:
-    """How long to wait after the given number of failed tries (1 or more), jitter included."""
+    """Return the wait after this many failed attempts (1 or more), jitter included."""
     # The exponent is bounded because a float overflows long before an operator gives up.
     wait = min(policy.first * policy.factor ** min(tries - 1, 64), policy.max)
     return int(wait * (1 + JITTER * random.random()))
@@ -92,9 +95,9 @@ def decide(
     now_ms: int,
     random: Random,
 ) -> Decision:
-    """Judge one finished attempt; `error` is None for one that the far end confirmed.
+    """Decide what follows a finished attempt; `error` is None for a confirmed delivery.
 
-    `probing` says that the sink was throttled or parked when the attempt began.
+    `probing` means that the sink was throttled or parked when the attempt started.
     """
     match error:
         case None:

@@ -1,4 +1,4 @@
-"""Which sinks want an event, and why each other one does not (pure)."""
+"""Selects the sinks for an event, with a reason for each decision."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,16 +21,16 @@ _KEYS: Mapping[Ordered, Callable[[Event], str | None]] = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One route's word on one event; `why` is a sentence for the operator.
+    """A route's decision on an event; `why` is a text for the operator.
 
-    A rule that fails on an event is neither a yes nor a no: the delivery becomes a dead letter.
+    If the rule fails on an event, the delivery becomes a dead letter.
     """
 
     sink: str
     outcome: Literal["takes", "declines", "fails"]
     why: str
     key: str | None = None
-    """Events of one key go to the sink one after another; it can be an address, so never shown."""
+    """Ordering key: its events are sent one after another. May be an address, so never shown."""
 
 
 class Route:
@@ -45,7 +45,7 @@ class Route:
         when: str | None = None,
         ordered: Ordered | None = None,
     ) -> None:
-        """Raises InvalidRule where `when` is not a JMESPath expression."""
+        """Compile the rule; raises InvalidRule if `when` is not a JMESPath expression."""
         self.sink = sink
         self._globs = tuple(events)
         self._kinds = re.compile("|".join(translate(glob) for glob in events))
@@ -56,7 +56,7 @@ class Route:
         self._yes = Verdict(sink, "takes", "events and sources match")
 
     def judge(self, event: Event) -> Verdict:
-        """Say whether the sink takes the event, and why."""
+        """Decide whether the sink takes the event."""
         if self._sources is not None and event.source not in self._sources:
             return self._no(f"source {event.source} is not in sources")
         if event.kind == WEBHOOK_TEST and WEBHOOK_TEST not in self._globs:
@@ -80,17 +80,17 @@ class Route:
         return Verdict(self.sink, "takes", why, self._key(event))
 
     def _key(self, event: Event) -> str | None:
-        """None where no order is kept: by the sink, or because the event is about no such thing."""
+        """Return the ordering key; None if the sink is unordered or the event has no such value."""
         value = None if self._ordered is None else _KEYS[self._ordered](event)
-        # Two kinds of keys are never one, also where `ordered` has changed meanwhile.
+        # The prefix keeps keys apart across a change of `ordered`.
         return None if value is None else f"{self._ordered} {value}"
 
     def _no(self, why: str) -> Verdict:
         return Verdict(self.sink, "declines", why)
 
 
-# jmespath raises plain TypeError when it compares a number with a text, and follows a long rule or
-# a deep document by recursion.
+# jmespath raises a plain TypeError when it compares a number with a text, and recurses into long
+# rules and deep documents.
 _FAILURES = (
     jmespath.exceptions.JMESPathError,
     TypeError,
@@ -101,7 +101,7 @@ _FAILURES = (
 
 
 def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
-    """The verdicts that become deliveries: of sinks that take it, or whose rule failed on it."""
+    """Return the verdicts that become deliveries: the sink takes it, or its rule failed on it."""
     verdicts = (route.judge(event) for route in routes)
     return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
 
@@ -116,5 +116,5 @@ def _compile(when: str) -> Any:
 
 
 def _is_true(value: object) -> bool:
-    # JMESPath's own idea of truth: 0 is true; null, false and what is empty are not.
+    # JMESPath's definition: null, false and empty values are false, 0 is true.
     return value is not None and value is not False and value not in ("", [], {})

@@ -1,6 +1,6 @@
-"""Samples of all seven kinds, as the video service would send them (video-service.md, section 6).
+"""Sample events of all seven kinds, in the video service's format (video-service.md, section 6).
 
-Every address is under example.com or example.org; the clock and the dice are handed in (pure).
+Every address is under example.com or example.org.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import orjson
 from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Event
 
 PROGRESS = (0, 25, 50, 75, 100)
-"""The `progress` that goes with each of MILESTONES."""
+"""The `progress` of each of MILESTONES, in percent."""
 
 CREATED_AT = "2026-03-02T09:30:00.000Z"
 _CREATED_AT_MS = 1_772_443_800_000
@@ -59,9 +59,9 @@ _FAULTS = (
 
 
 def body(kind: str, *, event_id: str, created_at: str, random: Random) -> bytes:
-    """Make the raw body of one request; raises ValueError for a kind without a sample."""
+    """Return the raw body of a request; raises ValueError for an unknown kind."""
     if kind not in _DATA:
-        raise ValueError(f"no sample of {kind!r}; there are: {', '.join(KINDS)}")
+        raise ValueError(f"no sample of {kind!r}; expected one of: {', '.join(KINDS)}")
     data = _DATA[kind](random, created_at)
     return orjson.dumps({"id": event_id, "event": kind, "createdAt": created_at, "data": data})
 
@@ -74,7 +74,7 @@ def event(
     created_at: str = CREATED_AT,
     seed: int = 0,
 ) -> Event:
-    """Make the same sample for the same arguments; raises ValueError as `body` does."""
+    """Return a sample, the same one for the same arguments; raises ValueError as `body` does."""
     random = Random(f"{kind} {seed}")
     return Event(
         source=source,
@@ -88,7 +88,7 @@ def event(
 
 
 def series(kind: str, *, source: str = "sample") -> tuple[Event, ...]:
-    """Make enough samples of one kind to hold every milestone and every optional field."""
+    """Return enough samples of one kind to cover every milestone and every optional field."""
     return tuple(event(kind, source=source, seed=seed) for seed in range(24))
 
 

@@ -11,21 +11,21 @@ class Unreadable(Exception):
 
 
 class Faults:
-    """Runs every check, whatever the ones before it raised."""
+    """Collects the errors of several checks, so that one failure does not hide the next."""
 
     def __init__(self) -> None:
         self._faults: list[Exception] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Keep the ValueError, InvalidTemplate or Unreadable of the block, or a group of them."""
+        """Collect the ValueError, InvalidTemplate or Unreadable of a block, or a group of them."""
         try:
             yield
         except* (ValueError, InvalidTemplate, Unreadable) as group:
             self._faults += flatten(group)
 
     def tell(self) -> None:
-        """Raise the noted faults: one as it is, more of them in an ExceptionGroup."""
+        """Raise the collected faults: one as it is, more than one as an ExceptionGroup."""
         if len(self._faults) == 1:
             raise self._faults[0]
         if self._faults:
@@ -33,7 +33,7 @@ class Faults:
 
 
 def flatten(error: Exception) -> Iterator[Exception]:
-    """Yield the faults of a group, or the single one, in the order in which they were noted."""
+    """Yield the leaves of nested exception groups, in order."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return

@@ -1,6 +1,6 @@
-"""The sender's signature, made and checked: `t=<unix time>,v1=<hex>` over the raw body (pure).
+"""Signs and verifies the sender's signature header: `t=<unix time>,v1=<hex>` over the raw body.
 
-video-service.md, section 6, Signature; odd headers are judged as in hostile-requests.md, section 7.
+Format: video-service.md, section 6, Signature; odd headers: hostile-requests.md, section 7.
 """
 
 import hmac
@@ -18,36 +18,36 @@ _TIMESTAMP = re.compile(rb"[1-9][0-9]{0,11}")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _BLANKS = b" \t"
 _AS_DOCUMENTED = re.compile(rb"t=([1-9][0-9]{0,11}),v1=([0-9a-f]{64})")
-"""What the sender writes; the rest of `parse` is for what else may mean the same."""
+"""The documented form; the rest of `parse` handles equivalent ones."""
 
 
 class Signature(NamedTuple):
-    """A parsed header; `timestamp` is the received text, for that is what was signed."""
+    """A parsed header; `timestamp` is the received text, because the signature covers it."""
 
     timestamp: bytes
     candidates: tuple[bytes, ...]
 
 
 class Verified(NamedTuple):
-    """Which of the secrets matched, and our time less the sender's in seconds."""
+    """Index of the matching secret, and the clock skew (ours minus the sender's) in seconds."""
 
     secret: int
     skew_s: int
 
 
 def sign(secret: bytes, timestamp: bytes, body: bytes) -> bytes:
-    """The lowercase hex digest of `<timestamp>.<body>`."""
+    """Return the lowercase hex digest of `<timestamp>.<body>`."""
     return hmac.digest(secret, timestamp + b"." + body, "sha256").hex().encode()
 
 
 def header(secret: bytes, *, now_s: int, body: bytes) -> str:
-    """The whole header value, as the sender would make it."""
+    """Return the header value that the sender would send."""
     timestamp = b"%d" % now_s
     return f"t={timestamp.decode()},v1={sign(secret, timestamp, body).decode()}"
 
 
 def parse(value: bytes) -> Signature:
-    """Read one header value; unknown schemes are passed over.
+    """Parse a header value; unknown schemes are ignored.
 
     Blanks around commas and at the ends are dropped.
     Raises Rejected("malformed").
@@ -62,7 +62,7 @@ def parse(value: bytes) -> Signature:
         raise Rejected("malformed")
     timestamps = [text for key, _, text in pairs if key == b"t"]
     candidates = [text for key, _, text in pairs if key == b"v1"]
-    # The libraries disagree on whether the first or the last of two times counts, so two are none.
+    # Libraries disagree on whether the first or the last of two times counts, so two are refused.
     if len(timestamps) != 1 or _TIMESTAMP.fullmatch(timestamps[0]) is None:
         raise Rejected("malformed")
     well_formed = tuple(text for text in candidates if _DIGEST.fullmatch(text))
@@ -79,9 +79,9 @@ def verify(
     now_s: int,
     tolerance_ms: int,
 ) -> Verified:
-    """Check the signature header lines of one request; any secret may match any candidate.
+    """Verify a request's signature header; any secret may match any candidate.
 
-    The time is judged last, so that `stale` and `future` are said only of what was really signed.
+    The time is checked last, so that `stale` and `future` imply a valid signature.
     Raises Rejected.
     """
     if not values:
@@ -100,6 +100,6 @@ def verify(
 
 def _matches(secret: bytes, signature: Signature, body: bytes) -> bool:
     expected = sign(secret, signature.timestamp, body)
-    # All are compared, so that the time taken does not tell which one matched.
+    # Compare all candidates: an early exit would reveal by its timing which one matched.
     matches = [hmac.compare_digest(expected, candidate) for candidate in signature.candidates]
     return any(matches)

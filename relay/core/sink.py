@@ -1,7 +1,7 @@
-"""What a sink is: the contract that every file in `relay/sinks/` fulfils.
+"""The sink protocol, which every folder in `relay/sinks/` implements.
 
-A sink's file holds two names: `Settings`, its table in the config, and `build`, which makes it.
-The file's name is the sink's `type`; nothing else names it.
+A folder exports two names: `Settings`, its table in the config, and `build`.
+The folder's name is the sink's `type`; nothing else names it.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from relay.core.routing import Ordered
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every `[[sink]]` table has; a sink's own `Settings` adds to it or changes a default."""
+    """Keys of every `[[sink]]` table; a sink's `Settings` adds keys or changes defaults."""
 
     destination: ClassVar[str | None] = None
-    """The key whose template chooses where at the far end each event goes."""
+    """The key whose template selects each event's target, such as a topic."""
 
     name: str
     type: str
@@ -29,100 +29,100 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sources: tuple[str, ...] | None = None
     when: str | None = None
     ordered: Ordered | None = None
-    """Events of one video or one viewer go one after another; those of others are not held up."""
+    """Events of one video or viewer are sent one after another; others do not wait for them."""
     concurrency: int = 1
     rate: Rate | None = None
     timeout: Duration = Duration.parse("10s")
     retry: RetryPolicy = RetryPolicy()
 
     def slots(self) -> int:
-        """How many events are sent at once; a sink that gathers them takes more."""
+        """Return the maximum number of events in flight; larger for a sink that makes batches."""
         return self.concurrency
 
     def batch(self) -> int:
-        """How many of them go out together at most, so that there are slots for some batches."""
+        """Return the maximum batch size, small enough for several batches in flight."""
         return 1
 
     def pace(self) -> Rate | None:
-        """How often `send` is called; None for a sink that keeps its rate by itself."""
+        """Return the maximum rate of `send`; None for a sink that limits its rate itself."""
         return self.rate
 
     def patience(self) -> Duration:
-        """How long one `send` may take; longer where it waits for others."""
+        """Return the timeout of one `send`, time in a batch included."""
         return self.timeout
 
 
 class BatchSettings(SinkSettings, frozen=True, kw_only=True):
-    """What a `BatchSink` has: while one batch is on its way, the next one is made."""
+    """Settings of a `BatchSink`; while one batch is in flight, the next one fills."""
 
     def batch(self) -> int:
         return max(1, self.concurrency // 2)
 
     def patience(self) -> Duration:
-        # The sink keeps `timeout` by itself, because it knows which of a batch have got through.
+        # The sink enforces `timeout` itself, because it knows which events of a batch succeeded.
         return Duration(self.timeout + 1000)
 
 
 class Sink(Protocol):
-    """One configured far end.
+    """Sends events to one configured destination.
 
-    The dispatcher calls `send` for up to `slots()` events at once, each for as long as
+    The dispatcher calls `send` for up to `slots()` events at once, each with a timeout of
     `patience()`, and may cancel it at any time.
-    A sink neither logs nor counts, and no error of its may carry a secret.
+    A sink neither logs nor counts, and its errors never hold a secret.
     """
 
     async def send(self, event: Event) -> SinkResponse:
-        """Return once the far end has confirmed that it has the event.
+        """Return once the destination has confirmed the event.
 
-        Raises `Temporary` (try this event again), `Refused` (this event will never be taken) or
-        `Misconfigured` (nothing will be taken until someone acts).
+        Raises `Temporary` (try this event again), `Refused` (never accepted) or `Misconfigured`
+        (nothing is accepted until an operator acts).
         """
         ...
 
     async def check(self) -> str | None:
-        """Reach the far end without delivering an event; raises as `send` does.
+        """Connect to the destination without delivering an event; raises as `send` does.
 
-        Return what there is to say of its answer, beyond that it was reached.
+        Return details of the response, if there are any.
         """
         ...
 
     def render(self, event: Event) -> dict[str, Any]:
-        """What `send` would hand over, as JSON values; secrets in it are masked."""
+        """Return the message that `send` would send, as JSON values with secrets masked."""
         ...
 
     async def close(self) -> None:
-        """Let every connection go; may be called twice."""
+        """Close all connections; may be called twice."""
         ...
 
 
 Outcomes = Sequence[SinkResponse | Exception]
-"""One for each event of a batch, in their order; an exception is what `send` would have raised."""
+"""One per event of a batch, in the same order; an exception is the one `send` would raise."""
 
 
 @runtime_checkable
 class BatchSink(Sink, Protocol):
-    """A sink whose far end takes many events for little more than the price of one."""
+    """A sink whose destination accepts a batch for little more than the cost of one event."""
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        """Return once it is known of each event whether the far end has it.
+        """Return once the outcome of every event is known.
 
-        Called for up to `batch()` events, and for some batches at once, up to `slots()` events.
-        Raises as `send` does what holds for all of them.
+        Called with up to `batch()` events, with at most `slots()` events in flight in all.
+        Raises as `send` does if the whole batch failed.
         """
         ...
 
 
 class SinkModule(Protocol):
-    """A folder in `relay/sinks/` as the config and the service see it."""
+    """The exports of a folder in `relay/sinks/`."""
 
     Settings: type[SinkSettings]
 
     @staticmethod
     def build(settings: Any, clock: Clock) -> Sink:
-        """Make the sink without opening a connection.
+        """Create the sink without opening a connection.
 
-        Raises ValueError and InvalidTemplate that begin with the key at fault, `url: expected ...`;
-        more than one at once as `relay.core.setting_errors` does.
-        Of a config with unreadable values, reading one of those raises `Unreadable`.
+        Raises ValueError and InvalidTemplate whose text starts with the key, `url: expected ...`;
+        several at once as an ExceptionGroup (see `relay.core.setting_errors`).
+        Reading a setting raises `Unreadable` if its value in the config cannot be read.
         """
         ...

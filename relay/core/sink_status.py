@@ -1,4 +1,4 @@
-"""How a sink is doing, as an operator sees it."""
+"""A sink's state and throughput, as operators see them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,25 +8,25 @@ State = Literal["active", "throttled", "parked", "paused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStatus:
-    """One sink at one moment; times are milliseconds since the epoch."""
+    """Status of one sink; times are milliseconds since the epoch."""
 
     name: str
     type: str | None
-    """None for a sink that the config does not have."""
+    """None for a sink that is not in the config."""
     state: State | Literal["not configured"]
     since_ms: int | None = None
-    """When it came into its state, as far as this relay has seen it."""
+    """Start of the current state, or of this process if that is later."""
     in_flight: int = 0
     delivered_last_minute: int = 0
     next_try_ms: int | None = None
-    """When a sink that is throttled or parked is tried again."""
+    """Time of the next probe of a throttled or parked sink."""
     last_error: str | None = None
     last_error_ms: int | None = None
     last_delivered_ms: int | None = None
 
 
 class ThroughputWindow:
-    """How many there were in the last minute, to the second, in constant memory."""
+    """Counts the last minute's deliveries with a resolution of one second, in constant memory."""
 
     WINDOW_S = 60
 

@@ -1,4 +1,4 @@
-"""Time limits for many waits on one timer: a timer each would cost more than a signature."""
+"""Timeouts that share one timer, because a timer per request costs more than a signature."""
 
 import asyncio
 from types import TracebackType
@@ -7,22 +7,22 @@ from typing import Self
 from relay.core.clock import Clock
 
 TICK_S = 0.1
-"""So much later than asked a limit may strike."""
+"""Resolution in seconds: a timeout may fire this much late."""
 
 
 class Deadlines:
-    """Hands out limits, as `asyncio.timeout` does, and looks at all of them once per tick."""
+    """Creates timeouts like `asyncio.timeout`, and checks all of them once per tick."""
 
     def __init__(self, clock: Clock) -> None:
-        """To be made where the loop runs."""
-        # CPython 3.11 makes a system call whenever it is asked which loop runs.
+        """Create it inside a running event loop."""
+        # Kept, because `get_running_loop` costs a system call in CPython 3.11.
         self.loop = asyncio.get_running_loop()
         self._clock = clock
         self._open: set[Deadline] = set()
         self._ticking = False
 
     def within(self, seconds: float) -> "Deadline":
-        """Limit what the `with` block awaits; raises TimeoutError out of it."""
+        """Limit the `with` block to this time; it raises TimeoutError."""
         return Deadline(self, seconds)
 
     def now_s(self) -> float:
@@ -51,7 +51,7 @@ class Deadlines:
 
 
 class Deadline:
-    """One limit on the current task."""
+    """A timeout of the current task."""
 
     __slots__ = ("_deadlines", "_struck", "_task", "at_s")
 
@@ -62,7 +62,7 @@ class Deadline:
         self.extend(seconds)
 
     def extend(self, seconds: float) -> None:
-        """Start again with so many seconds from now."""
+        """Restart the timeout, from now."""
         self.at_s = self._deadlines.now_s() + seconds
 
     def strike(self) -> None:
@@ -83,6 +83,6 @@ class Deadline:
         self._deadlines.remove(self)
         if not self._struck or self._task is None:
             return
-        # A cancellation that came from elsewhere as well is not ours to swallow.
+        # Only our own cancellation becomes a TimeoutError; one from outside must propagate.
         if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Total:
-    """How many new events of a source, kind and milestone there were, as it is on disk."""
+    """The stored count of new events of one source, kind and milestone."""
 
     source: str
     kind: str
-    """A known one, or `other`."""
+    """A documented kind, or `other`."""
     milestone: str
-    """Empty where there is none."""
+    """Empty for kinds without milestones."""
     events: int = 0
     last_ms: int = 0
-    """When the newest of them was received."""
+    """Receipt of the newest of them, in milliseconds since the epoch."""
 
     def add(self, received_ms: int) -> None:
         """Count one more event, once it is durable."""

@@ -140,7 +140,7 @@ async def test_a_socket_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) ->
         await relay.spawn()
         assert await relay.exit() == os.EX_CONFIG
         (line,) = relay.output().splitlines()
-        assert line.startswith("relay: cannot use the sockets that were handed over: ")
+        assert line.startswith("relay: cannot use the inherited sockets: ")
         assert line.endswith("(FileDescriptorName= in the socket unit), found 'public', 'web'")
         assert not relay.store.exists()
 

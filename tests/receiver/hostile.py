@@ -167,7 +167,7 @@ class Body(NamedTuple):
 
 _NOT_JSON = "the body is not JSON"
 _NO_OBJECT = "the body is not a JSON object"
-_TWICE = "a key of the body stands there twice"
+_TWICE = "the body has a duplicate key"
 _BAD_ID = "id is not a text of 1 to 255 printable characters"
 _BAD_KIND = "event is not a text of 1 to 255 printable characters"
 
