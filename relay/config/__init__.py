@@ -1,4 +1,4 @@
-"""The config document: read, checked against itself, and refused with every fault at once."""
+"""Loads the config document, and refuses a faulty one with all of its faults at once."""
 
 import os
 import re
@@ -49,7 +49,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """A document without a fault; secrets in it do not print."""
+    """A valid config; its secrets do not print."""
 
     server: ServerSettings
     store: StoreSettings
@@ -61,20 +61,20 @@ class Config:
     """One per sink, in the same order."""
     file: Path
     text: Secret
-    """The document itself, so that it can be read again with what its references hold by then."""
+    """The document's text, so that `refresh` can resolve its references anew."""
     references: Marks
-    """The files that were read beside it."""
+    """Digests of the referenced files."""
     warnings: tuple[Fault, ...] = ()
-    """What is allowed but hardly meant."""
+    """Values that are valid but probably unintended."""
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the config is when no command-line option says so."""
+    """Return the config's path for a command without --config."""
     return Path(environ.get("RELAY_CONFIG") or "config.toml")
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check a document; every sink is built once, unconnected, to prove that it can be.
+    """Read and check a document; builds every sink once, unconnected, to check its settings.
 
     Raises ConfigError with all faults.
     """
@@ -82,7 +82,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
-    """Check the same document, whatever its file says by now, with what is behind its references.
+    """Load the same text again with the current content of its references; ignores the file itself.
 
     Raises ConfigError with all faults.
     """
@@ -112,7 +112,7 @@ def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
 
 
 def load_admin_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
-    """Read only where the admin listener is; raises ConfigError with the faults of this key."""
+    """Read only the admin listener's address; raises ConfigError with the faults of this key."""
     address: Address = _load_key(path, environ, "server", "admin_listen")
     return address
 
@@ -124,13 +124,13 @@ def load_admin_token(path: Path, environ: Mapping[str, str] = os.environ) -> Sec
 
 
 def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
-    """Read only where the sources are served; raises ConfigError with the faults of this key."""
+    """Read only the public listener's address; raises ConfigError with the faults of this key."""
     address: Address = _load_key(path, environ, "server", "listen")
     return address
 
 
 def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
-    """Read only the sources, one at least; raises ConfigError with the faults of their tables."""
+    """Read only the sources, at least one; raises ConfigError with the faults of their tables."""
     findings = Findings()
     tables = _sources(_parse(path, _text(path)), Reader(RULES, environ, findings), findings)
     if findings.faults:
@@ -139,7 +139,7 @@ def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[S
 
 
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
-    """Read only what leads to the store; raises ConfigError with the faults of its table."""
+    """Read only the store's settings; raises ConfigError with the faults of its table."""
     table, findings = _load_table(path, environ, "store")
     if findings.faults:
         raise ConfigError(str(path), tuple(findings.faults))
@@ -148,7 +148,7 @@ def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSett
 
 
 def _load_key(path: Path, environ: Mapping[str, str], name: str, key: str) -> Any:
-    """Read one key; faults of its neighbours are no obstacle, unless they are this key misspelt."""
+    """Read one key; faults of other keys do not matter, unless they are misspellings of it."""
     table, findings = _load_table(path, environ, name)
     of_key = (name, f"{name}.{key}")
     faults = [
@@ -178,8 +178,8 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        fault = "is not TOML that can be read: nested too deeply"
-    except ValueError as error:  # also raised bare, for a number of thousands of digits
+        fault = "is nested too deeply"
+    except ValueError as error:  # not only TOMLDecodeError: also for a number of many digits
         last = text.rstrip().count("\n") + 1
         where = re.sub(r"at end of document", f"at the end, line {last}", str(error))
         fault = f"is not TOML: {where}"

@@ -1,4 +1,4 @@
-"""What a new config changes of a running relay, and what it may not change (pure)."""
+"""Compares a new config with the running one, and finds changes that need a restart."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from relay.core.errors import Fault
 from relay.core.sink import SinkSettings
 
 _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
-"""What is made once, at the start: these keys of a table, or all of them where none is named."""
+"""Settings that only a restart can change: these keys of a table, or all if none is listed."""
 
-_STAYS = "cannot change while the relay runs: put the old value back, or restart the relay"
+_STAYS = "cannot change while the relay runs: restore the old value, or restart the relay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Names, in the order of the config."""
+    """Names of changed tables, in the order of the config."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -28,18 +28,18 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What becomes different, by names of sinks and sources."""
+    """Differences between two configs, by name."""
 
     sinks: Difference
-    """A changed one is replaced: other connections, another state."""
+    """A changed sink is replaced, with new connections and a new state."""
     rerouted: tuple[str, ...]
-    """Sinks that get other events and are the same in all else."""
+    """Sinks of which only the routes change."""
     sources: Difference
     settings: tuple[str, ...]
-    """Keys of the other tables."""
+    """Changed keys of the other tables."""
 
     def paths(self) -> dict[str, list[str]]:
-        """The same as paths in the config: `sink.crm`, `server.max_body`."""
+        """Return all differences as config paths, such as `sink.crm` or `server.max_body`."""
         return {
             "added": [*_paths("source", self.sources.added), *_paths("sink", self.sinks.added)],
             "changed": [
@@ -59,7 +59,7 @@ def _paths(table: str, names: Iterable[str]) -> list[str]:
 
 
 def changes(old: Config, new: Config) -> Changes:
-    """Say what becomes different where `new` takes the place of `old`."""
+    """Return the differences between two configs."""
     before, after = _named(old.sinks), _named(new.sinks)
     common = [name for name in after if name in before]
     replaced = tuple(
@@ -82,7 +82,7 @@ def changes(old: Config, new: Config) -> Changes:
 
 
 def fixed(old: Config, new: Config) -> tuple[Fault, ...]:
-    """Every key of `new` that only another process can have."""
+    """Return a fault for every changed key that needs a restart."""
     return tuple(
         Fault(f"{table}.{key}", _STAYS)
         for table, keys in _FIXED.items()
@@ -92,7 +92,7 @@ def fixed(old: Config, new: Config) -> tuple[Fault, ...]:
 
 
 def _connection_settings(config: Config, name: str) -> tuple[SinkSettings, list[bytes | None]]:
-    """All that a sink is made of; what it is sent is not among it."""
+    """Return the settings that need a new sink when they change: all but its routes."""
     settings = _named(config.sinks)[name]
     marks = [config.references.get(path) for path in files(asdict(settings))]
     return replace(settings, events=(), sources=None, when=None, ordered=None), marks

@@ -1,15 +1,14 @@
-"""What no value can say alone: values against each other, and what is allowed but odd."""
+"""Checks of several values together, and warnings about unusual values."""
 
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from relay.config.rules import SECRET_MIN_BYTES
-from relay.config.table import FAULTY, Findings, Place, Table, quoted
+from relay.config.table import FAULTY, Findings, Place, Table, quoted, suggestion
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Address, Duration, Secret
 from relay.core.errors import Fault
@@ -19,19 +18,19 @@ from relay.core.sample_events import series
 from relay.core.sink import SinkSettings
 from relay.outbound.template import opens_with
 
-SENDER_GIVES_UP = Duration.parse("11m")
-"""An event may come again this long after its first try: 6 tries, 20 to 320 s apart, 10 s each."""
+SENDER_RETRY_WINDOW = Duration.parse("11m")
+"""Longest time from an event's first attempt to its last: 6 attempts, 20 to 320 s apart."""
 
 SECRET_GOOD_BYTES = 16
 LABEL_SHARED_CHARS = SECRET_MIN_BYTES
-"""So much of a secret in a label is no chance; no secret that is shorter is taken at all."""
+"""A label that shares this many characters with a secret is no coincidence."""
 
 TOLERANCE_ODD = Duration.parse("1h")
 
 
 @dataclass(frozen=True)
 class Document:
-    """All tables of a document; `routes` stand beside `sinks`, None where one cannot be built."""
+    """All tables of a document; `routes` parallels `sinks`, with None for an invalid rule."""
 
     server: Table
     store: Table
@@ -41,19 +40,19 @@ class Document:
     sinks: tuple[Table, ...]
     routes: tuple[Route | None, ...]
     source_names: tuple[object, ...]
-    """As they are written, also where they cannot be names; None where there is none."""
+    """Names as written, valid or not; None for a missing one."""
 
 
 def check(document: Document, findings: Findings) -> None:
-    """Note every fault and every warning that takes more than one value to see."""
+    """Note all faults and warnings that concern several values."""
     for check_document in _CHECKS:
         check_document(document, findings)
 
 
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
-    """A warning for every secret whose end has come; it depends on the day, so it is apart."""
+    """Return a warning per expired secret; not part of `check`, because it depends on the time."""
     return tuple(
-        Fault(f"source.{source.name}.secrets", f"{key.label} {_ENDED}{_bare_of(source, now_ms)}")
+        Fault(f"source.{source.name}.secrets", f"{key.label} {_EXPIRED}{_bare_of(source, now_ms)}")
         for source in sources
         for key in source.expired(now_ms)
     )
@@ -61,10 +60,10 @@ def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, .
 
 def _bare_of(source: SourceSettings, now_ms: int) -> str:
     none_left = len(source.expired(now_ms)) == len(source.keys)
-    return ", and no other is left: every request is refused" if none_left else ""
+    return ", and the source has no other: every request is refused" if none_left else ""
 
 
-_ENDED = "has reached its `until` and verifies nothing any more"
+_EXPIRED = "has reached its `until` and no longer verifies"
 
 
 def _distinct(document: Document, findings: Findings) -> None:
@@ -74,7 +73,7 @@ def _distinct(document: Document, findings: Findings) -> None:
         (document.sinks, "name", str),
     ):
         for second, first in _repeated(tables, key, form):
-            message = f"is taken already by {first.place.text}: expected another {key}"
+            message = f"is already used by {first.place.text}: expected another {key}"
             findings.fault(second.at(key), message)
 
 
@@ -107,14 +106,14 @@ def _secrets(document: Document, findings: Findings) -> None:
             else:
                 # hostile-requests.md, row 53: secrets belong to one route.
                 findings.warn(
-                    place, f"is the same as {first.text}: what one source signs, the other takes"
+                    place, f"is the same as {first.text}: each source accepts the other's requests"
                 )
     if (token := document.admin.get("token")) is not None:
         _secret_form(document.admin.at("token"), token, findings)
 
 
 def _signing(source: Table) -> Iterator[tuple[Place, Secret]]:
-    """The secrets of a source, where each is written."""
+    """Yield the readable secrets of a source with their places."""
     for place, table in _items(source, "secrets"):
         if (secret := table.get("secret")) is not None:
             yield place, secret
@@ -127,12 +126,12 @@ def _labels(document: Document, findings: Findings) -> None:
         for index, (place, table) in enumerate(_items(source, "secrets"), 1):
             label = table.get("label")
             if label is not None and any(_gives_away(label, secret) for secret in known):
-                # Not even the label is shown.
+                # The fault must not repeat the label either.
                 findings.fault(table.at("label"), "repeats a part of a secret: expected a name")
                 continue
             first = seen.setdefault(label or str(index), place)
             if first is not place:
-                message = f"is that of {first.text} already: expected another label"
+                message = f"is already used by {first.text}: expected another label"
                 findings.fault(table.at("label"), message)
 
 
@@ -160,19 +159,16 @@ def _items(table: Table, key: str) -> Iterator[tuple[Place, Any]]:
 
 def _named_sources(document: Document, findings: Findings) -> None:
     if not all(isinstance(name, str) for name in document.source_names):
-        return  # the name that is missed may be meant for one that has none
+        return  # a sink may refer to the source whose name is unreadable
     names = [name for source in document.sources if (name := source.get("name")) is not None]
     for sink in document.sinks:
         for place, name in _items(sink, "sources"):
             if name not in document.source_names:
-                findings.fault(place, f"no source is called {quoted(name)}{_near(name, names)}")
+                findings.fault(place, f"is not a source: {quoted(name)}{_known(name, names)}")
 
 
-def _near(name: str, names: list[str]) -> str:
-    near = get_close_matches(name, names, n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; there are: {', '.join(names)}" if names else ""
+def _known(name: str, names: list[str]) -> str:
+    return suggestion(name, names) or (f"; expected one of: {', '.join(names)}" if names else "")
 
 
 def _listeners(document: Document, findings: Findings) -> None:
@@ -183,7 +179,7 @@ def _listeners(document: Document, findings: Findings) -> None:
     if not admin.is_loopback and document.admin.whole and document.admin.get("token") is None:
         findings.warn(
             document.server.at("admin_listen"),
-            "the network reaches it, but the API is off: set [admin] token",
+            "is open to the network, but the API is off: set [admin] token",
         )
     if public is None or public.port != admin.port or admin.port == 0:
         return
@@ -201,9 +197,9 @@ def _store(document: Document, findings: Findings) -> None:
     try:
         mode = Path(path).stat().st_mode
     except OSError:
-        return  # opening it says why
+        return  # opening the store reports the cause
     if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         findings.fault(document.store.at("path"), f"is {kind}: expected the path of a file")
 
 
@@ -218,11 +214,11 @@ def _retention(document: Document, findings: Findings) -> None:
     if payload is not None and dedupe < payload:
         findings.fault(place, "is shorter than store.payload_retention: expected as long or longer")
     tolerances = [table.get("tolerance") or 0 for table in document.sources]
-    if dedupe < max(tolerances, default=0) + SENDER_GIVES_UP:
+    if dedupe < max(tolerances, default=0) + SENDER_RETRY_WINDOW:
         findings.fault(
             place,
-            "is shorter than a source's tolerance and the 11m in which the sender tries again: "
-            "a late repetition would count as new",
+            "is shorter than a source's tolerance plus 11m, in which the sender retries: "
+            "expected a longer one, or a late retry counts as a new event",
         )
 
 
@@ -233,7 +229,7 @@ def _retention_by_kind(document: Document, findings: Findings) -> None:
         if not glob.strip():
             findings.fault(place, 'is empty: expected a kind or a glob such as "video.*"')
         elif not any(fnmatchcase(kind, glob) for kind in KINDS):
-            findings.warn(place, f"fits nothing that the video service sends{_meant(glob)}")
+            findings.warn(place, f"matches no kind of the video service{suggestion(glob, KINDS)}")
         if keep is not FAULTY and dedupe is not None and keep > dedupe:
             message = "is longer than store.dedupe_retention: expected as long or shorter"
             findings.fault(place, message)
@@ -242,7 +238,9 @@ def _retention_by_kind(document: Document, findings: Findings) -> None:
 def _tolerances(document: Document, findings: Findings) -> None:
     for source in document.sources:
         if (source.get("tolerance") or 0) > TOLERANCE_ODD:
-            findings.warn(source.at("tolerance"), "is long: a captured request stays good as long")
+            findings.warn(
+                source.at("tolerance"), "is long: a captured request can be replayed for this long"
+            )
 
 
 def _waits(document: Document, findings: Findings) -> None:
@@ -252,21 +250,21 @@ def _waits(document: Document, findings: Findings) -> None:
             continue
         first, longest = retry.get("first"), retry.get("max")
         if first is not None and longest is not None and first > longest:
-            findings.fault(retry.at("first"), f"is longer than {retry.at('max').text}")
+            findings.fault(
+                retry.at("first"),
+                f"is longer than {retry.at('max').text}: expected as long or shorter",
+            )
 
 
 def _reach(document: Document, findings: Findings) -> None:
     if not document.sinks:
-        findings.warn(Place("", "").key("sink"), "there is none: events are kept, but go nowhere")
+        findings.warn(Place("", "").key("sink"), "is missing: events are stored, but not delivered")
     for sink in document.sinks:
         for place, glob in _items(sink, "events"):
             if not any(_reaches(kind, glob) for kind in KINDS):
-                findings.warn(place, f"takes nothing that the video service sends{_meant(glob)}")
-
-
-def _meant(glob: str) -> str:
-    near = get_close_matches(glob, KINDS, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+                findings.warn(
+                    place, f"matches no kind of the video service{suggestion(glob, KINDS)}"
+                )
 
 
 def _reaches(kind: str, glob: str) -> bool:
@@ -281,7 +279,7 @@ def _rules(document: Document, findings: Findings) -> None:
         if failing:
             findings.warn(
                 sink.at("when"),
-                f"fails on samples of {', '.join(failing)}, which would become dead letters",
+                f"fails on samples of {', '.join(failing)}: such events become dead letters",
             )
 
 
@@ -291,8 +289,8 @@ def _destinations(document: Document, findings: Findings) -> None:
         if key is not None and opens_with(sink.get(key) or "", "data"):
             findings.warn(
                 sink.at(key),
-                "begins with a value of `data`, so that outsiders, such as those who fill in a "
-                "form, choose where their events go: put fixed text first",
+                "begins with a value of `data`, so anyone who fills in a form chooses where the "
+                "event goes: put fixed text first",
             )
 
 

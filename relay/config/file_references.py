@@ -1,4 +1,4 @@
-"""Which files a config was made of beside its own, and what was in each."""
+"""Digests of the files that a config refers to, so that changes can be detected."""
 
 import hashlib
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 from relay.core.config_values import read_bytes
 
 Marks = dict[str, bytes | None]
-"""A digest of each file's content by its path; None for one that cannot be read."""
+"""SHA-256 of each file's content by path; None for an unreadable file."""
 
 
 class References:
-    """Reads files and remembers what it found.
+    """Reads files and records a digest of each.
 
-    Pipes are left out: they can be read only once, so looking at them again would wait for ever.
+    Pipes are not recorded: reading one a second time would block forever.
     """
 
     def __init__(self) -> None:
         self.marks: Marks = {}
 
     def read(self, path: str) -> bytes:
-        """Raises ValueError with the cause."""
+        """Read and record a file; raises ValueError with the cause."""
         lasting = Path(path).is_file()
         content = read_bytes(path)
         if lasting:
@@ -27,13 +27,13 @@ class References:
         return content
 
     def note(self, path: str) -> None:
-        """Take a mark of a file that somebody else is about to read."""
+        """Record a file that other code is about to read."""
         if Path(path).is_file():
             self.marks[path] = mark(path)
 
 
 def mark(path: str) -> bytes | None:
-    """What stands in a file now; the path is followed anew each time, so links may be swapped."""
+    """Return a digest of a file's current content; symbolic links are followed each time."""
     try:
         return _digest(read_bytes(path)) if Path(path).is_file() else None
     except ValueError:

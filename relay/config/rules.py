@@ -1,4 +1,4 @@
-"""What a value of the right type must still be: bounds, names, paths, secrets (pure)."""
+"""Rules for single values of the right type: bounds, names, paths, secrets."""
 
 import re
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from relay.core.config_values import Duration, Rate, Secret, Size
 
 SECRET_MIN_BYTES = 8
 LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-"""Names of sources and sinks are metric labels."""
+"""Names of sources and sinks, which are metric labels."""
 
 RESERVED_SOURCE = "unknown"
-"""The label under which the receiver counts what belongs to no source."""
+"""The label under which the receiver counts requests that match no source."""
 
 _UNITS: dict[type[int], tuple[tuple[str, int], ...]] = {
     Duration: (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)),
@@ -25,7 +25,7 @@ _UNFILLED = re.compile(r"<.*>|\$\{.*\}|\$[A-Za-z_]+|\{\{.*\}\}")
 
 
 def weakness(secret: Secret) -> str | None:
-    """Why a secret must not guard anything (hostile-requests.md, row 51), in words without it."""
+    """Describe why a secret is unfit, without showing it (hostile-requests.md, row 51)."""
     value = secret.reveal().strip()
     if len(value.encode()) < SECRET_MIN_BYTES:
         return f"is too short for a secret: expected {SECRET_MIN_BYTES} bytes or more"
@@ -33,13 +33,13 @@ def weakness(secret: Secret) -> str | None:
     if any(word in plain for word in _PLACEHOLDERS) or _UNFILLED.fullmatch(value):
         return "is a placeholder: expected the real secret"
     if len(set(value)) == 1:
-        return "is one character again and again: expected the real secret"
+        return "repeats one character: expected the real secret"
     return None
 
 
 def _between(low: Any, high: Any, bounds: str) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
-        # Not `low > value`, because nothing is above or below a nan.
+        # Not `low > value`, which is false for NaN.
         return None if low <= value <= high else f"expected {bounds}, found {_written(value)}"
 
     return check
@@ -59,7 +59,7 @@ def _matching(pattern: re.Pattern[str], written: str) -> Callable[[str], str | N
 
 def _source_name(name: str) -> str | None:
     if name == RESERVED_SOURCE:
-        return f'"{RESERVED_SOURCE}" is reserved for requests of no source: expected another name'
+        return f'"{RESERVED_SOURCE}" is reserved for other requests: expected another name'
     return _label(name)
 
 
@@ -92,7 +92,7 @@ def _file(path: str) -> str | None:
 
 
 def _written(value: Any) -> str:
-    """A value as an operator writes it, in the largest unit that divides it."""
+    """Format a value as in the config, in the largest unit that divides it."""
     for kind, units in _UNITS.items():
         if isinstance(value, kind):
             unit, factor = next((pair for pair in units if value % pair[1] == 0 < value), units[-1])
@@ -100,9 +100,9 @@ def _written(value: Any) -> str:
     return describe(value)
 
 
-_label = _matching(LABEL, "a-z, 0-9, - and _, not more than 63 and first a letter or digit")
+_label = _matching(LABEL, "1 to 63 of a-z, 0-9, - and _, starting with a letter or digit")
 
-# Below the sender's 10 s, so that it is the relay that ends a slow request, with its own answer.
+# Below the sender's timeout of 10 s, so that the relay ends slow requests with a response.
 _REQUEST_TIMEOUT = _between(Duration(1), Duration(9_999), "1ms to less than 10s")
 
 RULES: dict[str, Callable[[Any], str | None]] = {
@@ -137,4 +137,4 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "sink[].retry.max": _duration("1ms", "30d"),
     "sink[].retry.give_up_after": _duration("0s", "365d"),
 }
-"""By key; every one of them names a field (a test walks the table)."""
+"""Rules by key; a test checks that each names a field."""

@@ -1,4 +1,4 @@
-"""The tables that no single reader owns: `[server]` and `[admin]`."""
+"""Settings of the tables `[server]` and `[admin]`, which no single room owns."""
 
 import msgspec
 
@@ -6,19 +6,19 @@ from relay.core.config_values import Address, Duration, Network, Secret, Size
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[server]`: the two listeners, and how long and how much a request may take."""
+    """`[server]`: the two listeners and the limits of a request."""
 
     listen: Address = Address.parse("127.0.0.1:8080")
     admin_listen: Address = Address.parse("127.0.0.1:9464")
     max_body: Size = Size.parse("1MiB")
     body_timeout: Duration = Duration.parse("5s")
-    """The sender hangs up after 10 s (video-service.md, section 6), so each wait is shorter."""
+    """Shorter than the sender's timeout of 10 s (video-service.md, section 6)."""
     ack_timeout: Duration = Duration.parse("5s")
     drain_timeout: Duration = Duration.parse("10s")
     trusted_proxies: tuple[Network, ...] = (Network.parse("127.0.0.1"), Network.parse("::1"))
 
 
 class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[admin]`; without a token the admin API is off."""
+    """`[admin]`; the admin API is off without a token."""
 
     token: Secret | None = None

@@ -1,4 +1,4 @@
-"""One `[[sink]]` table: read by its type's settings, routed, and built once for proof."""
+"""Reads a `[[sink]]` table, compiles its route, and builds the sink once to check its settings."""
 
 import re
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from relay.core.setting_errors import Unreadable
 from relay.core.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
-"""What a sink says of its own key: `url: expected ...`, `headers.accept: ...`."""
+"""A sink's error about one of its keys: `url: expected ...`, `headers.accept: ...`."""
 
 
 def read_sink(
     raw: object, place: Place, reader: Reader, findings: Findings
 ) -> tuple[Table, Route | None]:
-    """Read one table, with its route if that much of it is good."""
+    """Read one table; the route is None if its rule is invalid."""
     module = _module(raw, place, findings)
     if module is None:
         table = _of_no_type(raw, place, reader)
     else:
         table = reader.table(raw, module.Settings, place)
         if table.whole:
-            # Before they are read: what changes in between is then found to have changed.
+            # Before the sink reads them, so that a change in between is detected later.
             for path in files(table.values):
                 reader.references.note(path)
         _try_build(module, table, findings)
@@ -38,7 +38,7 @@ def read_sink(
 
 
 def files(values: Mapping[str, Any]) -> list[str]:
-    """The files that a sink reads by itself: the values of the keys that end in `_file`."""
+    """Return the paths that the sink itself reads: the values of keys that end in `_file`."""
     return [
         value for key, value in values.items() if key.endswith("_file") and isinstance(value, str)
     ]
@@ -47,7 +47,7 @@ def files(values: Mapping[str, Any]) -> list[str]:
 def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:
     kind = raw.get("type") if isinstance(raw, dict) else None
     if not isinstance(kind, str):
-        return None  # the reader will say so
+        return None  # the reader reports it
     try:
         return sinks.load(kind)
     except ValueError as error:
@@ -56,7 +56,7 @@ def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:
 
 
 def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
-    # Which other keys are known depends on the type, so only the common ones are read.
+    # The other keys depend on the type, so only the common ones can be checked.
     common = SinkSettings.__struct_fields__
     if isinstance(raw, dict):
         raw = {key: value for key, value in raw.items() if key in common}
@@ -64,7 +64,7 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
 
 
 class _ReadableSettings:
-    """Settings of a table with unreadable values; reading one of those raises Unreadable."""
+    """Settings of a partly unreadable table; reading an unreadable value raises Unreadable."""
 
     def __init__(self, table: Table) -> None:
         readable = table.values.keys() - table.faulty()
@@ -77,7 +77,7 @@ class _ReadableSettings:
 
 
 def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
-    """Note every fault that the sink's own checks find, as far as values are readable."""
+    """Note all faults that the sink's own checks find in the readable values."""
     try:
         settings = _ReadableSettings(table) if table.faulty() else table.build()
         module.build(settings, SystemClock())
@@ -106,21 +106,21 @@ def _route(table: Table, findings: Findings) -> Route | None:
             when=when,
             ordered=table.get("ordered"),
         )
-        _ask_functions(when)
+        _check_functions(when)
     except (InvalidRule, RecursionError) as error:
         findings.fault(table.at("when"), f"is not a JMESPath expression: {_one_line(error)}")
         return None
     return route
 
 
-def _ask_functions(when: str | None) -> None:
-    """Raises InvalidRule for a function that JMESPath lacks, which it tells only of an event."""
+def _check_functions(when: str | None) -> None:
+    """Raise InvalidRule for an unknown function, which JMESPath reports only on evaluation."""
     nodes: list[Any] = [] if when is None else [jmespath.compile(when).parsed]
     while nodes:
         node = nodes.pop()
         nodes += [child for child in node["children"] if isinstance(child, dict)]
         if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
-            raise InvalidRule(f"there is no function {node['value']}()")
+            raise InvalidRule(f"unknown function {node['value']}()")
 
 
 def _one_line(error: Exception) -> str:

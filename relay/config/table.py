@@ -1,4 +1,4 @@
-"""How a TOML table becomes a settings struct: field by field, so that every fault is found."""
+"""Converts TOML tables to settings structs, field by field, so that all faults are found."""
 
 import json
 import re
@@ -18,12 +18,12 @@ from relay.core.config_values import Secret
 from relay.core.errors import Fault
 
 FAULTY: Final = object()
-"""Stands where a value could not be read, so that its neighbours are still checked."""
+"""Marks an unreadable value, so that the other values are still checked."""
 
 QUOTED_MAX_CHARS = 60
 
 Rules = Mapping[str, Callable[[Any], str | None]]
-"""By `server.listen`, `source[].path` ...: what is wrong with a value that has the right type."""
+"""Checks by key (`server.listen`, `source[].path`): return the fault of a value, or None."""
 
 _KIND_NAMES: dict[type, str] = {list: "a list", dict: "a table"}
 _TYPE_NAMES: dict[Any, str] = {
@@ -39,7 +39,7 @@ _TYPE_NAMES: dict[Any, str] = {
 
 
 class Place(NamedTuple):
-    """A key as it is shown (`sink[1] (crm).url`), and as rules know it (`sink[].url`)."""
+    """A key as shown (`sink[1] (crm).url`) and as named in rules (`sink[].url`)."""
 
     text: str
     rule: str
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Findings:
-    """What is wrong and what is only odd in one document, gathered on the way through it."""
+    """Faults and warnings of one document."""
 
     faults: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
@@ -69,10 +69,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Table:
-    """One table as far as it could be read: good values, defaults, and FAULTY for the rest.
-
-    Never printed and never kept: a `Config` is made of the structs.
-    """
+    """The values of one table: valid ones, defaults, and FAULTY for unreadable ones."""
 
     place: Place
     kind: type[msgspec.Struct]
@@ -80,7 +77,7 @@ class Table:
     whole: bool
 
     def get(self, name: str) -> Any:
-        """The value, or None where it is faulty."""
+        """Return a value; None if it is faulty."""
         value = self.values.get(name)
         return None if value is FAULTY else value
 
@@ -88,19 +85,16 @@ class Table:
         return self.place.key(name)
 
     def faulty(self) -> set[str]:
-        """Known keys whose values are unreadable, in whole or in part."""
+        """Return the known keys whose values are unreadable, in whole or in part."""
         return {name for name, value in self.values.items() if _is_faulty(value)}
 
     def build(self) -> Any:
-        """Make the struct of a table without faulty values.
-
-        Raises ValueError where the struct itself objects.
-        """
+        """Create the struct of a table without faulty values."""
         return self.kind(**{name: build(value) for name, value in self.values.items()})
 
 
 class Reader:
-    """Turns raw TOML values into typed ones and notes each fault where it is."""
+    """Converts raw TOML values to typed ones and notes each fault with its place."""
 
     def __init__(
         self,
@@ -109,14 +103,14 @@ class Reader:
         findings: Findings,
         references: References | None = None,
     ) -> None:
-        """`references` is told of every file that is read."""
+        """`references` records every file that is read."""
         self.references = references or References()
         self._rules = rules
         self._decode = partial(config_values.decode, environ=environ, read=self.references.read)
         self._findings = findings
 
     def table(self, raw: object, kind: type[msgspec.Struct], place: Place) -> Table:
-        """Read one table; whatever is missing, unknown or wrong in it becomes a fault."""
+        """Read one table; missing, unknown and invalid keys become faults."""
         before = len(self._findings.faults)
         if not isinstance(raw, dict):
             self._findings.fault(place, f"expected a table, found {describe(raw)}")
@@ -127,17 +121,16 @@ class Reader:
         return Table(place, kind, values, whole=len(self._findings.faults) == before)
 
     def unknown(self, raw: Iterable[str], known: Iterable[str], place: Place) -> None:
-        """Note every key that is not known here, with the nearest that is."""
+        """Note every unknown key, with the most similar known one."""
         names = sorted(known)
         for key in raw:
             if key in names:
                 continue
-            near = get_close_matches(key, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}"
-            self._findings.fault(place.key(key), f"is not a known key; {hint}")
+            hint = suggestion(key, names) or f"; known here: {', '.join(names)}"
+            self._findings.fault(place.key(key), f"is not a known key{hint}")
 
     def value(self, raw: object, kind: Any, place: Place) -> Any:
-        """Read one value of the given type; FAULTY where it cannot be, after noting why."""
+        """Read a value of the given type; note a fault and return FAULTY if that fails."""
         kind = bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -154,7 +147,7 @@ class Reader:
         return self._leaf(raw, kind, place)
 
     def _short(self, raw: object, kind: type[msgspec.Struct], name: str, place: Place) -> Table:
-        """Read a table that is written as the value of its one field that counts."""
+        """Read a table that is written as the value of its main field."""
         values = {field.name: field.default for field in msgspec.structs.fields(kind)}
         value = self.value(raw, kind.__annotations__[name], place)
         return Table(place, kind, {**values, name: value}, whole=value is not FAULTY)
@@ -186,25 +179,31 @@ class Reader:
         return FAULTY
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the most similar known name as a question to the operator; empty without one."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def describe(raw: object) -> str:
-    """Name a raw TOML value so that an operator knows it again, in a bounded length."""
+    """Show a raw TOML value to the operator, in a bounded length."""
     if isinstance(raw, bool):
         return str(raw).lower()
     if isinstance(raw, int) and abs(raw) >= 1 << 63:
-        return "a very large number"  # Python refuses to write out thousands of digits
+        return "a very large number"  # `str` refuses thousands of digits
     if isinstance(raw, int | float):
         return str(raw)
     return quoted(raw) if isinstance(raw, str) else _KIND_NAMES.get(type(raw), "a date or time")
 
 
 def quoted(text: str) -> str:
-    """The text in quotes, cut, with nothing in it that a terminal would obey."""
+    """Quote a text, shortened, with control characters escaped."""
     cut = text if len(text) <= QUOTED_MAX_CHARS else text[:QUOTED_MAX_CHARS] + "..."
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def build(value: Any) -> Any:
-    """Replace every table in a value by its struct."""
+    """Replace the tables in a value by their structs."""
     match value:
         case Table():
             return value.build()
@@ -225,7 +224,7 @@ def _is_faulty(value: Any) -> bool:
 
 
 def bare(kind: Any) -> Any:
-    """The type without its notes and without None, which TOML cannot say."""
+    """Return a type without None, which TOML cannot express."""
     if get_origin(kind) is Annotated:
         return kind
     if get_origin(kind) in (Union, UnionType):
@@ -245,7 +244,7 @@ def _expected(kind: Any) -> str:
 def _message(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
     text = str(error).partition(" - at `$")[0]
     if _holds_secret(kind):
-        # Whatever stands here may be the secret itself, in the wrong place or form.
+        # Never show the value: it may be the secret in a wrong form.
         return text if isinstance(raw, str) and kind is Secret else f"expected {_expected(kind)}"
     if text.startswith("expected "):
         return f"{text}, found {describe(raw)}"

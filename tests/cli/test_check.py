@@ -146,7 +146,7 @@ def test_a_store_that_serve_could_not_open_is_a_fault_and_nothing_is_made(
     os.link(tmp_path / "linked", tmp_path / "other")
     for path, said in {
         tmp_path: "is a folder: expected the path of a file",
-        tmp_path / "pipe": "is no regular file: expected the path of a file",
+        tmp_path / "pipe": "is not a regular file: expected the path of a file",
         tmp_path / "other": f"serve cannot open it: the file {tmp_path}/other has 2 hard links",
         tmp_path / "file" / "relay.db": f"serve cannot open it: {tmp_path}/file is not a folder",
     }.items():

@@ -1,4 +1,4 @@
-"""What a new config changes is told by name, and what it was read from by path."""
+"""Changes between two configs are reported by name, changed files by path."""
 
 import os
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_the_same_config_changes_nothing(read: Read) -> None:
         'ordered = "video"',
     ],
 )
-def test_a_sink_that_only_gets_other_events_is_rerouted(read: Read, more: str) -> None:
+def test_a_sink_with_another_route_is_rerouted(read: Read, more: str) -> None:
     old, new = SINK.format("a", "stdout", ""), SINK.format("a", "stdout", more)
     found = changes(read(old), read(new))
     assert (found.rerouted, found.sinks.changed) == (("a",), ())
@@ -69,7 +69,7 @@ def test_a_source_with_another_secret_is_changed(read: Read) -> None:
     assert (found.sources.changed, found.sinks.changed) == (("main",), ())
 
 
-def test_keys_of_the_other_tables_are_told_by_their_paths(read: Read) -> None:
+def test_changed_keys_of_other_tables_are_listed_by_path(read: Read) -> None:
     new = read('[server]\nmax_body = "2MiB"\n[admin]\ntoken = "env:SECRET"\n')
     assert changes(read(), new).settings == ("server.max_body", "admin.token")
     assert fixed(read(), new) == ()
@@ -90,7 +90,7 @@ def test_every_key_that_only_a_restart_can_change_is_a_fault(read: Read) -> None
     ]
 
 
-def test_the_same_document_is_checked_again_whatever_its_file_says_now(
+def test_refresh_checks_the_same_text_with_new_secrets_and_ignores_the_file(
     read: Read, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("the-first-secret-of-it")
@@ -122,7 +122,7 @@ def test_neither_the_document_nor_a_secret_is_printed_with_a_config(
     assert SECRET not in shown
 
 
-def test_a_mark_tells_contents_apart_and_nothing_else(tmp_path: Path) -> None:
+def test_a_mark_depends_on_the_content_alone(tmp_path: Path) -> None:
     file = tmp_path / "file"
     assert mark(str(file)) is None
     file.write_bytes(b"a")
@@ -136,7 +136,7 @@ def test_a_mark_tells_contents_apart_and_nothing_else(tmp_path: Path) -> None:
     assert mark(str(tmp_path)) is None
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_read_twice(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert mark(str(tmp_path / "pipe")) is None
     references = References()

@@ -1,4 +1,4 @@
-"""A config is taken whole or refused with every fault; `documents/` holds one file per mistake."""
+"""A config is loaded whole or refused with all faults; `documents/` has one file per mistake."""
 
 import re
 import sys
@@ -105,7 +105,7 @@ def test_a_minimal_config_gets_the_defaults(write: Write) -> None:
             name="main", path="/webhooks", secrets=(SigningSecret(secret=Secret(SECRET)),)
         ),
     )
-    assert warnings(config) == ["sink: there is none: events are kept, but go nowhere"]
+    assert warnings(config) == ["sink: is missing: events are stored, but not delivered"]
 
 
 def test_each_sink_has_its_route_in_the_same_order(write: Write) -> None:
@@ -121,7 +121,7 @@ def test_each_sink_has_its_route_in_the_same_order(write: Write) -> None:
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "cannot be read: not UTF-8 text (line 1)"),
         (b"x" * (1 << 20) + b"x", "cannot be read: larger than 1 MiB"),
-        (b"a = " + b"[" * 10_000, "is not TOML that can be read: nested too deeply"),
+        (b"a = " + b"[" * 10_000, "is nested too deeply"),
     ],
 )
 def test_an_unreadable_file_is_a_fault(tmp_path: Path, content: bytes | None, fault: str) -> None:
@@ -148,13 +148,13 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
     [
         (
             '[server]\nadmin_listen = "0.0.0.0:9464"\n',
-            "server.admin_listen: the network reaches it, but the API is off: set [admin] token",
+            "server.admin_listen: is open to the network, but the API is off: set [admin] token",
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:SECRET"]\n',
             (
                 "source[1] (b).secrets[0]: is the same as source[0] (main).secrets[0]: "
-                "what one source signs, the other takes"
+                "each source accepts the other's requests"
             ),
         ),
         (
@@ -167,19 +167,19 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:OTHER"]\ntolerance = "2h"\n',
-            "source[1] (b).tolerance: is long: a captured request stays good as long",
+            "source[1] (b).tolerance: is long: a captured request can be replayed for this long",
         ),
         (
             '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["lead.capture"]\n',
             (
-                "sink[0] (a).events[0]: takes nothing that the video service sends; "
+                "sink[0] (a).events[0]: matches no kind of the video service; "
                 "did you mean lead.captured?"
             ),
         ),
         (
             '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["webhook.*"]\n',
             (
-                "sink[0] (a).events[0]: takes nothing that the video service sends; "
+                "sink[0] (a).events[0]: matches no kind of the video service; "
                 "did you mean webhook.test?"
             ),
         ),
@@ -188,18 +188,18 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
                 '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["lead.captured"]\n'
                 'when = "length(data.nothing) > `1`"\n'
             ),
-            "sink[0] (a).when: fails on samples of lead.captured, which would become dead letters",
+            "sink[0] (a).when: fails on samples of lead.captured: such events become dead letters",
         ),
         (
             '[store.retention]\n"lead.capture" = "14d"\n',
             (
-                'store.retention."lead.capture": fits nothing that the video service sends; '
+                'store.retention."lead.capture": matches no kind of the video service; '
                 "did you mean lead.captured?"
             ),
         ),
     ],
 )
-def test_what_is_allowed_but_odd_is_a_warning(write: Write, text: str, warning: str) -> None:
+def test_a_valid_but_unusual_value_is_a_warning(write: Write, text: str, warning: str) -> None:
     assert warning in warnings(load(write(f"{MINIMAL}\n{text}"), ENVIRON))
 
 
@@ -245,7 +245,7 @@ def test_a_sink_that_cannot_be_built_is_a_fault(
     assert fnmatchcase(found, fault) or fnmatchcase(found.removeprefix("sink[0] (a)."), fault)
 
 
-def test_a_value_that_cannot_be_read_makes_no_other_look_wrong(write: Write) -> None:
+def test_an_unreadable_value_causes_no_other_fault(write: Write) -> None:
     sink = '[[sink]]\nname = "a"\ntype = "slack"\nurl = "https://hooks.slack.example/x"\n'
     text = 'text = "{{ data.milestone.x.y }}"\n'
     (fault,) = faults(write(f'{MINIMAL}{sink}{text}events = ["lead.captured", 5]\n'))
@@ -258,7 +258,7 @@ SECRETS = '[[source]]\nname = "b"\npath = "/b"\nsecrets = [{}]\n'
 LABELLED = '{{ secret = "env:OTHER", label = "{}" }}'
 
 
-def test_a_secret_may_have_a_label_and_an_end(write: Write) -> None:
+def test_a_secret_may_have_a_label_and_an_expiry(write: Write) -> None:
     ends = ("2026-12-01", "2026-12-01T02:00:00+02:00", '"2026-12-01"', '"2026-12-01T00:00:00Z"')
     for end in ends:
         table = f'{{ secret = "env:OTHER", label = "old", until = {end} }}'
@@ -276,7 +276,10 @@ def test_a_secret_may_have_a_label_and_an_end(write: Write) -> None:
         ('{ label = "old" }', "secrets[0].secret: is missing: expected *"),
         ('{ secret = "env:OTHER", lable = "a" }', "secrets[0].lable: is not a known key; *label?"),
         ('{ secret = "short" }', "secrets[0].secret: is too short for a secret: *"),
-        (LABELLED.format("With Blanks"), "secrets[0].label: expected a-z, 0-9, - and _, *"),
+        (
+            LABELLED.format("With Blanks"),
+            "secrets[0].label: expected 1 to 63 of a-z, 0-9, - and _, *",
+        ),
         (
             '{ secret = "env:OTHER", until = "soon" }',
             "secrets[0].until: expected a date or a time such as 2026-12-01 *",
@@ -287,7 +290,7 @@ def test_a_secret_may_have_a_label_and_an_end(write: Write) -> None:
         ),
         (
             LABELLED.format("2") + ', "another-good-secret"',
-            "secrets[1].label: is that of source[1] (b).secrets[0] already: *",
+            "secrets[1].label: is already used by source[1] (b).secrets[0]: *",
         ),
         (
             '"another-good-secret", { secret = "another-good-secret", label = "x" }',
@@ -301,7 +304,9 @@ def test_a_faulty_secret_is_named_by_its_key(write: Write, secrets: str, expecte
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 8), slice(-8, None)])
-def test_no_label_repeats_a_secret_and_the_fault_does_not_either(write: Write, part: slice) -> None:
+def test_a_label_that_repeats_a_secret_is_a_fault_that_shows_neither(
+    write: Write, part: slice
+) -> None:
     label = ENVIRON["OTHER"].lower()[part]
     for text in (
         LABELLED.format(label),
@@ -314,7 +319,7 @@ def test_no_label_repeats_a_secret_and_the_fault_does_not_either(write: Write, p
         )
 
 
-def test_a_secret_past_its_end_is_warned_of_from_that_moment_on(write: Write) -> None:
+def test_an_expired_secret_is_a_warning_from_its_end_on(write: Write) -> None:
     ends = '{ secret = "env:OTHER", label = "old", until = 2026-12-01 }'
     alone = load(write(MINIMAL + SECRETS.format(ends)), ENVIRON).sources
     beside = load(
@@ -323,11 +328,9 @@ def test_a_secret_past_its_end_is_warned_of_from_that_moment_on(write: Write) ->
     end_ms = 1_796_083_200_000
     assert expired(alone, now_ms=end_ms - 1) == ()
     (warning,) = expired(beside, now_ms=end_ms)
-    assert str(warning) == (
-        "source.b.secrets: old has reached its `until` and verifies nothing any more"
-    )
+    assert str(warning) == ("source.b.secrets: old has reached its `until` and no longer verifies")
     (warning,) = expired(alone, now_ms=end_ms)
-    assert str(warning).endswith(", and no other is left: every request is refused")
+    assert str(warning).endswith(", and the source has no other: every request is refused")
 
 
 def test_commands_read_only_the_tables_that_they_need(write: Write) -> None:
@@ -340,7 +343,7 @@ def test_commands_read_only_the_tables_that_they_need(write: Write) -> None:
     assert load_admin_token(path, ENVIRON) is None
 
 
-def test_the_way_to_the_admin_listener_is_read_beside_the_faults_of_other_keys(
+def test_the_admin_address_and_token_are_read_despite_faults_of_other_keys(
     write: Write,
 ) -> None:
     path = write(
@@ -362,7 +365,7 @@ def test_a_faulty_address_of_the_admin_listener_is_not_replaced_by_the_default(
         load_admin_address(write(line), ENVIRON)
 
 
-def test_what_commands_read_is_refused_with_its_own_faults(write: Write) -> None:
+def test_a_command_reports_only_the_faults_of_the_table_it_reads(write: Write) -> None:
     path = write('[store]\npath = 1\nodd = 2\n[log]\nlevel = "loud"\n')
     with pytest.raises(ConfigError) as refusal:
         load_store(path, ENVIRON)

@@ -1,4 +1,4 @@
-"""The example and the documentation say of every key what the settings themselves say."""
+"""The example and the documentation agree with the settings on every key."""
 
 import re
 import tomllib
@@ -46,7 +46,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 def own_fields(type_: str) -> list[FieldInfo]:
-    """A sink's fields that every sink does not have, or not with this default."""
+    """Return the sink's own fields, and common fields with another default."""
     common = {field.name: field.default for field in msgspec.structs.fields(SinkSettings)}
     fields = msgspec.structs.fields(sinks.load(type_).Settings)
     return [field for field in fields if common.get(field.name, FieldMissing) != field.default]
@@ -81,9 +81,7 @@ def documented() -> Iterator[tuple[str, FieldInfo]]:
 @pytest.mark.parametrize(
     ("heading", "field"), list(documented()), ids=lambda part: getattr(part, "name", part)
 )
-def test_the_documentation_tells_each_key_with_its_true_default(
-    heading: str, field: FieldInfo
-) -> None:
+def test_the_documentation_lists_each_key_with_its_default(heading: str, field: FieldInfo) -> None:
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     row = re.search(rf"^\| `{field.name}` \| (.*?) \| .+ \|$", section, re.MULTILINE)
     assert row is not None, f"{field.name} is missing"
@@ -95,14 +93,14 @@ def test_the_documentation_tells_each_key_with_its_true_default(
         assert read(tomllib.loads(f"x = {row[1].strip('`')}")["x"], field) == default(field)
 
 
-def test_the_documentation_tells_of_no_key_that_does_not_exist() -> None:
+def test_the_documentation_lists_no_unknown_key() -> None:
     known = {field.name for _, field in documented()}
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) <= known
 
 
 @pytest.fixture(scope="module")
 def example() -> dict[str, Any]:
-    """The example with its commented-out keys and sinks in force."""
+    """Return the example with its commented-out keys and sinks enabled."""
     text = EXAMPLE.read_text(encoding="utf-8")
     return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink)", "", text, flags=re.MULTILINE))
 
@@ -128,7 +126,7 @@ def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
         assert {field.name for field in own_fields(type_)} <= set(table)
 
 
-def test_the_example_shows_true_defaults_only() -> None:
+def test_values_in_the_example_are_the_defaults() -> None:
     samples = {"token", "headers", "signing_secrets", "events", "retry"}
     for table, kind in shown(tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))):
         for field in msgspec.structs.fields(kind):
@@ -136,13 +134,13 @@ def test_the_example_shows_true_defaults_only() -> None:
                 assert read(table[field.name], field) == default(field), field.name
 
 
-def test_the_example_passes_with_the_environment_that_its_head_names() -> None:
+def test_the_example_is_valid_with_the_environment_in_its_header() -> None:
     head = EXAMPLE.read_text(encoding="utf-8").partition("\n[server]")[0]
     assert set(re.findall(r"^#   ([A-Z_]+) ", head, re.MULTILINE)) == set(EXAMPLE_ENVIRON)
     assert load(EXAMPLE, EXAMPLE_ENVIRON).warnings == ()
 
 
-def test_the_examples_commented_templates_are_good(tmp_path: Path) -> None:
+def test_the_commented_templates_of_the_example_are_valid(tmp_path: Path) -> None:
     text = re.sub(
         r"^#(?=(text|blocks|sources|when|rate) = )",
         "",

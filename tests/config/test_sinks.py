@@ -1,4 +1,4 @@
-"""All that is wrong with a sink is told at once, also beside a value that cannot be read."""
+"""All faults of a sink are reported at once, even if some of its values are unreadable."""
 
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from relay.core.sink import SinkSettings
 HEAD = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
 WHSEC = "whsec_" + "A" * 32
 
-WELL: dict[str, dict[str, str]] = {
+VALID: dict[str, dict[str, str]] = {
     "amqp": {
         "url": '"amqps://relay:secret@broker.invalid/events"',
         "exchange": '"events"',
@@ -75,7 +75,7 @@ WELL: dict[str, dict[str, str]] = {
     "stdout": {},
 }
 
-WRONG: dict[str, dict[str, str]] = {
+INVALID: dict[str, dict[str, str]] = {
     "amqp": {
         "url": '"http://broker.invalid"',
         "exchange": '"a;b"',
@@ -104,7 +104,7 @@ CHECKED_TOGETHER = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A certificate with its key, which also vouches for others."""
+    """Create a certificate with its key, usable as a CA."""
     folder = tmp_path_factory.mktemp("files")
     made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     names = ("-keyout", "own.key", "-out", "own.pem", "-subj", "/CN=own")
@@ -120,14 +120,14 @@ def own_keys(kind: str) -> Iterator[str]:
             yield field.name
 
 
-def well(kind: str, files: dict[str, str]) -> dict[str, str]:
-    """Keys of the type with values that it takes."""
-    every = {"format": '"raw"', **files, **WELL[kind]}
+def valid_keys(kind: str, files: dict[str, str]) -> dict[str, str]:
+    """Return valid values for the type's keys."""
+    every = {"format": '"raw"', **files, **VALID[kind]}
     return {key: every[key] for key in own_keys(kind) if key in every}
 
 
 def faults(folder: Path, kind: str, keys: dict[str, str]) -> list[str]:
-    """The keys at fault in a sink, or the words where it is the sink as a whole."""
+    """Return the keys at fault, or the message if the sink as a whole is at fault."""
     file = folder / "config.toml"
     lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
     file.write_text(f'{HEAD}[[sink]]\nname = "a"\ntype = "{kind}"\n{lines}', encoding="utf-8")
@@ -139,64 +139,64 @@ def faults(folder: Path, kind: str, keys: dict[str, str]) -> list[str]:
     return []
 
 
-EVERY_KEY = [(kind, key) for kind in WELL for key in (*own_keys(kind), *COMMON)]
+EVERY_KEY = [(kind, key) for kind in VALID for key in (*own_keys(kind), *COMMON)]
 
 
-@pytest.mark.parametrize("kind", WELL)
-def test_what_is_well_has_no_fault(tmp_path: Path, files: dict[str, str], kind: str) -> None:
-    assert faults(tmp_path, kind, well(kind, files)) == []
+@pytest.mark.parametrize("kind", VALID)
+def test_valid_settings_have_no_fault(tmp_path: Path, files: dict[str, str], kind: str) -> None:
+    assert faults(tmp_path, kind, valid_keys(kind, files)) == []
 
 
 @pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
-def test_a_value_that_cannot_be_read_makes_no_other_key_look_wrong(
+def test_an_unreadable_value_is_the_only_fault(
     tmp_path: Path, files: dict[str, str], kind: str, key: str
 ) -> None:
     value = "-5" if key == "concurrency" else "5"
-    assert faults(tmp_path, kind, well(kind, files) | {key: value}) == [key]
+    assert faults(tmp_path, kind, valid_keys(kind, files) | {key: value}) == [key]
 
 
 SECRETS = [
     (kind, field.name)
-    for kind in WELL
+    for kind in VALID
     for field in msgspec.structs.fields(sinks.load(kind).Settings)
     if bare(field.type) is Secret
 ]
 
 
 @pytest.mark.parametrize(("kind", "key"), SECRETS)
-def test_a_secret_that_is_not_there_makes_no_other_key_look_wrong(
+def test_a_missing_secret_is_the_only_fault(
     tmp_path: Path, files: dict[str, str], kind: str, key: str
 ) -> None:
-    assert faults(tmp_path, kind, well(kind, files) | {key: '"env:NOT_SET"'}) == [key]
+    assert faults(tmp_path, kind, valid_keys(kind, files) | {key: '"env:NOT_SET"'}) == [key]
 
 
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [(kind, key) for kind, key in EVERY_KEY if key in WELL[kind] or key in COMMON],
+    [(kind, key) for kind, key in EVERY_KEY if key in VALID[kind] or key in COMMON],
 )
-def test_beside_a_value_that_cannot_be_read_the_others_are_judged(
+def test_other_keys_are_checked_despite_an_unreadable_value(
     tmp_path: Path, files: dict[str, str], kind: str, key: str
 ) -> None:
     others = {
         other: wrong
-        for other, wrong in WRONG[kind].items()
+        for other, wrong in INVALID[kind].items()
         if other not in (key, *CHECKED_TOGETHER.get((kind, key), ()))
     }
-    found = faults(tmp_path, kind, well(kind, files) | {key: "{ a = 5 }"} | others)
+    found = faults(tmp_path, kind, valid_keys(kind, files) | {key: "{ a = 5 }"} | others)
     assert set(others) <= {each.partition("[")[0] for each in found}
 
 
 def test_a_check_of_two_keys_never_blames_an_unreadable_one(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
-    without = well("http", files) | {"client_cert_file": "5", "client_key_file": '"/nowhere"'}
+    without = valid_keys("http", files) | {"client_cert_file": "5", "client_key_file": '"/nowhere"'}
     assert faults(tmp_path, "http", without) == ["client_cert_file"]
 
 
 def test_a_missing_key_is_reported_beside_an_unreadable_one_that_needs_it(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
-    keys = well("kafka", files) | {"password": '"env:NOT_SET"'}
+    keys = valid_keys("kafka", files) | {"password": '"env:NOT_SET"'}
     del keys["username"]
     assert faults(tmp_path, "kafka", keys) == [
         "password",

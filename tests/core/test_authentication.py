@@ -1,4 +1,4 @@
-"""A request becomes an event, or what cannot be read, or is rejected; nothing else comes of it."""
+"""A request becomes an event or an unreadable one, or is rejected."""
 
 import gzip
 from typing import Any
@@ -31,7 +31,7 @@ HEADERS = [(NAME, signed(BODY))]
 
 
 def content(body: bytes, *headers: tuple[bytes, bytes]) -> Event | Unreadable:
-    """What a well signed body becomes."""
+    """Authenticate a correctly signed body."""
     return authenticate(SOURCE, [(NAME, signed(body)), *headers], body, now_ms=NOW_MS).content
 
 
@@ -61,7 +61,7 @@ def test_the_envelope_and_the_raw_bytes_become_an_event() -> None:
     )
 
 
-def test_the_skew_is_handed_on() -> None:
+def test_the_clock_skew_is_returned() -> None:
     late = authenticate(SOURCE, [(NAME, signed(BODY))], BODY, now_ms=NOW_MS + 9_999)
     assert late.skew_s == 9
 
@@ -99,7 +99,7 @@ def test_29_line_ends_that_were_changed_are_a_mismatch() -> None:
     assert reason([(NAME, signed(body))], body.replace(b"\r\n", b"\n")) == "mismatch"
 
 
-def test_45_a_compressed_body_is_verified_as_it_came_and_never_inflated() -> None:
+def test_45_a_compressed_body_is_verified_as_received_and_never_inflated() -> None:
     inflated = gzip.compress(BODY)
     assert isinstance(content(inflated, (b"content-encoding", b"gzip")), Unreadable)
     assert reason([(NAME, signed(BODY)), (b"content-encoding", b"gzip")], inflated) == "mismatch"
@@ -109,7 +109,7 @@ def test_45_a_compressed_body_is_verified_as_it_came_and_never_inflated() -> Non
     "type_",
     [b"", b"text/plain", b"application/json; charset=utf-16", b"multipart/form-data", b"\xff"],
 )
-def test_46_the_content_type_is_not_looked_at(type_: bytes) -> None:
+def test_46_the_content_type_is_ignored(type_: bytes) -> None:
     assert readable(BODY, (b"content-type", type_)).id == "evt_1"
 
 
@@ -147,13 +147,13 @@ def test_kept_headers_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("value", [b'"2026"', b"null", b"7", b"{}", b'"' + b"9" * 5000 + b'"'])
-def test_created_at_may_be_anything_and_is_kept_where_it_is_text(value: bytes) -> None:
+def test_created_at_may_be_anything_and_is_kept_if_it_is_text(value: bytes) -> None:
     event = readable(b'{"id":"a","event":"b","createdAt":%b}' % value)
     expected = event.document()["createdAt"]
     assert event.created_at == (expected if isinstance(expected, str) else None)
 
 
-def test_nothing_is_parsed_before_the_signature_is_known_to_be_good(
+def test_nothing_is_parsed_before_the_signature_is_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[bytes] = []
@@ -196,7 +196,7 @@ def key(secret: bytes, **more: Any) -> SigningSecret:
     return SigningSecret(secret=Secret(secret.decode()), **more)
 
 
-def test_the_label_of_the_secret_that_verified_is_told() -> None:
+def test_the_label_of_the_matching_secret_is_returned() -> None:
     other = key(b"the-secret-before-that", label="2025")
     for secrets, label in (
         ((key(SECRET), other), "1"),
@@ -207,7 +207,7 @@ def test_the_label_of_the_secret_that_verified_is_told() -> None:
         assert authenticate(source, HEADERS, BODY, now_ms=NOW_MS).secret == label
 
 
-def test_a_secret_verifies_until_its_end_and_not_at_it() -> None:
+def test_a_secret_verifies_until_its_end_exclusively() -> None:
     other, ends = key(b"the-secret-before-that"), key(SECRET, until=Moment(NOW_MS))
     source = SourceSettings(name="main", path="/webhooks", secrets=(ends, other))
     assert authenticate(source, HEADERS, BODY, now_ms=NOW_MS - 1).secret == "1"
@@ -223,7 +223,7 @@ def test_a_source_shows_no_secret_after_it_was_used() -> None:
     assert SECRET.decode() not in repr(source)
 
 
-def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt() -> None:
+def test_a_mismatch_can_be_verified_later_with_other_secrets_as_of_its_receipt() -> None:
     body = BODY
     header = signature.header(b"the-secret-that-comes", now_s=NOW_MS // 1000, body=body).encode()
     headers = [(NAME, header), (b"cookie", b"session"), (b"host", b"relay")]
@@ -241,7 +241,7 @@ def test_a_mismatch_can_be_judged_again_by_other_secrets_at_its_time_of_receipt(
     assert (found.content.received_ms, found.skew_s) == (NOW_MS, 0)
 
 
-def test_a_mismatch_of_another_time_is_not_worth_keeping() -> None:
+def test_a_mismatch_outside_the_tolerance_is_not_kept() -> None:
     header = signature.header(b"another-secret-of-ours", now_s=NOW_MS // 1000, body=BODY).encode()
     an_hour = 3_600_000
     assert (
@@ -249,7 +249,7 @@ def test_a_mismatch_of_another_time_is_not_worth_keeping() -> None:
     )
 
 
-def test_an_envelope_can_be_read_where_no_signature_is_asked_for() -> None:
+def test_an_envelope_can_be_read_without_a_signature() -> None:
     event = authentication.read("main", [], BODY, now_ms=NOW_MS)
     assert isinstance(event, Event)
     assert event.id == "evt_1"

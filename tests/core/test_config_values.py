@@ -1,4 +1,4 @@
-"""TOML values are taken in their one form, and a secret from where it was said to be."""
+"""Config values have one form each, and secrets are resolved from their references."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_rate_is_events_per_second() -> None:
         *((Network.parse, text) for text in ("", "localhost", "10.0.0.1/8", "1.2.3.4:80", "*")),
     ],
 )
-def test_another_form_is_refused_with_what_was_expected(
+def test_another_form_is_refused_with_the_expected_one(
     parse: Callable[[str], object], text: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^expected "):
@@ -74,17 +74,17 @@ def test_an_address_knows_its_parts(
     assert (address.is_loopback, address.is_wildcard) == (is_loopback, is_wildcard)
 
 
-def test_networks_of_both_families_are_taken() -> None:
+def test_networks_of_both_families_are_accepted() -> None:
     texts = ("127.0.0.1", "::1", "10.0.0.0/8", "fd00::/8")
     assert tuple(Network.parse(text) for text in texts) == texts
 
 
 @pytest.mark.parametrize("text", ["https://u:p@host/x", "plain", "environment:x", "ENV:X", " x "])
-def test_a_text_without_our_schemes_is_the_secret_itself(text: str) -> None:
+def test_a_text_without_a_known_scheme_is_the_secret_itself(text: str) -> None:
     assert Secret.resolve(text, {}).reveal() == text
 
 
-def test_an_environment_variable_is_taken_as_it_is() -> None:
+def test_the_value_of_an_environment_variable_is_unchanged() -> None:
     assert Secret.resolve("env:X", {"X": "env:Y\n"}).reveal() == "env:Y\n"
 
 
@@ -127,7 +127,7 @@ def test_one_trailing_newline_of_a_file_is_dropped(
         ("file:/no/such", {}, "the file /no/such cannot be read: No such file or directory"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_named(
+def test_an_unresolvable_reference_is_named_in_the_error(
     text: str, environ: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=r".+") as caught:
@@ -139,7 +139,7 @@ def test_a_reference_that_leads_nowhere_is_named(
     ("content", "complaint"),
     [(b"\n", "is empty"), (b"good line\n\xff\n", "cannot be read: not UTF-8 text (line 2)")],
 )
-def test_a_file_that_holds_no_secret_is_named(
+def test_an_unusable_file_is_named_in_the_error(
     tmp_path: Path, content: bytes, complaint: str
 ) -> None:
     path = tmp_path / "secret"
@@ -163,11 +163,11 @@ def test_secrets_are_equal_by_value() -> None:
 
 @pytest.mark.parametrize("kind", [Duration, Size, Rate, Secret, Address, Network])
 @pytest.mark.parametrize("value", [5, 1.5, True, [], {}, None])
-def test_what_is_no_text_is_refused(kind: type[Any], value: object) -> None:
+def test_a_value_of_another_type_is_refused(kind: type[Any], value: object) -> None:
     with pytest.raises(ValueError, match=r"^expected "):
         decode(kind, value, {})
 
 
-def test_a_type_that_is_no_setting_is_refused() -> None:
+def test_an_unknown_setting_type_is_refused() -> None:
     with pytest.raises(ValueError, match="no such setting type: Path"):
         decode(Path, "x", {})

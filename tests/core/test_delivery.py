@@ -17,17 +17,17 @@ def test_every_delivery_can_be_replayed(status: Status) -> None:
     assert Status.PENDING in MOVES[status]
 
 
-def test_what_was_delivered_is_not_discarded() -> None:
+def test_a_delivered_event_cannot_be_discarded() -> None:
     discarded = {status for status in Status if Status.DISCARDED in MOVES[status]}
     assert discarded == {Status.DEAD, Status.PENDING}
 
 
 @pytest.mark.parametrize("result", get_args(Result))
-def test_every_result_is_a_move_that_a_pending_delivery_may_make(result: Result) -> None:
+def test_a_pending_delivery_may_move_to_the_status_of_every_result(result: Result) -> None:
     assert STATUS_AFTER[result] in MOVES[Status.PENDING]
 
 
-def test_an_attempt_can_lead_to_every_status_but_the_operators_own() -> None:
+def test_attempts_lead_to_every_status_but_discarded() -> None:
     found = {STATUS_AFTER[result] for result in get_args(Result)}
     assert found == set(Status) - {Status.DISCARDED}
 

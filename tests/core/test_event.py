@@ -1,4 +1,4 @@
-"""An event is its raw bytes and what stands on its envelope."""
+"""An event consists of its raw bytes and the values of its envelope."""
 
 import hashlib
 
@@ -66,7 +66,7 @@ def test_every_sample_of_a_watched_video_reports_a_milestone() -> None:
         {"milestone": "25%"},
     ],
 )
-def test_what_is_no_milestone_is_none(document: dict[str, object]) -> None:
+def test_an_unknown_milestone_is_none(document: dict[str, object]) -> None:
     assert milestone(document) is None
 
 
@@ -88,7 +88,7 @@ def test_the_video_is_named_by_its_id(kind: str, body: bytes, expected: str | No
     assert event.video_id() == expected
 
 
-def test_an_unreadable_request_is_known_by_the_digest_of_its_body() -> None:
+def test_an_unreadable_request_is_identified_by_the_digest_of_its_body() -> None:
     kept = Unreadable(source="main", received_ms=0, body=b"[]", headers=b"", reason="no object")
     assert kept.digest == hashlib.sha256(b"[]").digest()
     assert kept.digest.hex().startswith(kept.short_id)
@@ -111,7 +111,7 @@ def test_an_unreadable_request_is_known_by_the_digest_of_its_body() -> None:
         ("video.ready", None, Engagement(None, None, None, None)),
     ],
 )
-def test_an_event_says_who_reached_what_of_which_video(
+def test_engagement_holds_the_step_the_video_and_the_person(
     kind: str, data: object, expected: Engagement
 ) -> None:
     assert engagement(kind, {"data": data}) == expected

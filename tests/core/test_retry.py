@@ -1,4 +1,4 @@
-"""What becomes of a delivery after an attempt: the schedule, the floor, the end."""
+"""The decision after an attempt: schedule, minimum wait, giving up."""
 
 from random import Random
 
@@ -33,14 +33,14 @@ DEFAULT = RetryPolicy()
 
 
 class NoDice(Random):
-    """Always the smallest throw."""
+    """Always returns the smallest number."""
 
     def random(self) -> float:
         return 0.0
 
 
 class FullDice(Random):
-    """Always the largest throw."""
+    """Always returns the largest number."""
 
     def random(self) -> float:
         return 1.0 - 2**-53
@@ -110,7 +110,7 @@ def test_a_wait_is_never_shorter_than_the_one_before_nor_longer_than_the_longest
 
 
 @given(policies)
-def test_the_longest_wait_is_known(policy: RetryPolicy) -> None:
+def test_no_wait_exceeds_the_longest(policy: RetryPolicy) -> None:
     assert backoff_ms(policy, 10**4, random=FullDice()) <= policy.longest_ms
     assert policy.longest_ms <= policy.max * (1 + JITTER)
 
@@ -129,7 +129,7 @@ def test_jitter_spreads_the_waits() -> None:
 
 
 @pytest.mark.parametrize("tries", [10**3, 10**6, 10**18])
-def test_no_number_of_tries_is_too_many(tries: int) -> None:
+def test_any_number_of_attempts_has_a_wait(tries: int) -> None:
     assert backoff_ms(policy(1, 100.0, 30 * DAY_MS), tries, random=NoDice()) == 30 * DAY_MS
 
 
@@ -137,23 +137,21 @@ def test_a_first_wait_beyond_the_longest_is_the_longest() -> None:
     assert backoff_ms(policy(5_000, 2.0, 1_000), 1, random=NoDice()) == 1_000
 
 
-def test_what_the_far_end_confirmed_is_delivered(lead: Event) -> None:
+def test_a_confirmed_attempt_is_delivered(lead: Event) -> None:
     assert attempted(lead, None) == Decision("delivered", NOW_MS)
 
 
-def test_what_the_far_end_refused_is_dead_with_its_reason(lead: Event) -> None:
+def test_a_refused_event_is_dead_with_its_reason(lead: Event) -> None:
     assert attempted(lead, Refused("status 422")) == Decision("dead", NOW_MS, "status 422")
 
 
-def test_a_temporary_failure_comes_again_after_the_wait(lead: Event) -> None:
+def test_a_temporary_failure_is_retried_after_the_wait(lead: Event) -> None:
     decision = attempted(lead, Temporary("status 500"), attempts=3)
     assert decision == Decision("retry", NOW_MS + 8_000, "status 500")
 
 
 @pytest.mark.parametrize("days", [0, 1, 1000])
-def test_a_misconfigured_sink_keeps_the_delivery_however_long_it_lasts(
-    lead: Event, days: int
-) -> None:
+def test_a_misconfigured_sink_keeps_its_deliveries_for_any_time(lead: Event, days: int) -> None:
     error = Misconfigured("status 401")
     decision = attempted(lead, error, attempts=50, first_ms=NOW_MS - days * DAY_MS)
     assert (decision.result, decision.reason) == ("parked", "status 401")
@@ -178,14 +176,14 @@ def test_retry_after_is_a_floor_with_a_cap(lead: Event, asked_ms: int | None, wa
     assert decision.due_ms == NOW_MS + wait_ms
 
 
-def test_an_error_of_no_class_is_temporary(lead: Event) -> None:
+def test_an_error_of_the_base_class_is_temporary(lead: Event) -> None:
     assert attempted(lead, SinkError("odd")) == Decision("retry", NOW_MS + 1_000, "odd")
 
 
 @pytest.mark.parametrize(
     ("age_ms", "result"), [(3 * DAY_MS - 1, "retry"), (3 * DAY_MS, "dead"), (9 * DAY_MS, "dead")]
 )
-def test_a_delivery_is_given_up_so_long_after_its_first_attempt(
+def test_a_delivery_is_given_up_after_this_time_since_its_first_attempt(
     lead: Event, age_ms: int, result: str
 ) -> None:
     decision = attempted(lead, Temporary("status 500"), attempts=9, first_ms=NOW_MS - age_ms)
@@ -193,12 +191,12 @@ def test_a_delivery_is_given_up_so_long_after_its_first_attempt(
     assert decision.reason == ("gave up: status 500" if result == "dead" else "status 500")
 
 
-def test_an_event_that_waited_for_its_turn_gets_its_tries(lead: Event) -> None:
+def test_time_in_the_backlog_does_not_count_towards_giving_up(lead: Event) -> None:
     late_ms = lead.received_ms + 30 * DAY_MS
     assert attempted(lead, Temporary("status 500"), now_ms=late_ms).result == "retry"
 
 
-def test_without_patience_the_first_failure_is_the_last(lead: Event) -> None:
+def test_with_give_up_after_zero_the_first_failure_is_the_last(lead: Event) -> None:
     delivery = Delivery(seq=1, sink="crm", event=lead, attempts=0, first_attempt_ms=None)
     decision = decide(
         delivery,
@@ -229,7 +227,7 @@ def test_a_retry_is_never_due_before_now_nor_beyond_all_bounds(
     assert NOW_MS <= decision.due_ms <= NOW_MS + HOUR_MS * (1 + JITTER)
 
 
-def test_suspected_is_what_failed_before_its_sink_took_another(lead: Event) -> None:
+def test_an_event_is_suspect_if_its_sink_accepted_another_since_its_failure(lead: Event) -> None:
     untried = Delivery(seq=1, sink="crm", event=lead, attempts=0, first_attempt_ms=None)
     tried = replace(untried, tries=1, tried_ms=NOW_MS)
     assert standing(untried, NOW_MS) == "untried"
@@ -238,11 +236,13 @@ def test_suspected_is_what_failed_before_its_sink_took_another(lead: Event) -> N
         "tried",
         "suspect",
     ]
-    # Of what a relay of before has tried, the time is not known.
+    # An earlier version did not record the time of the last attempt.
     assert standing(replace(tried, tried_ms=None), NOW_MS) == "tried"
 
 
-def test_what_is_blamed_on_the_sink_does_not_count_and_is_due_within_a_minute(lead: Event) -> None:
+def test_an_attempt_blamed_on_the_sink_does_not_count_and_is_due_within_a_minute(
+    lead: Event,
+) -> None:
     waits = []
     for tries in range(8):
         decision = attempted(lead, Misconfigured("status 401"), tries=tries)
@@ -253,13 +253,13 @@ def test_what_is_blamed_on_the_sink_does_not_count_and_is_due_within_a_minute(le
     assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, PROBE_MAX_MS, PROBE_MAX_MS]
 
 
-def test_a_suspect_that_fails_counts_also_as_a_probe(lead: Event) -> None:
+def test_a_failed_attempt_of_a_suspect_counts_even_as_a_probe(lead: Event) -> None:
     for error in (Temporary("status 500"), Misconfigured("status 403")):
         decision = attempted(lead, error, standing="suspect", probing=True, attempts=1)
         assert decision == Decision("retry", NOW_MS + 2_000, error.reason)
 
 
-def test_a_probe_gives_up_nothing_but_what_was_tried_before(lead: Event) -> None:
+def test_a_probe_gives_up_only_deliveries_with_an_earlier_attempt(lead: Event) -> None:
     error = Temporary("status 500")
     never = attempted(lead, error, now_ms=NOW_MS + 9 * DAY_MS, probing=True)
     assert (never.result, never.counts) == ("retry", False)
@@ -275,7 +275,7 @@ def test_a_probe_gives_up_nothing_but_what_was_tried_before(lead: Event) -> None
         (SUSPECT_MIN_TRIES * 9, SUSPECT_MIN_AGE_MS - 1, "retry"),
     ],
 )
-def test_what_is_not_permitted_while_others_are_taken_is_given_up_after_many_tries_and_minutes(
+def test_an_event_refused_by_permission_is_given_up_while_others_are_accepted(
     lead: Event, attempts: int, age_ms: int, result: str
 ) -> None:
     error = Misconfigured("status 403")
@@ -291,5 +291,7 @@ def test_what_is_not_permitted_while_others_are_taken_is_given_up_after_many_tri
     ("error", "result"),
     [(Refused("no"), "dead"), (Misconfigured("no"), "parked"), (Temporary("no"), "retry")],
 )
-def test_a_first_failed_attempt_has_the_result_of_its_error(error: SinkError, result: str) -> None:
+def test_the_result_of_a_first_failed_attempt_depends_on_its_error(
+    error: SinkError, result: str
+) -> None:
     assert result_of(error) == result

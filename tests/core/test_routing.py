@@ -62,7 +62,7 @@ def test_a_test_event_does_not_go_where_only_a_glob_matches_it(globs: list[str])
     assert outcome(sample_events.event(WEBHOOK_TEST), events=globs) == "declines"
 
 
-def test_a_test_event_goes_where_it_is_named() -> None:
+def test_a_test_event_goes_to_a_sink_that_names_it() -> None:
     assert (
         outcome(sample_events.event(WEBHOOK_TEST), events=["lead.captured", WEBHOOK_TEST])
         == "takes"
@@ -73,7 +73,9 @@ def test_a_test_event_goes_where_it_is_named() -> None:
     ("globs", "expected"),
     [(["*"], "takes"), (["video.*"], "takes"), (["video.ready", "lead.*"], "declines")],
 )
-def test_an_unknown_kind_goes_where_a_glob_matches_it(globs: list[str], expected: str) -> None:
+def test_an_unknown_kind_goes_to_a_sink_whose_glob_matches_it(
+    globs: list[str], expected: str
+) -> None:
     assert outcome(of_kind("video.transcribed"), events=globs) == expected
 
 
@@ -105,12 +107,12 @@ def test_sources_are_exact_names(lead: Event, sources: list[str] | None, expecte
         ("!(data.nothing) && data.video.id", "takes"),
     ],
 )
-def test_a_rule_is_true_as_jmespath_has_it(lead: Event, when: str, expected: str) -> None:
+def test_truth_of_a_rule_follows_jmespath(lead: Event, when: str, expected: str) -> None:
     assert outcome(lead, when=when) == expected
 
 
 @pytest.mark.parametrize("value", ["0", "0.0", "-1", "[null]", '{"a":null}', '" "'])
-def test_what_is_neither_empty_nor_false_is_true(value: str) -> None:
+def test_a_value_that_is_neither_empty_nor_false_is_true(value: str) -> None:
     body = f'{{"data":{value}}}'.encode()
     event = Event(source="main", id="1", kind="a", created_at=None, received_ms=0, body=body)
     assert outcome(event, when="data") == "takes"
@@ -127,7 +129,7 @@ def test_what_is_neither_empty_nor_false_is_true(value: str) -> None:
         "sum(data.email)",
     ],
 )
-def test_a_rule_that_breaks_on_an_event_neither_takes_nor_declines(lead: Event, when: str) -> None:
+def test_a_rule_that_raises_on_an_event_fails(lead: Event, when: str) -> None:
     verdict = Route("crm", when=when).judge(lead)
     assert verdict.outcome == "fails"
     assert verdict.why.startswith("when failed: ")
@@ -138,11 +140,11 @@ def test_a_rule_that_nests_too_deeply_is_refused() -> None:
         Route("crm", when="(" * 5_000 + "a" + ")" * 5_000)
 
 
-def test_a_rule_that_is_too_long_to_follow_fails() -> None:
+def test_a_rule_that_is_too_long_to_evaluate_fails() -> None:
     assert outcome(of_kind("a"), when="nothing" + " || nothing" * 2_000) == "fails"
 
 
-def test_no_verdict_repeats_what_a_stranger_typed(lead: Event) -> None:
+def test_no_verdict_contains_data_of_the_event(lead: Event) -> None:
     email = lead.document()["data"]["email"]
     rules = [f"length(`1`) || data.email == '{kind}'" for kind in KINDS]
     for route in [Route("crm", when=rule) for rule in [*rules, "sum(data.email)", "data.email"]]:
@@ -152,9 +154,7 @@ def test_no_verdict_repeats_what_a_stranger_typed(lead: Event) -> None:
 @pytest.mark.parametrize(
     "when", ["data.", "event = 'a'", 'event == "a', "nope(data)", "foo[", "", "length()"]
 )
-def test_a_rule_that_cannot_be_right_is_refused_or_fails_on_every_event(
-    lead: Event, when: str
-) -> None:
+def test_an_invalid_rule_is_refused_or_fails_on_every_event(lead: Event, when: str) -> None:
     try:
         route = Route("crm", when=when)
     except InvalidRule:
@@ -162,7 +162,7 @@ def test_a_rule_that_cannot_be_right_is_refused_or_fails_on_every_event(
     assert route.judge(lead).outcome == "fails"
 
 
-def test_a_rule_is_not_asked_where_the_kind_does_not_match(lead: Event) -> None:
+def test_a_rule_is_not_evaluated_if_the_kind_does_not_match(lead: Event) -> None:
     assert outcome(lead, events=["video.*"], when="sum(data.email)") == "declines"
 
 
@@ -197,7 +197,7 @@ def key(ordered: Ordered | None, data: Any, *, kind: str = "video.watched") -> s
     return Route("crm", ordered=ordered).judge(event).key
 
 
-def test_an_order_is_kept_by_the_video_that_an_event_is_about() -> None:
+def test_the_ordering_key_can_be_the_video() -> None:
     lead = {"id": "lead_1", "video": {"id": "vid_1"}}
     assert key("video", {"video": {"id": "vid_1"}}) == "video vid_1"
     assert key("video", {"id": "vid_1"}, kind="video.ready") == "video vid_1"
@@ -205,14 +205,14 @@ def test_an_order_is_kept_by_the_video_that_an_event_is_about() -> None:
 
 
 @pytest.mark.parametrize("written", ["ada@example.com", "ADA@Example.Com", " ada@example.com\n"])
-def test_a_viewer_is_one_however_the_address_is_written(written: str) -> None:
+def test_spellings_of_an_address_are_one_viewer(written: str) -> None:
     watched = key("viewer", {"viewer": {"email": written}, "email": "other@example.com"})
     lead = key("viewer", {"email": written}, kind=LEAD_CAPTURED)
     assert watched == lead == "viewer ada@example.com"
 
 
 @pytest.mark.parametrize("letter", ["\u00e9", "\u00c9", "e\u0301"])
-def test_a_letter_that_is_written_as_one_character_or_as_two_is_one(letter: str) -> None:
+def test_composed_and_decomposed_letters_are_one_viewer(letter: str) -> None:
     assert key("viewer", {"email": f"Ren{letter}@example.com"}) == "viewer ren\u00e9@example.com"
 
 
@@ -230,11 +230,11 @@ def test_a_letter_that_is_written_as_one_character_or_as_two_is_one(letter: str)
         {"viewer": {"email": " "}},
     ],
 )
-def test_an_event_about_nobody_keeps_no_order(ordered: Ordered, data: Any) -> None:
+def test_an_event_without_the_value_has_no_ordering_key(ordered: Ordered, data: Any) -> None:
     assert key(ordered, data) is None
 
 
-def test_a_sink_without_order_gives_no_event_a_key(lead: Event) -> None:
+def test_an_unordered_sink_has_no_ordering_keys(lead: Event) -> None:
     assert Route("crm").judge(lead).key is None
     assert Route("crm", when="data.email").judge(lead).key is None
     assert Route("crm", when="data.email", ordered="viewer").judge(lead).key is not None

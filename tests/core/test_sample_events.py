@@ -1,4 +1,4 @@
-"""The samples agree with the sender's document and hold nobody's real address."""
+"""The samples follow the sender's documentation and hold no real address."""
 
 import re
 from random import Random
@@ -62,7 +62,7 @@ def test_addresses_are_under_reserved_names_only() -> None:
         assert re.fullmatch(rb'"[a-z.]+@(studio\.)?example\.(com|org)"', address)
 
 
-def test_the_same_dice_make_the_same_bytes_and_others_do_not() -> None:
+def test_the_same_seed_makes_the_same_bytes_and_another_does_not() -> None:
     def lead(seed: int) -> bytes:
         return sample_events.body(
             "lead.captured", event_id="e", created_at="t", random=Random(seed)
@@ -72,7 +72,7 @@ def test_the_same_dice_make_the_same_bytes_and_others_do_not() -> None:
     assert len({lead(seed) for seed in range(20)}) == 20
 
 
-def test_an_event_says_what_its_body_says() -> None:
+def test_the_fields_of_an_event_equal_those_of_its_body() -> None:
     sample = sample_events.event("video.ready", source="main", event_id="evt_9")
     document = sample.document()
     assert (sample.source, sample.id, sample.kind) == ("main", "evt_9", "video.ready")

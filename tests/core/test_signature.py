@@ -1,4 +1,4 @@
-"""A signature header is verified to the letter, or rejected with one of six reasons."""
+"""A signature header is verified strictly, or rejected with one of six reasons."""
 
 import pytest
 from hypothesis import assume, example, given
@@ -24,7 +24,7 @@ def verify(
 
 
 def reason(*values: bytes, body: bytes = GOOD.body, now_s: int = NOW_S) -> str | None:
-    """Why a header is rejected, or None for one that verifies; whatever else is raised escapes."""
+    """Return the reason of a rejection, None for a valid header; other errors propagate."""
     try:
         verify(*values, body=body, now_s=now_s)
     except Rejected as rejected:
@@ -33,11 +33,11 @@ def reason(*values: bytes, body: bytes = GOOD.body, now_s: int = NOW_S) -> str |
 
 
 @pytest.mark.parametrize("odd", [*HEADERS, NUL], ids=lambda odd: odd.id)
-def test_an_odd_header_is_judged_as_the_table_says(odd: Odd) -> None:
+def test_an_odd_header_has_the_result_in_the_table(odd: Odd) -> None:
     assert reason(*odd.lines(GOOD)) == odd.reason
 
 
-def test_the_digest_is_the_one_that_openssl_makes() -> None:
+def test_the_digest_equals_that_of_openssl() -> None:
     # printf '1772443800.{"id":"evt_1"}' | openssl dgst -sha256 -hmac the-secret-of-the-tests
     digest = b"48ec8ec97330a23eaf7cf865acf97494908ac656d87b4e787ae43faa8f864fdb"
     assert signature.sign(GOOD.secret, b"1772443800", b'{"id":"evt_1"}') == digest
@@ -61,13 +61,13 @@ def test_the_skew_is_our_time_less_the_senders() -> None:
 
 
 @pytest.mark.parametrize("off_s", [400, -400])
-def test_a_signature_out_of_time_tells_how_far_it_is_off(off_s: int) -> None:
+def test_a_signature_outside_the_tolerance_has_its_skew(off_s: int) -> None:
     with pytest.raises(Rejected) as caught:
         verify(GOOD.good, now_s=NOW_S + off_s)
     assert caught.value.skew_s == off_s
 
 
-def test_any_secret_verifies_and_the_one_that_did_is_told() -> None:
+def test_any_secret_verifies_and_the_matching_one_is_returned() -> None:
     secrets = (b"another-secret", GOOD.secret, b"a-third-secret")
     assert verify(GOOD.good, secrets=secrets).secret == 1
 
@@ -106,7 +106,7 @@ def test_no_header_of_likely_pieces_verifies(pieces: list[bytes]) -> None:
 
 
 @given(secret=st.binary(min_size=1), body=st.binary(), now_s=st.integers(1, 10**12 - 1))
-def test_what_is_signed_verifies(secret: bytes, body: bytes, now_s: int) -> None:
+def test_a_signed_body_verifies(secret: bytes, body: bytes, now_s: int) -> None:
     header = signature.header(secret, now_s=now_s, body=body).encode()
     assert verify(header, body=body, secrets=(secret,), now_s=now_s) == Verified(0, 0)
 
@@ -122,7 +122,7 @@ def test_any_changed_bit_of_the_body_is_a_mismatch(body: bytes, at: int, bit: in
 
 @given(secret=st.binary(min_size=1))
 def test_another_secret_is_a_mismatch(secret: bytes) -> None:
-    # HMAC fills a key up with zeros, so that one which only ends in more of them is the same key.
+    # HMAC pads a key with zeros, so keys that differ only in trailing zeros are equal.
     assume(secret.rstrip(b"\0") != GOOD.secret)
     assert reason(GOOD._replace(secret=secret).good) == "mismatch"
 

@@ -1,4 +1,4 @@
-"""The pace of a sink: how many there were in the last minute."""
+"""The throughput of a sink in the last minute."""
 
 from random import Random
 
@@ -10,11 +10,11 @@ from relay.core.sink_status import ThroughputWindow
 moments = st.lists(st.floats(0, 400), max_size=60).map(sorted)
 
 
-def test_a_new_pace_is_zero() -> None:
+def test_a_new_window_is_empty() -> None:
     assert ThroughputWindow().last_minute(12_345.6) == 0
 
 
-def test_what_happened_counts_for_a_minute_to_the_second() -> None:
+def test_a_delivery_counts_for_one_minute() -> None:
     pace = ThroughputWindow()
     pace.add(1, 1000.0)
     pace.add(1, 1000.9)
@@ -26,13 +26,13 @@ def test_what_happened_counts_for_a_minute_to_the_second() -> None:
     assert pace.last_minute(1090.0) == 0
 
 
-def test_asking_changes_nothing() -> None:
+def test_reading_changes_nothing() -> None:
     pace = ThroughputWindow()
     pace.add(1, 5.0)
     assert [pace.last_minute(6.0) for _ in range(3)] == [1, 1, 1]
 
 
-def test_a_long_silence_forgets_everything() -> None:
+def test_a_long_pause_clears_the_window() -> None:
     pace = ThroughputWindow()
     for second in range(60):
         pace.add(1, float(second))
@@ -43,9 +43,7 @@ def test_a_long_silence_forgets_everything() -> None:
 
 
 @given(moments=moments, later=st.floats(0, 200))
-def test_the_last_minute_is_what_a_list_of_all_would_say(
-    moments: list[float], later: float
-) -> None:
+def test_the_last_minute_equals_that_of_a_full_list(moments: list[float], later: float) -> None:
     pace = ThroughputWindow()
     for moment in moments:
         pace.add(1, moment)

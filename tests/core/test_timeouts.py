@@ -1,4 +1,4 @@
-"""A deadline strikes whoever waits too long, nobody else, and nobody twice."""
+"""A deadline cancels its own task, once, and no other."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def deadlines(clock: ManualClock) -> Deadlines:
 
 
 async def ticks() -> None:
-    """Let a few ticks pass; the clock of the deadlines stands still meanwhile."""
+    """Let a few ticks pass while the deadlines' clock stands still."""
     await asyncio.sleep(0.02)
 
 
@@ -34,7 +34,7 @@ async def hang(deadlines: Deadlines, seconds: float) -> str:
     return "never"
 
 
-async def test_a_wait_that_is_too_long_ends_in_a_timeout(
+async def test_a_wait_beyond_the_deadline_ends_in_a_timeout(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     waiting = asyncio.create_task(hang(deadlines, 5))
@@ -45,7 +45,7 @@ async def test_a_wait_that_is_too_long_ends_in_a_timeout(
     assert await asyncio.wait_for(waiting, 5) == "late"
 
 
-async def test_a_strike_that_is_answered_with_another_error_leaves_no_cancellation_behind(
+async def test_another_error_during_the_cancellation_leaves_the_task_uncancelled(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     async def turned() -> int:
@@ -67,9 +67,7 @@ async def test_a_strike_that_is_answered_with_another_error_leaves_no_cancellati
     assert await asyncio.wait_for(waiting, 5) == 0
 
 
-async def test_only_those_that_are_late_are_struck(
-    deadlines: Deadlines, clock: ManualClock
-) -> None:
+async def test_only_late_tasks_are_cancelled(deadlines: Deadlines, clock: ManualClock) -> None:
     short = [asyncio.create_task(hang(deadlines, 1)) for _ in range(20)]
     long = [asyncio.create_task(hang(deadlines, 10)) for _ in range(20)]
     await ticks()
@@ -80,7 +78,7 @@ async def test_only_those_that_are_late_are_struck(
     assert await asyncio.wait_for(asyncio.gather(*long), 5) == ["late"] * 20
 
 
-async def test_an_extended_deadline_starts_anew(deadlines: Deadlines, clock: ManualClock) -> None:
+async def test_an_extended_deadline_restarts(deadlines: Deadlines, clock: ManualClock) -> None:
     with deadlines.within(1) as limit:
         clock.ms += 900
         limit.extend(1)
@@ -89,7 +87,7 @@ async def test_an_extended_deadline_starts_anew(deadlines: Deadlines, clock: Man
     assert limit.at_s > clock.monotonic()
 
 
-async def test_what_ends_in_time_is_never_struck_afterwards(
+async def test_a_task_that_ends_in_time_is_never_cancelled(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     with deadlines.within(1):
@@ -99,7 +97,7 @@ async def test_what_ends_in_time_is_never_struck_afterwards(
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
 
 
-async def test_after_a_timeout_the_task_is_not_being_cancelled_any_more(
+async def test_after_a_timeout_the_task_is_no_longer_being_cancelled(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     clock.ms += 2_000
@@ -114,7 +112,7 @@ async def test_another_error_passes_through(deadlines: Deadlines) -> None:
         raise LookupError
 
 
-async def test_a_cancellation_from_elsewhere_stays_one(
+async def test_a_cancellation_from_outside_propagates(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     waiting = asyncio.create_task(hang(deadlines, 1))
@@ -131,7 +129,7 @@ async def test_a_cancellation_from_elsewhere_stays_one(
         await both
 
 
-async def test_no_timer_runs_while_nobody_waits(deadlines: Deadlines) -> None:
+async def test_no_timer_runs_without_a_deadline(deadlines: Deadlines) -> None:
     with deadlines.within(1):
         await ticks()
     await ticks()
@@ -140,11 +138,11 @@ async def test_no_timer_runs_while_nobody_waits(deadlines: Deadlines) -> None:
         assert deadlines._ticking
 
 
-async def test_it_works_by_the_machines_clock_as_well() -> None:
+async def test_the_system_clock_works_too() -> None:
     assert await asyncio.wait_for(hang(Deadlines(SystemClock()), 0.01), 5) == "late"
 
 
-async def test_one_deadline_inside_another_strikes_alone(
+async def test_a_nested_deadline_leaves_the_outer_one_untouched(
     deadlines: Deadlines, clock: ManualClock
 ) -> None:
     with deadlines.within(10):

@@ -1,4 +1,4 @@
-"""The feed of what happens, and those who watch it."""
+"""The activity stream and its subscribers."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def seen(watcher: Subscriber, count: int) -> list[Activity]:
         return [await anext(watcher) for _ in range(count)]
 
 
-async def test_all_who_watch_are_told_in_order() -> None:
+async def test_every_subscriber_gets_all_activities_in_order() -> None:
     feed = ActivityStream(Stopped())
     first, second = feed.watch(), feed.watch()
     feed.publish("accepted", id="a")
@@ -34,7 +34,7 @@ async def test_all_who_watch_are_told_in_order() -> None:
     assert await seen(first, 2) == await seen(second, 2) == told
 
 
-async def test_a_watcher_sees_nothing_of_what_was_before() -> None:
+async def test_a_subscriber_gets_no_earlier_activity() -> None:
     feed = ActivityStream(Stopped())
     feed.publish("accepted", id="a")
     watcher = feed.watch()
@@ -42,7 +42,7 @@ async def test_a_watcher_sees_nothing_of_what_was_before() -> None:
     assert await seen(watcher, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "b"}]
 
 
-async def test_a_feed_knows_whether_anybody_watches() -> None:
+async def test_a_stream_knows_whether_it_has_subscribers() -> None:
     feed = ActivityStream(Stopped())
     assert not feed.watched
     watcher = feed.watch()
@@ -51,7 +51,7 @@ async def test_a_feed_knows_whether_anybody_watches() -> None:
     assert not feed.watched
 
 
-async def test_a_slow_watcher_misses_some_and_is_told_how_many_before_what_comes_next() -> None:
+async def test_a_slow_subscriber_gets_the_number_missed_before_the_next_activity() -> None:
     feed = ActivityStream(Stopped())
     slow = feed.watch()
     for number in range(QUEUE_MAX + 7):
@@ -67,7 +67,7 @@ async def test_a_slow_watcher_misses_some_and_is_told_how_many_before_what_comes
     ]
 
 
-async def test_a_slow_watcher_is_told_what_it_missed_although_nothing_more_happens() -> None:
+async def test_a_slow_subscriber_gets_the_number_missed_without_a_next_activity() -> None:
     feed = ActivityStream(Stopped())
     slow = feed.watch()
     for number in range(QUEUE_MAX + 3):
@@ -78,7 +78,7 @@ async def test_a_slow_watcher_is_told_what_it_missed_although_nothing_more_happe
     assert await seen(slow, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "next"}]
 
 
-async def test_a_slow_watcher_takes_nothing_from_a_quick_one() -> None:
+async def test_a_slow_subscriber_does_not_affect_a_fast_one() -> None:
     feed = ActivityStream(Stopped())
     _slow, quick = feed.watch(), feed.watch()
     for number in range(2 * QUEUE_MAX):
@@ -86,7 +86,7 @@ async def test_a_slow_watcher_takes_nothing_from_a_quick_one() -> None:
         assert await seen(quick, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": number}]
 
 
-async def test_a_watcher_that_is_closed_gets_what_was_before_and_ends() -> None:
+async def test_a_closed_subscriber_gets_the_queued_activities_and_ends() -> None:
     feed = ActivityStream(Stopped())
     watcher = feed.watch()
     feed.publish("accepted", id="a")
@@ -95,7 +95,7 @@ async def test_a_watcher_that_is_closed_gets_what_was_before_and_ends() -> None:
     assert [each["id"] async for each in watcher] == ["a"]
 
 
-async def test_a_feed_that_is_closed_lets_every_watcher_end() -> None:
+async def test_closing_the_stream_ends_every_subscriber() -> None:
     feed = ActivityStream(Stopped())
     watchers = [feed.watch(), feed.watch()]
     waiting = [asyncio.ensure_future(anext(each)) for each in watchers]
@@ -107,7 +107,7 @@ async def test_a_feed_that_is_closed_lets_every_watcher_end() -> None:
     assert not feed.watched
 
 
-async def test_a_watcher_is_handed_only_what_it_wants_and_misses_nothing_else() -> None:
+async def test_a_subscriber_gets_only_matching_activities_and_misses_no_others() -> None:
     feed = ActivityStream(Stopped())
     watcher = feed.watch(lambda happening: happening["id"] == "wanted")
     for _ in range(2 * QUEUE_MAX):

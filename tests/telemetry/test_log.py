@@ -1,4 +1,4 @@
-"""A log line holds what is allowed and nothing else, whoever wrote it."""
+"""A log line holds only allowed fields, whichever code wrote it."""
 
 import ast
 import asyncio
@@ -69,7 +69,7 @@ def test_a_line_is_json_with_time_level_and_event_first(lines: Lines) -> None:
     assert (line["id"], line["sink"], line["attempt"]) == ("evt_1", "crm", 2)
 
 
-def test_a_field_that_is_not_listed_does_not_appear(lines: Lines) -> None:
+def test_an_unlisted_field_is_dropped(lines: Lines) -> None:
     bound = log.get().bind(token="sec.ret")
     bound.warning("x.y", body=b"sec.ret", email="sec.ret", source="main")
     (line,) = lines()
@@ -107,7 +107,7 @@ def test_a_field_without_a_value_is_left_out(lines: Lines) -> None:
     assert lines()[0]["client"] == ""
 
 
-def test_an_exception_is_told_by_type_and_place_never_by_text(lines: Lines) -> None:
+def test_an_exception_is_logged_by_type_and_place_never_by_text(lines: Lines) -> None:
     _fail_and_log()
     (line,) = lines()
     assert (line["error"], line["cause"]) == ("LookupError", "KeyError")
@@ -128,7 +128,7 @@ def test_lines_below_the_level_are_not_written(lines: Lines, stderr: io.TextIOWr
     assert [line["event"] for line in lines()] == ["x.z"]
 
 
-def test_the_console_form_is_for_people(stderr: io.TextIOWrapper, untouched: None) -> None:
+def test_the_console_format_is_readable(stderr: io.TextIOWrapper, untouched: None) -> None:
     del untouched
     configure(LogSettings(format="console"), stderr)
     log.get().info("relay.ready", listen="127.0.0.1:8080", token="sec.ret")
@@ -139,7 +139,7 @@ def test_the_console_form_is_for_people(stderr: io.TextIOWrapper, untouched: Non
     assert "sec.ret" not in text
 
 
-def test_a_closed_stderr_fails_nobody(lines: Lines, stderr: io.TextIOWrapper) -> None:
+def test_a_closed_stderr_raises_no_error(lines: Lines, stderr: io.TextIOWrapper) -> None:
     assert lines() == []
     stderr.buffer.close()
     log.get().info("x.y")
@@ -154,7 +154,7 @@ def test_a_librarys_warning_is_a_line_without_its_values(lines: Lines) -> None:
     assert line["reason"].startswith("test_log.py:")
 
 
-def test_a_message_that_may_hold_values_is_not_shown(lines: Lines) -> None:
+def test_a_message_that_may_hold_values_is_left_out(lines: Lines) -> None:
     logging.getLogger("some.broker").error("cannot reach user:sec.ret@host")
     logging.getLogger("uvicorn.error").error(ValueError("sec.ret"))
     logging.getLogger("asyncio").error("Exception in callback send('sec.ret')\nhandle: sec.ret")
@@ -163,7 +163,7 @@ def test_a_message_that_may_hold_values_is_not_shown(lines: Lines) -> None:
     assert "sec.ret" not in str(lines())
 
 
-def test_a_librarys_exception_is_told_by_type_and_place(lines: Lines) -> None:
+def test_a_librarys_exception_is_logged_by_type_and_place(lines: Lines) -> None:
     try:
         _fail()
     except LookupError:
@@ -174,13 +174,13 @@ def test_a_librarys_exception_is_told_by_type_and_place(lines: Lines) -> None:
     assert "sec.ret" not in str(line)
 
 
-def test_what_libraries_merely_mention_is_not_written(lines: Lines) -> None:
+def test_library_lines_below_warning_are_not_written(lines: Lines) -> None:
     logging.getLogger("httpx").info("HTTP Request: %s", "https://sec.ret")
     logging.getLogger("aiosqlite").debug("executing %s", "sec.ret")
     assert lines() == []
 
 
-def test_a_python_warning_is_told_by_category(lines: Lines) -> None:
+def test_a_python_warning_is_logged_by_category(lines: Lines) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning("sec.ret", ResourceWarning, "/srv/app/module.py", 12)
@@ -189,7 +189,7 @@ def test_a_python_warning_is_told_by_category(lines: Lines) -> None:
     assert line["trace"] == "module.py:12"
 
 
-async def test_a_task_that_nobody_waited_for_tells_no_text(lines: Lines) -> None:
+async def test_the_exception_of_a_lost_task_is_logged_without_its_text(lines: Lines) -> None:
     loop = asyncio.get_running_loop()
     error = ValueError("sec.ret")
     loop.default_exception_handler(
@@ -222,7 +222,7 @@ def test_each_event_and_reason_has_its_own_limit(lines: Lines, clock: ManualCloc
     assert len(lines()) == 3
 
 
-def test_after_a_quiet_window_nothing_is_reported(lines: Lines, clock: ManualClock) -> None:
+def test_a_window_within_the_limit_reports_nothing(lines: Lines, clock: ManualClock) -> None:
     sampled = Sampled(clock, limit=1, window_s=1)
     for _ in range(3):
         sampled.line("request.refused", reason="stale")
@@ -231,7 +231,7 @@ def test_after_a_quiet_window_nothing_is_reported(lines: Lines, clock: ManualClo
     assert "suppressed" not in str(lines())
 
 
-def test_what_was_left_out_is_reported_at_the_end(lines: Lines, clock: ManualClock) -> None:
+def test_suppressed_lines_are_reported_at_the_end(lines: Lines, clock: ManualClock) -> None:
     sampled = Sampled(clock, limit=1)
     for _ in range(4):
         sampled.line("request.refused", reason="stale")

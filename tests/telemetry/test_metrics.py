@@ -1,4 +1,4 @@
-"""Every metric of the contract: its name, its labels, and that it is there from the start."""
+"""Every metric of the contract exists from the start, with its name and labels."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ OURS: dict[str, set[str]] = {
     "relay_downtime_lost_seconds": set(),
     "relay_store_min_free_bytes": set(),
 }
-"""Beyond the contract, which lets us add."""
+"""Metrics beyond the contract."""
 
 HISTOGRAMS = {
     "relay_ack_seconds",
@@ -61,7 +61,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def lead(events: int, *, last_ms: int = 1_700_000_000_000) -> Total:
-    """So many leads of the source `main`."""
+    """Return a total of leads of the source `main`."""
     return Total("main", "lead.captured", "", events, last_ms)
 
 
@@ -88,7 +88,7 @@ def types(metrics: Metrics) -> dict[str, str]:
     return dict(re.findall(r"^# TYPE (relay_\S+) (\S+)$", text(metrics), re.MULTILINE))
 
 
-def test_every_metric_of_the_contract_is_there_with_its_labels(metrics: Metrics) -> None:
+def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
     seen: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
         if line.startswith("relay_"):
@@ -132,7 +132,7 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_store_free_bytes", {}),
     ],
 )
-def test_what_is_known_beforehand_is_0_from_the_start(
+def test_known_label_values_are_0_from_the_start(
     metrics: Metrics, name: str, labels: dict[str, str]
 ) -> None:
     assert value(metrics, name, **labels) == 0
@@ -142,7 +142,7 @@ def test_the_build_names_its_versions(metrics: Metrics) -> None:
     assert 'revision="abc123",sqlite="3.51.0",version="' in text(metrics)
 
 
-def test_an_accepted_lead_is_counted_where_it_belongs(metrics: Metrics) -> None:
+def test_an_accepted_lead_is_counted_by_source_and_kind(metrics: Metrics) -> None:
     metrics.received("main", "lead.captured", "accepted")
     metrics.counted(lead(1, last_ms=1_700_000_000_500))
     metrics.request("main", 202)
@@ -183,7 +183,7 @@ def test_a_settled_delivery_and_its_attempts_are_counted_apart(metrics: Metrics)
     assert value(metrics, "relay_delivery_lag_seconds_sum", sink="crm") == 12.5
 
 
-def test_a_backlog_is_shown_with_the_age_of_its_oldest_event(metrics: Metrics) -> None:
+def test_a_backlog_has_the_time_of_its_oldest_event(metrics: Metrics) -> None:
     metrics.backlog("crm", 3, 1, 1_700_000_000_000)
     oldest = "relay_oldest_pending_timestamp_seconds"
     assert value(metrics, "relay_pending_deliveries", sink="crm") == 3
@@ -200,7 +200,7 @@ def test_a_sink_is_in_one_state_only(metrics: Metrics) -> None:
     assert value(metrics, "relay_sink_state", sink="crm", state="active") == 0
 
 
-def test_a_refused_reload_shows(metrics: Metrics) -> None:
+def test_a_refused_reload_sets_the_gauge_to_0(metrics: Metrics) -> None:
     assert value(metrics, "relay_config_last_reload_successful") == 1
     metrics.reloaded(successful=False)
     assert value(metrics, "relay_config_last_reload_successful") == 0
@@ -225,7 +225,7 @@ def test_a_sink_that_a_reload_drops_leaves_no_series(metrics: Metrics) -> None:
     assert value(metrics, "relay_dead_letters", sink="crm") == 0
 
 
-def test_an_unforeseen_name_is_counted_too(metrics: Metrics) -> None:
+def test_an_unknown_label_value_is_counted_too(metrics: Metrics) -> None:
     metrics.request("main", 400)
     metrics.attempted("late", "delivered", 0.1)
     assert value(metrics, "relay_requests_total", source="main", code="400") == 1
@@ -262,7 +262,7 @@ def test_promtool_finds_nothing_to_improve(metrics: Metrics) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_secrets_of_a_source_are_known_by_their_labels_from_the_start(metrics: Metrics) -> None:
+def test_the_labels_of_a_sources_secrets_exist_from_the_start(metrics: Metrics) -> None:
     metrics.show_secrets("main", ["old", "2"])
     metrics.show_secrets("backup", ["1"])
     metrics.verified("main", "old")
@@ -276,14 +276,14 @@ def test_the_secrets_of_a_source_are_known_by_their_labels_from_the_start(metric
     assert value(metrics, name, source="backup", secret="1") is None
 
 
-def test_a_kept_event_does_not_make_the_last_one_look_older(metrics: Metrics) -> None:
+def test_an_older_event_does_not_move_the_last_timestamp_back(metrics: Metrics) -> None:
     metrics.counted(lead(1, last_ms=1_700_000_900_000))
     metrics.counted(lead(2, last_ms=1_700_000_000_000))
     name = "relay_last_event_timestamp_seconds"
     assert value(metrics, name, source="main", event="lead.captured") == 1_700_000_900
 
 
-def test_what_is_no_http_is_counted_where_no_source_is_known_and_from_the_start(
+def test_non_http_requests_are_counted_under_unknown_from_the_start(
     metrics: Metrics,
 ) -> None:
     name = "relay_requests_total"

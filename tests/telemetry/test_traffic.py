@@ -1,4 +1,4 @@
-"""The latest requests of a source: bounded, and forgotten where a good one makes them history."""
+"""The latest requests of a source, bounded; a valid one clears the refusals."""
 
 from relay.telemetry.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, Refusals, Traffic
 from tests.conftest import NOW_MS
@@ -11,16 +11,16 @@ def seen(*skews: float) -> Traffic:
     return traffic
 
 
-def test_of_a_source_that_was_sent_nothing_nothing_is_known() -> None:
+def test_a_source_without_requests_has_no_figures() -> None:
     found = Traffic().of("main", now_ms=NOW_MS)
     assert (found.verified_ms, found.skew_s, found.refusals) == (None, None, Refusals())
 
 
-def test_the_skew_is_the_median_so_that_one_late_try_is_no_wrong_clock() -> None:
+def test_the_skew_is_the_median_so_one_late_retry_does_not_count() -> None:
     assert seen(1, 1, 300, 1, 2).of("main", now_ms=NOW_MS).skew_s == 1
 
 
-def test_of_a_few_requests_there_is_no_skew() -> None:
+def test_a_few_requests_give_no_skew() -> None:
     assert seen(*[300] * (SKEWS_MIN - 1)).of("main", now_ms=NOW_MS).skew_s is None
 
 
@@ -30,7 +30,7 @@ def test_only_the_latest_requests_of_the_last_hour_count() -> None:
     assert traffic.of("main", now_ms=NOW_MS + RECENT_MS).skew_s is None
 
 
-def test_a_good_signature_with_a_wrong_time_counts_as_skew_and_as_refused() -> None:
+def test_a_valid_signature_with_a_wrong_time_counts_as_skew_and_as_refused() -> None:
     traffic = Traffic()
     for _ in range(SKEWS_MIN):
         traffic.refused("main", skew_s=-400, retried=False, now_ms=NOW_MS)
@@ -38,7 +38,7 @@ def test_a_good_signature_with_a_wrong_time_counts_as_skew_and_as_refused() -> N
     assert (found.skew_s, found.refusals.untimely, found.verified_ms) == (-400, SKEWS_MIN, None)
 
 
-def test_refusals_are_counted_from_the_last_good_signature_on() -> None:
+def test_refusals_are_counted_from_the_last_valid_signature_on() -> None:
     traffic = seen(0)
     traffic.refused("main", skew_s=None, retried=False, now_ms=NOW_MS + 1)
     traffic.refused("main", skew_s=None, retried=True, now_ms=NOW_MS + 2)
