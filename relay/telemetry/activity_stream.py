@@ -1,4 +1,4 @@
-"""What happens, as it happens, for whoever watches: bounded, and free where nobody does."""
+"""A live stream of activities for subscribers, with bounded queues; free without subscribers."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,20 +7,20 @@ from typing import Any, Self
 from relay.core.clock import Clock
 
 QUEUE_MAX = 1000
-"""Of one watcher; one that is too slow misses some, and is told how many."""
+"""Queue size of a subscriber; a slow one misses activities and gets their number."""
 
 Activity = dict[str, Any]
-"""`what`, `at_ms`, and fields that are JSON values."""
+"""`what`, `at_ms` and further fields, all JSON values."""
 
 Filter = Callable[[Activity], bool]
 
 
 class Subscriber:
-    """What happens from its making on, in order, until it or the feed is closed."""
+    """Iterates over the activities since its creation, until it or the stream is closed."""
 
-    def __init__(self, watchers: "set[Subscriber]", matches: Filter) -> None:
-        self._watchers = watchers
-        self._watchers.add(self)
+    def __init__(self, subscribers: "set[Subscriber]", matches: Filter) -> None:
+        self._subscribers = subscribers
+        self._subscribers.add(self)
         self._matches = matches
         self._queue: asyncio.Queue[Activity | None] = asyncio.Queue()
         self._missed = 0
@@ -31,7 +31,7 @@ class Subscriber:
 
     async def __anext__(self) -> Activity:
         if self._missed and self._queue.empty():
-            # Told at the place of what was missed, also where nothing more happens for a while.
+            # Reported right away, because the next activity may be far off.
             return self._missed_count()
         activity = await self._queue.get()
         if activity is None:
@@ -54,38 +54,38 @@ class Subscriber:
         return {"what": "missed", "at_ms": self._missed_ms, "count": count}
 
     def close(self) -> None:
-        self._watchers.discard(self)
+        self._subscribers.discard(self)
         self._queue.put_nowait(None)
 
 
 class ActivityStream:
-    """Hands what happens to all who watch at that moment; nobody is waited for."""
+    """Passes each activity to the current subscribers without waiting for them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watchers: set[Subscriber] = set()
+        self._subscribers: set[Subscriber] = set()
 
     @property
     def watched(self) -> bool:
-        """Whether it is worth while to put something together."""
-        return bool(self._watchers)
+        """Whether there are subscribers, so that publishing is worth the work."""
+        return bool(self._subscribers)
 
     def publish(self, what: str, *, at_ms: int | None = None, **fields: Any) -> None:
-        """Tell all watchers; fields are JSON values, without secrets or personal data.
+        """Publish an activity; fields are JSON values, without secrets or personal data.
 
-        `at_ms` is the time of what the store has too, as it is there; else it is now.
+        `at_ms` is the stored time of something that the store records too; by default it is now.
         """
-        if self._watchers:
+        if self._subscribers:
             at_ms = self._clock.now_ms() if at_ms is None else at_ms
             activity = {"what": what, "at_ms": at_ms, **fields}
-            for watcher in self._watchers:
-                watcher.take(activity)
+            for subscriber in self._subscribers:
+                subscriber.take(activity)
 
     def watch(self, matches: Filter = lambda _: True) -> Subscriber:
-        """Begin to watch the activities that match; the caller closes it."""
-        return Subscriber(self._watchers, matches)
+        """Subscribe to the activities that match; the caller closes the subscriber."""
+        return Subscriber(self._subscribers, matches)
 
     def close(self) -> None:
-        """Let every watcher end."""
-        for watcher in tuple(self._watchers):
-            watcher.close()
+        """End all subscribers."""
+        for subscriber in tuple(self._subscribers):
+            subscriber.close()

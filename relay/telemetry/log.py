@@ -1,4 +1,4 @@
-"""What the log looks like, and which fields may stand in it: what is not listed cannot leak."""
+"""Log format and allowed fields: an unlisted field is dropped, so it cannot leak."""
 
 import contextlib
 import logging
@@ -32,26 +32,26 @@ FIELDS = (
     *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),
     *("error", "cause", "trace", "logger", "message"),
 )
-"""Every field there is, in the order of a line."""
+"""All allowed fields, in the order of a line."""
 
 VALUE_MAX = 500
-"""The longest text of a field, in characters."""
+"""Maximum length of a text field, in characters."""
 
 TRACE_FRAMES = 8
 
-# Their messages are constant texts; another library may have put anything into its own.
+# Their messages are constant texts; messages of other libraries may hold any data.
 _LITERAL_LOGGERS = frozenset({"uvicorn", "asyncio", "httpx", "httpcore", "aiosqlite"})
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`."""
+    """`[log]`: format and level."""
 
     format: Literal["json", "console"] = "json"
     level: Level = "info"
 
 
 def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
-    """Send our lines, and the warnings of the libraries, to stderr."""
+    """Send the relay's lines and the libraries' warnings to stderr."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -71,12 +71,12 @@ def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
 
 
 def get() -> FilteringBoundLogger:
-    """Return a logger; event names are dotted, lower-case: the subject, then what happened."""
+    """Return a logger; event names are lower-case, `subject.event`."""
     return cast("FilteringBoundLogger", structlog.get_logger())
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Return the fields for an exception: its type and where it was raised, never its text."""
+    """Return the fields of an exception: type and place, never its text."""
     fields = {"error": _type_name(error), "trace": _trace(error)}
     if error.__cause__ is not None:
         fields["cause"] = _type_name(error.__cause__)
@@ -84,9 +84,9 @@ def describe(error: BaseException) -> dict[str, str]:
 
 
 class Sampled:
-    """Repeating lines: at most `limit` per window, event and reason, then the number left out.
+    """Limits repeated lines to `limit` per window, event and reason, then logs the number dropped.
 
-    Safe to call from any thread.
+    Thread-safe.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Sampled:
         self._lock = threading.Lock()
 
     def line(self, event: str, *, reason: str, level: Level | None = None, **fields: Any) -> None:
-        """Write the line, or count it where there were enough of its like."""
+        """Write the line, or count it if the limit is reached."""
         now_s = self._clock.monotonic()
         with self._lock:
             self._close(until_s=now_s - self._window_s)
@@ -111,12 +111,12 @@ class Sampled:
         _write(level or self._level, event, reason=reason or None, **fields)
 
     def flush(self) -> None:
-        """Report at once what was left out so far; for the end of a run."""
+        """Log the numbers of dropped lines now, at the end of a run."""
         with self._lock:
             self._close(until_s=float("inf"))
 
     def _close(self, *, until_s: float) -> None:
-        # Windows stand in the order of their start.
+        # The dict keeps windows in the order of their start.
         while self._windows:
             (event, reason), window = next(iter(self._windows.items()))
             if window.started_s > until_s:
@@ -134,7 +134,7 @@ class _Window:
 
 
 class _Bridge(logging.Handler):
-    """Writes the libraries' warnings and errors as lines of ours."""
+    """Converts the libraries' log records to the relay's lines."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(logging.WARNING)
@@ -154,7 +154,7 @@ class _Bridge(logging.Handler):
 
 
 class _Output:
-    """Standard error, which may be gone: a line that cannot be written must fail no request."""
+    """Standard error; a failed write is ignored, so that it fails no request."""
 
     def __init__(self, stream: TextIO) -> None:
         self._file = stream.buffer
@@ -213,7 +213,7 @@ def _clean(value: object) -> str | int | float | None:
         case BaseException():
             return _type_name(value)
         case _:
-            # Its text could hold anything.
+            # Its text may hold any data.
             return type(value).__name__
 
 
@@ -240,7 +240,7 @@ def _template(record: logging.LogRecord) -> str | None:
     known = record.name.partition(".")[0] in _LITERAL_LOGGERS
     if not known or not isinstance(record.msg, str):
         return None
-    # asyncio puts the representation of a callback's arguments behind a bracket.
+    # asyncio appends a callback's arguments in parentheses.
     return record.msg.partition("\n")[0].partition("(")[0]
 
 
@@ -252,7 +252,7 @@ def _showwarning(  # noqa: PLR0917 - as `warnings` calls it
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Stand in for `warnings.showwarning`, whose text could hold anything."""
+    """Replacement for `warnings.showwarning`, without the text, which may hold any data."""
     del message, file, line
     place = f"{Path(filename).name}:{lineno}"
     _write("warning", "library.warning", error=category.__name__, trace=place)

@@ -1,29 +1,29 @@
-"""The latest requests of each source, as far as a verdict on the relay needs them (pure)."""
+"""The latest requests of each source, for the relay's verdict."""
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from statistics import median
 
 SKEWS_MAX = 21
-"""Requests whose times are compared with ours: the latest ones, odd in number for the median."""
+"""Number of latest requests for the clock skew; odd, so that the median is one of them."""
 
 SKEWS_MIN = 5
-"""With fewer, a late try of one event would look like a clock that is wrong."""
+"""Minimum number of requests for a skew; with fewer, one late retry looks like a wrong clock."""
 
 RECENT_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """The refused signatures since the last good one; times are milliseconds since the epoch."""
+    """Refused signatures since the last valid one; times are milliseconds since the epoch."""
 
     count: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
     retried: int = 0
-    """Of these, requests that repeat an earlier one when the sender would."""
+    """Of these, repetitions of an earlier request at the sender's retry times."""
     untimely: int = 0
-    """Of these, requests whose signature is good, but whose time is too far from ours."""
+    """Of these, requests with a valid signature outside the tolerance."""
 
     def plus(self, *, retried: bool, untimely: bool, now_ms: int) -> "Refusals":
         return Refusals(
@@ -37,12 +37,12 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTraffic:
-    """One source, since the start of the relay."""
+    """Traffic of one source since the relay started."""
 
     verified_ms: int | None
-    """When the last request came that had a good signature."""
+    """Receipt of the last request with a valid signature."""
     skew_s: float | None
-    """Our clock less the sender's: the median of the last hour's latest; None for too few."""
+    """Our clock minus the sender's: the median of the last hour; None for too few requests."""
     refusals: Refusals
 
 
@@ -54,7 +54,7 @@ class _Latest:
 
 
 class Traffic:
-    """Remembers a bounded number of requests for each source."""
+    """Keeps a bounded number of requests per source."""
 
     def __init__(self) -> None:
         self._latest: defaultdict[str, _Latest] = defaultdict(_Latest)
@@ -66,7 +66,7 @@ class Traffic:
         latest.refusals = _NONE
 
     def refused(self, source: str, *, skew_s: float | None, retried: bool, now_ms: int) -> None:
-        """`skew_s` is known of a good signature alone, which was refused for its time."""
+        """Count a refusal; `skew_s` is set if the signature is valid but outside the tolerance."""
         latest = self._latest[source]
         if skew_s is not None:
             latest.skews.append((now_ms, skew_s))

@@ -1,1 +1,1 @@
-"""The video service: its delivery rules and its behaviour as a sender."""
+"""The video service's behaviour as a sender."""

@@ -1,4 +1,4 @@
-"""A sender that behaves as the video service does; for trials, the demo and tests, never for sinks.
+"""A sender that behaves like the video service, for trials, the demo and tests.
 
 Rules: video-service.md, section 6 (Request, Delivery rules, Signature).
 """
@@ -30,12 +30,12 @@ USER_AGENT = "Service-Webhooks/1"
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """One try: the answer's status, or None and the `reason` why there was none."""
+    """One attempt: the response's status, or None and a `reason`."""
 
     status: int | None
     seconds: float
     outcome: str = ""
-    """Relay's own word in the answer, such as accepted or duplicate; empty where there is none."""
+    """The outcome in the relay's response, such as accepted or duplicate; may be empty."""
     reason: str = ""
 
     @property
@@ -46,7 +46,7 @@ class Attempted:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of one body: its attempts, one or more, in order."""
+    """The attempts for one body, at least one, in order."""
 
     attempts: tuple[Attempted, ...]
 
@@ -56,7 +56,7 @@ class Sent:
 
 
 Watch = Callable[[Attempted, float | None], None]
-"""Told of each attempt as it ends, and in how many seconds the next begins; None for the last."""
+"""Called after each attempt with the seconds until the next one; None after the last."""
 
 
 def _unwatched(_attempted: Attempted, _next_s: float | None) -> None:
@@ -66,7 +66,7 @@ def _unwatched(_attempted: Attempted, _next_s: float | None) -> None:
 class Sender:
     """Signs and posts bodies to one URL; any number of `send`s may run at once.
 
-    `secret` may be replaced while it runs: every attempt is signed anew, with its own time.
+    `secret` may be replaced at any time: every attempt is signed anew, with its own time.
     """
 
     def __init__(
@@ -82,12 +82,9 @@ class Sender:
         connections: int = CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """An empty `schedule` means one attempt; each wait runs from the end of an attempt.
+        """Waits of `schedule` run from the end of an attempt; without any there is one attempt.
 
-        `time_scale` multiplies the waits.
-
-        Where more attempts than `connections` are under way, some wait for others.
-
+        `time_scale` multiplies the waits; `connections` limits the concurrent attempts.
         Raises ValueError for a URL that is not http or https.
         """
         self.secret = secret
@@ -97,13 +94,13 @@ class Sender:
         self._timeout_s = timeout_s
         self._header = header
         self._sleep = sleep
-        # No limit per phase strikes, because each attempt has one for all of it.
+        # Never reached: each attempt has a timeout of its own.
         self._client = ConnectionPools(
             tls.trusting(), connections=connections, timeout_s=2 * timeout_s
         )
 
     async def __aenter__(self) -> Self:
-        # httpx loads its backend with the first request, which would look like the receiver's time.
+        # httpx imports its backend with the first request, which would count as response time.
         await anyio.lowlevel.checkpoint()
         return self
 
@@ -119,7 +116,7 @@ class Sender:
         await self._client.aclose()
 
     async def send(self, body: bytes, *, watch: Watch = _unwatched) -> Sent:
-        """Post the body until it is acknowledged or the schedule is at its end."""
+        """Post the body until it is acknowledged or the schedule ends."""
         attempts = []
         for next_s in (*self._waits, None):
             attempted = await self.attempt(body)
@@ -156,7 +153,7 @@ class Sender:
 
 
 def parse_url(url: str) -> httpx.URL:
-    """Raises ValueError for what is not http or https to a host."""
+    """Parse an http or https URL with a host; raises ValueError."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:

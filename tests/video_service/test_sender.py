@@ -1,4 +1,4 @@
-"""The sender behaves as the video service's document says (video-service.md, section 6)."""
+"""The sender behaves as the video service documents (video-service.md, section 6)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ async def far() -> AsyncIterator[FarEnd]:
 
 @pytest.fixture
 async def sender(far: FarEnd, clock: ManualClock) -> AsyncIterator[Make]:
-    """Makes senders whose waits take no time but move the clock."""
+    """Creates senders whose waits take no time but advance the clock."""
     made: list[Sender] = []
 
     async def sleep(seconds: float) -> None:
@@ -55,7 +55,7 @@ def verified(request: Request, *, now_s: int, secret: str = SECRET) -> bool:
     return True
 
 
-async def test_a_request_looks_as_the_service_makes_it(
+async def test_a_request_has_the_documented_form(
     far: FarEnd, sender: Make, clock: ManualClock
 ) -> None:
     sent = await sender().send(BODY)
@@ -125,7 +125,7 @@ async def test_a_connection_cut_without_an_answer_is_a_failure(far: FarEnd, send
     assert "before the connection ended" in attempted.reason
 
 
-async def test_relays_word_for_what_it_did_is_read(far: FarEnd, sender: Make) -> None:
+async def test_the_outcome_in_the_relays_response_is_read(far: FarEnd, sender: Make) -> None:
     far.reply = lambda _: Reply(200, b'{"status":"duplicate","id":"evt_1"}')
     assert (await sender().attempt(BODY)).outcome == "duplicate"
 
@@ -133,7 +133,7 @@ async def test_relays_word_for_what_it_did_is_read(far: FarEnd, sender: Make) ->
 @pytest.mark.parametrize(
     "answer", [b"", b"OK", b"[]", b'{"status":200}', b'{"status":"' + b"x" * 9999]
 )
-async def test_another_receivers_answer_has_no_word(
+async def test_another_receivers_response_has_no_outcome(
     far: FarEnd, sender: Make, answer: bytes
 ) -> None:
     far.reply = lambda _: Reply(200, answer)
@@ -162,7 +162,7 @@ async def test_time_scale_shortens_the_waits_only(far: FarEnd, sender: Make) -> 
     assert waits == [*(wait / 2 for wait in WAITS_S), None]
 
 
-async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
+async def test_many_attempts_run_at_once(far: FarEnd, sender: Make) -> None:
     far.reply = lambda _: None
     sending = sender(schedule=(), clock=SystemClock(), timeout_s=30, connections=80)
     async with asyncio.TaskGroup() as group:
@@ -174,7 +174,7 @@ async def test_many_are_under_way_at_once(far: FarEnd, sender: Make) -> None:
     assert not any(task.result().acknowledged for task in tasks)
 
 
-async def test_more_than_there_are_connections_wait_their_turn(far: FarEnd, sender: Make) -> None:
+async def test_attempts_beyond_the_connections_wait(far: FarEnd, sender: Make) -> None:
     sending = sender(schedule=(), clock=SystemClock(), connections=2)
     sent = await asyncio.gather(*(sending.send(BODY) for _ in range(20)))
     assert all(each.acknowledged for each in sent)
@@ -184,6 +184,6 @@ async def test_more_than_there_are_connections_wait_their_turn(far: FarEnd, send
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:8080", "ftp://host/x", "http://", "http://a:b/", "/x"]
 )
-async def test_a_url_that_is_none_is_refused(clock: ManualClock, url: str) -> None:
+async def test_an_invalid_url_is_refused(clock: ManualClock, url: str) -> None:
     with pytest.raises(ValueError, match="expected a URL"):
         Sender(url, Secret(SECRET), clock=clock)

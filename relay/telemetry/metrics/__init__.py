@@ -1,6 +1,6 @@
-"""Every metric of the relay, in the words of the domain; no id, address or title is ever a label.
+"""All metrics of the relay; no id, address or title is ever a label.
 
-Counters live in memory and are kept up to date, so that a scrape touches neither store nor sinks.
+Values are kept in memory, so a scrape touches neither store nor sinks.
 """
 
 import platform
@@ -16,11 +16,11 @@ from relay.core.totals import Total
 from relay.telemetry.metrics.registry import Registry
 
 UNKNOWN = "unknown"
-"""The source label of a request to no source's path."""
+"""The source label of requests that match no source's path."""
 
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
 NOT_HTTP = (400, 505)
-"""Answered to what is no HTTP of version 1, so that its source is not known either."""
+"""Response codes for requests that are not HTTP/1, so their source is unknown."""
 REASONS = (
     *get_args(RejectReason),
     *get_args(BodyFault),
@@ -33,7 +33,7 @@ DROPPED = ("count", "bytes", "rate", "store")
 STATES = ("active", "throttled", "parked", "paused")
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Around the goal of an acknowledgement; the sender gives up after 10 s (seconds)."""
+"""Buckets in seconds, dense around the goal of an acknowledgement, up to the sender's timeout."""
 ATTEMPT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LAG = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400)
 _OFF = (1, 5, 10, 30, 60, 120, 300, 600)
@@ -42,18 +42,18 @@ SKEW = (*(-bound for bound in reversed(_OFF)), 0, *_OFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """The store's files and the disk that they are on."""
+    """Sizes of the store's files and of their disk's free space."""
 
     store_bytes: int
     free_bytes: int
     min_free_bytes: int
-    """With less free space than this, new events are answered with 503."""
+    """With less free space, new events are answered with 503."""
 
 
 class Metrics:
-    """What the relay counts; every method is cheap and none fails for a name it does not know.
+    """Updates the relay's metrics; cheap, and no method fails for an unknown name.
 
-    Source and sink names are those of the config; times are in seconds, instants in milliseconds.
+    Durations are in seconds, moments in milliseconds since the epoch.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Metrics:
         sqlite: str,
         revision: str = "",
     ) -> None:
-        """`sqlite` is the version of the library that the store runs on."""
+        """`sqlite` is the version of the SQLite library."""
         self._registry = Registry()
         self._define_for_process()
         self._define_for_sources()
@@ -83,19 +83,19 @@ class Metrics:
     def _define_for_process(self) -> None:
         self._build = self._registry.gauge(
             "relay_build_info",
-            "Always 1; the labels say what runs.",
+            "Always 1; the labels hold the versions.",
             *("version", "revision", "python", "sqlite"),
         )
         self._started = self._registry.gauge(
             "relay_start_time_seconds",
-            "When this relay was started; unlike the process's own, wherever /proc is hidden, too.",
+            "Start of this relay; unlike the process's own metric, present without /proc.",
         )
         self._reload_good = self._registry.gauge(
             "relay_config_last_reload_successful",
-            "1 if the config that was read last is the one in use.",
+            "1 if the config that was read last is in use, 0 if it was refused.",
         )
         self._commits = self._registry.histogram(
-            "relay_store_commit_seconds", "How long a commit took, fsync included.", FAST
+            "relay_store_commit_seconds", "Duration of a commit, fsync included.", FAST
         )
         self._bytes = self._registry.gauge("relay_store_bytes", "Size of the store's files.")
         self._free = self._registry.gauge(
@@ -107,15 +107,15 @@ class Metrics:
         )
         self._limited = self._registry.counter(
             "relay_connections_limited_total",
-            "Connections closed, refused or kept waiting because of a limit.",
+            "Connections closed, refused or delayed because of a limit.",
             *("listener", "reason"),
         )
         self._down = self._registry.gauge(
-            "relay_downtime_seconds", "How long no relay had the store before this one started."
+            "relay_downtime_seconds", "Time without a running relay before this start."
         )
         self._lost = self._registry.gauge(
             "relay_downtime_lost_seconds",
-            "How much of that the sender's tries did not bridge: events are missing from it.",
+            "Part of the downtime that the sender's retries did not cover: its events are lost.",
         )
 
         self._open_loss = self._registry.gauge(
@@ -126,28 +126,28 @@ class Metrics:
     def _define_for_sources(self) -> None:
         self._requests = self._registry.counter(
             "relay_requests_total",
-            "Requests to the public listener by answer; unknown: to no source's path, or no HTTP.",
+            "Requests to the public listener by response; unknown: no source's path, or not HTTP.",
             *("source", "code"),
         )
         self._rejected = self._registry.counter(
             "relay_rejected_total",
-            "Requests to the public listener that were turned away.",
+            "Refused requests to the public listener.",
             *("source", "reason"),
         )
         self._mismatch_retries = self._registry.counter(
             "relay_mismatch_retries_total",
-            "Requests that fit no secret and repeat an earlier one when the sender would.",
+            "Requests that match no secret and repeat an earlier one at the sender's retry times.",
             "source",
         )
         self._acks = self._registry.histogram(
             "relay_ack_seconds",
-            "From a request's head to its 2xx, with the reading of the body and the commit.",
+            "Time from a request's head to its 2xx, body and commit included.",
             FAST,
             "source",
         )
         self._skews = self._registry.histogram(
             "relay_signature_skew_seconds",
-            "Our clock less the time in a matching signature; below 0 the sender's clock is ahead.",
+            "Our clock minus the time in a valid signature; below 0 the sender's clock is ahead.",
             SKEW,
             "source",
         )
@@ -158,43 +158,43 @@ class Metrics:
         )
         self._events = self._registry.counter(
             "relay_events_total",
-            "Verified requests by what became of them.",
+            "Verified requests by outcome.",
             *("source", "event", "outcome"),
         )
         self._leads = self._registry.counter(
             "relay_leads_captured_total",
-            "New lead.captured events since the store was made, once each, after they are durable.",
+            "New lead.captured events since the store was created, once each, when durable.",
             "source",
         )
         self._watched = self._registry.counter(
             "relay_video_watched_total",
-            "New video.watched events since the store was made, once each, once they are durable.",
+            "New video.watched events since the store was created, once each, when durable.",
             *("source", "milestone"),
         )
         self._last = self._registry.gauge(
             "relay_last_event_timestamp_seconds",
-            "When the last new event came; 0 if none did since the store was made.",
+            "Receipt of the last new event; 0 if there was none since the store was created.",
             *("source", "event"),
         )
 
         self._quarantined = self._registry.gauge(
             "relay_quarantined_requests",
-            "Requests that fit no secret and are kept until the new one is there.",
+            "Requests that match no secret and are kept until the new secret is configured.",
             "source",
         )
         self._not_kept = self._registry.counter(
             "relay_quarantine_dropped_total",
-            "Requests that fit no secret and were not kept during a rotation, by the limit.",
+            "Requests that match no secret and were dropped during a rotation, by limit.",
             *("source", "reason"),
         )
 
     def _define_for_sinks(self) -> None:
         self._deliveries = self._registry.counter(
-            "relay_deliveries_total", "Deliveries that came to an end.", "sink", "outcome"
+            "relay_deliveries_total", "Finished deliveries.", "sink", "outcome"
         )
         self._attempts = self._registry.counter(
             "relay_attempts_total",
-            "Tries to deliver; one delivery can take several.",
+            "Delivery attempts; one delivery can take several.",
             *("sink", "result"),
         )
         self._damaged = self._registry.counter(
@@ -203,33 +203,33 @@ class Metrics:
             "sink",
         )
         self._attempt_times = self._registry.histogram(
-            "relay_attempt_seconds", "How long a try took.", ATTEMPT, "sink"
+            "relay_attempt_seconds", "Duration of an attempt.", ATTEMPT, "sink"
         )
         self._lags = self._registry.histogram(
             "relay_delivery_lag_seconds",
-            "From the receipt of an event to the end of its delivery.",
+            "Time from the receipt of an event to the end of its delivery.",
             LAG,
             "sink",
         )
         self._pending = self._registry.gauge(
-            "relay_pending_deliveries", "Deliveries still to be made.", "sink"
+            "relay_pending_deliveries", "Pending deliveries.", "sink"
         )
         self._oldest = self._registry.gauge(
             "relay_oldest_pending_timestamp_seconds",
-            "When the oldest event came that is still to be delivered; 0 when nothing is pending.",
+            "Receipt of the oldest event with a pending delivery; 0 when nothing is pending.",
             "sink",
         )
         self._dead = self._registry.gauge(
-            "relay_dead_letters", "Deliveries that were given up and can be replayed.", "sink"
+            "relay_dead_letters", "Dead letters, which can be replayed.", "sink"
         )
         self._states = self._registry.gauge(
             "relay_sink_state",
-            "1 for the state that the sink is in, 0 for the others.",
+            "1 for the sink's current state, 0 for the others.",
             *("sink", "state"),
         )
 
     def add_source(self, source: str) -> None:
-        """Let every series of the source exist; harmless for one that is there."""
+        """Create all series of a source; existing ones keep their values."""
         label, kinds = (source,), (*KINDS, "other")
         self._requests.exist(label, CODES)
         self._rejected.exist(label, REASONS)
@@ -244,7 +244,7 @@ class Metrics:
         self._not_kept.exist(label, DROPPED)
 
     def add_sink(self, sink: str) -> None:
-        """Let every series of the sink exist; harmless for one that is there."""
+        """Create all series of a sink; existing ones keep their values."""
         label = (sink,)
         self._deliveries.exist(label, SETTLED)
         self._attempts.exist(label, get_args(Result))
@@ -256,18 +256,18 @@ class Metrics:
             gauge.exist(label)
 
     def drop_source(self, source: str) -> None:
-        """Forget the series of a source that the config no longer has."""
+        """Remove the series of a source that is no longer in the config."""
         self._registry.drop("source", source)
 
     def drop_sink(self, sink: str) -> None:
-        """Forget the series of a sink that the config no longer has."""
+        """Remove the series of a sink that is no longer in the config."""
         self._registry.drop("sink", sink)
 
     def request(self, source: str, code: int) -> None:
         self._requests[source, code] += 1
 
     def not_http(self, code: int) -> None:
-        """Count what was answered before it was a request."""
+        """Count a response to a malformed request."""
         self._requests[UNKNOWN, code] += 1
 
     def connection_limited(self, listener: str, reason: str) -> None:
@@ -283,7 +283,7 @@ class Metrics:
         self._mismatch_retries[source] += 1
 
     def show_secrets(self, source: str, labels: Sequence[str]) -> None:
-        """Let the series of these secrets exist, and of no other of the source."""
+        """Create the series of these secrets and remove those of the source's other secrets."""
         for key in [key for key in self._signatures if key[0] == source and key[1] not in labels]:
             del self._signatures[key]
         self._signatures.exist((source,), labels)
@@ -301,17 +301,17 @@ class Metrics:
         self._skews[source].observe(seconds)
 
     def received(self, source: str, kind: str, outcome: Outcome) -> None:
-        """Count a verified request; the kind is a known one or `other`."""
+        """Count a verified request; `kind` is a documented one or `other`."""
         self._events[source, kind, outcome] += 1
 
     def counted(self, total: Total) -> None:
-        """Show what the store has counted, over all relays that had it."""
+        """Set the counters to the store's totals, which survive restarts."""
         if total.milestone:
             self._watched[total.source, total.milestone] = total.events
         elif total.kind == LEAD_CAPTURED:
             self._leads[total.source] = total.events
         key, last_s = (total.source, total.kind), total.last_ms / 1000
-        # The other milestones of the kind have totals of their own.
+        # A kind has one total per milestone, each with its own time.
         if last_s > self._last[key]:  # noqa: PLR1730  a call costs more
             self._last[key] = last_s
 
@@ -323,7 +323,7 @@ class Metrics:
         self._damaged[sink] += count
 
     def settled(self, sink: str, outcome: str, lag_s: float | None) -> None:
-        """Count an end; without a lag for what a replay has sent again."""
+        """Count a finished delivery; a replayed one has no lag."""
         self._deliveries[sink, outcome] += 1
         if lag_s is not None:
             self._lags[sink].observe(lag_s)
@@ -341,16 +341,16 @@ class Metrics:
         self._commits[()].observe(seconds)
 
     def store_size(self, size: int, free: int) -> None:
-        """Both in bytes."""
+        """Set the sizes, in bytes."""
         self._bytes[()] = size
         self._free[()] = free
 
     def store_floor(self, min_free: int) -> None:
-        """In bytes; rules compare the free space with it, so that none has to repeat the config."""
+        """Set `min_free` in bytes, so that alert rules need not repeat the config."""
         self._floor[()] = min_free
 
     def was_down(self, seconds: float, lost_s: float) -> None:
-        """Both are of the time before this start."""
+        """Set the downtime before this start."""
         self._down[()] = seconds
         self._lost[()] = lost_s
 
@@ -364,7 +364,7 @@ class Metrics:
         self._reload_good[()] = successful
 
     def last_events_ms(self, source: str) -> dict[str, int]:
-        """When the last event of each kind came, in milliseconds since the epoch."""
+        """Return the receipt of the last event of each kind, in milliseconds since the epoch."""
         return {
             kind: round(at_s * 1000)
             for (name, kind), at_s in self._last.items()
@@ -372,7 +372,7 @@ class Metrics:
         }
 
     def disk(self) -> Disk:
-        """As of the last look, which is made every second."""
+        """Return the sizes as of the last measurement, which runs every second."""
         return Disk(
             store_bytes=int(self._bytes[()]),
             free_bytes=int(self._free[()]),

@@ -1,4 +1,4 @@
-"""How metrics are kept: plain numbers at hand, turned into Prometheus' terms only at a scrape."""
+"""Metric types that hold plain numbers and become Prometheus families only at a scrape."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -17,10 +17,10 @@ S = TypeVar("S", bound="Series[Any]")
 
 
 class Series(dict[Any, V], ABC):
-    """One metric's values by those of its labels: one value, a tuple of them, or ().
+    """Values of one metric by label values: a single one, a tuple, or ().
 
-    Written by the event loop's thread only; Prometheus' own types lock at every step, which makes
-    an acknowledgement's share of the work three times as long.
+    Only the event loop's thread writes. Prometheus' own types lock on every update, which triples
+    the cost of the metrics of an acknowledgement.
     """
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
@@ -34,25 +34,25 @@ class Series(dict[Any, V], ABC):
 
     @abstractmethod
     def zero(self) -> V:
-        """The value of labels that nothing was counted for."""
+        """Return the initial value of a series."""
 
     @abstractmethod
     def family(self) -> Metric:
-        """Return what a scrape is told; called from another thread."""
+        """Return the family for a scrape; called from another thread."""
 
     def exist(self, *axes: Iterable[object]) -> None:
-        """Let every combination of the labels' values exist, at 0."""
+        """Create a series at 0 for every combination of label values."""
         for values in itertools.product(*axes):
             self[values[0] if len(values) == 1 else values]
 
     def drop(self, name: str) -> None:
-        """Forget the values whose first label is this."""
+        """Remove the series whose first label has this value."""
         for key in [key for key in self if _texts(key)[:1] == [name]]:
             del self[key]
 
 
 class Counter(Series[float]):
-    """A counter: it only grows."""
+    """A value that only grows."""
 
     def zero(self) -> float:
         return 0.0
@@ -65,7 +65,7 @@ class Counter(Series[float]):
 
 
 class Gauge(Series[float]):
-    """A gauge: it is set."""
+    """A value that is set."""
 
     def zero(self) -> float:
         return 0.0
@@ -78,7 +78,7 @@ class Gauge(Series[float]):
 
 
 class HistogramChild:
-    """What was observed under one set of label values."""
+    """Observations for one set of label values."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -92,7 +92,7 @@ class HistogramChild:
         self._sum += value
 
     def cumulated(self) -> tuple[list[tuple[str, float]], float]:
-        """Return the buckets as Prometheus wants them, each with all below it, and the sum."""
+        """Return cumulative buckets and the sum."""
         total = self._sum
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, itertools.accumulate(self._counts), strict=True)), total
@@ -116,14 +116,14 @@ class Histogram(Series[HistogramChild]):
             buckets, total = distribution.cumulated()
             family.add_metric(_texts(key), buckets, total)
             if self._bounds[0] < 0:
-                # The library leaves the count out with the sum, which negative values make useless.
+                # For negative bounds the library omits the sum, and with it the count.
                 labels = dict(zip(self.labels, _texts(key), strict=True))
                 family.add_sample(f"{self.name}_count", labels, buckets[-1][1])
         return family
 
 
 class Registry(Collector):
-    """All metrics of one relay, with those of the process and of Python."""
+    """All metrics of one relay, and those of the process and of Python."""
 
     def __init__(self) -> None:
         self._all: list[Series[Any]] = []
@@ -142,7 +142,7 @@ class Registry(Collector):
         return self._add(Histogram(name, text, labels, bounds=bounds))
 
     def drop(self, label: str, name: str) -> None:
-        """Forget every series of one source or one sink."""
+        """Remove every series of one source or sink."""
         for series in self._all:
             if series.labels[:1] == (label,):
                 series.drop(name)
@@ -151,17 +151,17 @@ class Registry(Collector):
         return (series.family() for series in self._all)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Render in the form that the Accept header asks for; in plain text if in doubt."""
+        """Render in the format of the Accept header, by default plain text."""
         try:
             encode, content_type = choose_encoder(accept)
         except TypeError:
-            # prometheus-client compares the parts of any version, also where they are no numbers.
+            # prometheus-client fails on a version that is not numeric.
             encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def _add(self, series: S) -> S:
         self._all.append(series)
-        # Without labels there is one value, and it is known beforehand.
+        # Without labels there is exactly one series.
         if not series.labels:
             series.exist()
         return series
