@@ -1,4 +1,4 @@
-"""The `relay` command: which commands there are, and how a failure of one is told to a shell."""
+"""The `relay` command: its subcommands, and how their failures become messages and exit codes."""
 
 import gc
 import importlib
@@ -27,7 +27,7 @@ from relay.core.errors import (
 
 
 class _Command(NamedTuple):
-    """`place` is imported when the command is called, so that a small command starts fast."""
+    """A command; `place` is imported only when it is called, so that commands start fast."""
 
     place: str
     help: str
@@ -35,52 +35,57 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "serve": _Command(
-        "relay.cli.serve:serve", "Run the relay until it is told to stop, then drain."
+        "relay.cli.serve:serve", "Run the relay until SIGTERM or SIGINT, then drain."
     ),
-    "demo": _Command("relay.cli.demo.command:demo", "Watch signed events arrive and be delivered."),
+    "demo": _Command(
+        "relay.cli.demo.command:demo", "Watch signed sample events arrive and be delivered."
+    ),
     "check-config": _Command(
-        "relay.cli.check:check_config", "Check a config and print every fault at once."
+        "relay.cli.check:check_config", "Check a config and print all of its faults."
     ),
     "send": _Command(
         "relay.cli.send.command:send", "Send signed events as the video service does."
     ),
     "verify": _Command(
-        "relay.cli.check:verify", "Check one captured request and say exactly why it fails."
+        "relay.cli.check:verify", "Check a captured request and explain why it fails."
     ),
-    "route": _Command("relay.cli.explain:route", "Say which sinks would take an event, and why."),
-    "render": _Command("relay.cli.explain:render", "Show what one sink would be sent."),
+    "route": _Command("relay.cli.explain:route", "Show which sinks would take an event, and why."),
+    "render": _Command("relay.cli.explain:render", "Show the message that a sink would send."),
     "status": _Command(
-        "relay.cli.status:status", "Say whether anything needs a person, and what to do."
+        "relay.cli.status:status", "Show problems that need an operator, with the next steps."
     ),
     "probe": _Command(
-        "relay.cli.probe:probe", "Ask whether the relay's process answers; needs no token."
+        "relay.cli.probe:probe", "Check that the relay's process responds; needs no token."
     ),
     "absences": _Command(
-        "relay.cli.absences:absences", "Look at when the relay was away, and acknowledge it."
+        "relay.cli.absences:absences", "List the relay's absences, or acknowledge one."
     ),
-    "events": _Command("relay.cli.events:events", "Look at stored events and at what happens."),
-    "sinks": _Command("relay.cli.sinks:sinks", "Look at the sinks; pause, retry, test them."),
+    "events": _Command(
+        "relay.cli.events:events", "List or show stored events, or follow live activity."
+    ),
+    "sinks": _Command("relay.cli.sinks:sinks", "List the sinks; pause, resume, retry or test one."),
     "dead-letters": _Command(
-        "relay.cli.dead_letters:dead_letters", "Look at what was given up; replay or discard it."
+        "relay.cli.dead_letters:dead_letters", "List, replay or discard dead letters."
     ),
     "unreadable": _Command(
-        "relay.cli.unreadable:unreadable", "Look at verified requests that hold no event."
+        "relay.cli.unreadable:unreadable",
+        "List, show or discard verified requests without an event.",
     ),
     "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
-    "replays": _Command("relay.cli.replay:replays", "Look at replays, and end one."),
+    "replays": _Command("relay.cli.replay:replays", "List replays, or watch or cancel one."),
     "audience": _Command(
         "relay.cli.audience:audience", "Count viewers and leads by video, day or source."
     ),
     "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
     "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
-    "audit": _Command("relay.cli.audit:audit", "Look at what operators have changed."),
-    "reload": _Command("relay.cli.reload:reload", "Have the running relay read its config again."),
+    "audit": _Command("relay.cli.audit:audit", "List the changes that operators made."),
+    "reload": _Command("relay.cli.reload:reload", "Make the running relay read its config again."),
     "rotate": _Command(
         "relay.cli.rotate:rotate", "Change a source's secret without losing an event."
     ),
-    "store": _Command("relay.cli.store:store", "Look after the store."),
+    "store": _Command("relay.cli.store:store", "Check or back up the store."),
     "completion": _Command(
-        "relay.cli.completion:completion", "Print what makes a shell complete these commands."
+        "relay.cli.completion:completion", "Print the script for command completion in a shell."
     ),
 }
 
@@ -95,17 +100,17 @@ _EXIT_CODES: dict[type[BaseException], int] = {
     ListenFailed: os.EX_OSERR,
     NoVerdict: 2,
 }
-"""As sysexits.h names them; every other error is 1."""
+"""Exit codes from sysexits.h; every other error is 1."""
 
 _INTERRUPTED = 130
-"""What a shell reports for a program that SIGINT ended."""
+"""The exit code that shells report for SIGINT."""
 
 _CLICK_ERRORS = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError)
-"""What click turns into words and exit codes by itself."""
+"""Exceptions that click itself turns into messages and exit codes."""
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called and ends every failure in a line."""
+    """A group that imports a command when it is called and prints every failure as one line."""
 
     def main(self, *arguments: Any, **named: Any) -> Any:
         stdio.complete()
@@ -118,7 +123,7 @@ class Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].place.partition(":")
-        gc.disable()  # what an import makes is kept
+        gc.disable()  # imported objects live on, so collecting them is wasted time
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
         finally:
@@ -130,7 +135,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in _COMMANDS or args[0].startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        # Click itself proposes only commands that are imported.
+        # Click suggests only commands that are imported.
         raise NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -151,7 +156,7 @@ class Commands(click.Group):
             raise
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
-        except Exception as error:  # noqa: BLE001  whatever it is, the shell gets a line and a code
+        except Exception as error:  # noqa: BLE001  any failure ends in a line and an exit code
             causes = list(_causes(error))
             if isinstance(causes[0], BrokenPipeError):
                 raise causes[0] from None
@@ -161,7 +166,7 @@ class Commands(click.Group):
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What is inside of the groups that a TaskGroup raises."""
+    """Yield the leaves of nested exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for nested in error.exceptions:
             yield from _causes(nested)
@@ -182,11 +187,11 @@ def _error_text(error: BaseException) -> str:
 
 
 def _bug(error: BaseException) -> str:
-    # The text of an exception that nobody foresaw can hold anything, so only its place is shown.
+    # The text of an unexpected exception may hold any data, so only its place is shown.
     from relay.telemetry.log import describe  # noqa: PLC0415
 
     fields = describe(error)
-    return f"a fault of relay's own, please report it: {fields['error']} at {fields['trace']}"
+    return f"internal error, please report it: {fields['error']} at {fields['trace']}"
 
 
 def _exit_code(error: BaseException) -> int:
@@ -198,7 +203,7 @@ def _exit_code(error: BaseException) -> int:
 @click.command("relay", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="relay", prog_name="relay", message="%(prog)s %(version)s")
 def main() -> None:
-    """Receive the video service's webhooks and relay them; what was acknowledged is never lost.
+    """Receive the video service's webhooks and relay them, without losing an acknowledged event.
 
     Start with `relay demo`.
     """

@@ -1,4 +1,4 @@
-"""`relay absences`: when the relay was away, and what the sender gave up meanwhile."""
+"""`relay absences`: the relay's downtimes, and the events lost in them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from relay.core.units import span
 
 @click.group()
 def absences() -> None:
-    """Look at when the relay was away, and acknowledge what that has lost."""
+    """List the relay's absences, or acknowledge one and its loss."""
 
 
 @absences.command("list")
@@ -24,7 +24,7 @@ def absences() -> None:
 @relay_options
 @json_option
 def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
-    """List the absences, the newest first, each with the time from which events are lost."""
+    """List the absences, newest first, each with the period from which events are lost."""
     with connected(target) as client:
         page = client.get("/absences", {"before": before, "limit": limit})
     if as_json:
@@ -60,7 +60,7 @@ def _row(absence: dict[str, Any]) -> tuple[str, ...]:
 @relay_options
 @json_option
 def acknowledge(*, number: int, target: Target, as_json: bool) -> None:
-    """Take note of an absence: status, metrics and alerts no longer speak of its loss."""
+    """Acknowledge an absence: status, metrics and alerts no longer report its loss."""
     with connected(target) as client:
         absence = client.post(f"/absences/{number}/acknowledge")
     if as_json:

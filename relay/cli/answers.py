@@ -1,4 +1,4 @@
-"""The running relay's answers: decoded, and distinguished from those of other servers."""
+"""Decodes a relay's responses, and detects responses of other servers."""
 
 import json
 from collections.abc import Iterable
@@ -20,63 +20,59 @@ _UNKNOWN_OPERATION = frozenset({httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_AL
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an answer came from."""
+    """The relay that sent a response."""
 
     address: str
     version: str
 
     @property
     def versions(self) -> str:
-        return (
-            f"this command is of version {VERSION}, the relay at {self.address} of {self.version}"
-        )
+        return f"this command has version {VERSION}, the relay at {self.address} has {self.version}"
 
     def read(self, text: str | bytes) -> Any:
-        """Decode a JSON object; raises ApiError for anything else."""
+        """Decode a JSON object; raises ApiError."""
         try:
             document = json.loads(text, object_pairs_hook=lambda pairs: Document(pairs, self))
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, Document):
-            raise ApiError(f"the answer is not understood: {self.versions}")
+            raise ApiError(f"cannot read the response: {self.versions}")
         return document
 
 
 class Document(dict[str, Any]):
-    """A JSON object of an answer; raises ApiError for a key that it lacks."""
+    """A JSON object of a response; a missing key raises ApiError."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], origin: Origin) -> None:
         super().__init__(pairs)
         self._origin = origin
 
     def convert(self, kind: type[T]) -> T:
-        """Make a typed value of it; raises ApiError for one of another shape."""
+        """Convert it to a typed value; raises ApiError."""
         try:
             return msgspec.convert(self, kind)
         except msgspec.ValidationError as error:
-            raise ApiError(
-                f"the answer is not understood ({error}): {self._origin.versions}"
-            ) from None
+            raise ApiError(f"cannot read the response ({error}): {self._origin.versions}") from None
 
     def __missing__(self, key: str) -> Any:
-        raise ApiError(f"the answer has no `{key}`: {self._origin.versions}")
+        raise ApiError(f"the response has no `{key}`: {self._origin.versions}")
 
 
 def origin(response: httpx.Response) -> Origin:
-    """Return the relay that has answered; raises ApiError for anything else."""
+    """Return the relay that sent a response; raises ApiError for another server."""
     address = response.url.netloc.decode()
     relay_version = response.headers.get("relay-version")
     if relay_version is None:
         kind = response.headers.get("content-type", "no content type")
         raise ApiError(
-            f"{address} is not the admin listener of a relay: it answers {response.status_code}, "
+            f"{address} is not the admin listener of a relay: it returned {response.status_code}, "
             f"{kind}; check the address"
         )
     return Origin(address, relay_version)
 
 
 class _Problem(msgspec.Struct):
-    """Problem details (RFC 9457), as far as they are shown."""
+    """Problem details (RFC 9457), reduced to the fields that are shown."""
 
     title: str = ""
     detail: str = ""
@@ -84,15 +80,15 @@ class _Problem(msgspec.Struct):
 
 
 def refusal(response: httpx.Response, relay: Origin) -> ApiError:
-    """Make the error of an answer that is read and is no success."""
+    """Create the error for an unsuccessful response whose body is read."""
     try:
         problem = msgspec.json.decode(response.content, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
     if response.status_code in _UNKNOWN_OPERATION and not problem.detail:
         operation = f"{response.request.method} {response.url.path}"
-        return ApiError(f"the relay does not know {operation}: {relay.versions}")
-    text = problem.detail or problem.title or f"the relay answers {response.status_code}"
+        return ApiError(f"the relay does not support {operation}: {relay.versions}")
+    text = problem.detail or problem.title or f"the relay returned {response.status_code}"
     error = ApiError(text, faults=problem.faults)
     if relay.version != VERSION:
         error.add_note(relay.versions)

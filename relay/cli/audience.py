@@ -25,7 +25,7 @@ _NO_VIDEO = "(none named)"
 
 _CSV_HEADS = {"video": ("title", "video"), "day": ("day",), "source": ("source",)}
 _ACTS = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the beginning of a formula; tabs and line ends are escaped."""
+"""Characters with which a spreadsheet formula starts; tabs and line ends are escaped anyway."""
 
 
 @click.command()
@@ -46,16 +46,18 @@ _ACTS = ("=", "+", "-", "@")
     type=click.Choice(get_args(Grouping)),
     default="video",
     show_default=True,
-    help="A row for each of these.",
+    help="One row per video, day or source.",
 )
-@click.option("--zone", metavar="NAME", help="Where days begin, such as Europe/Berlin; else UTC.")
+@click.option(
+    "--zone", metavar="NAME", help="Time zone of the days, such as Europe/Berlin; default UTC."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
 @relay_options
 @json_option
 def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: Any) -> None:
-    """Count viewers by how far they watched, and leads; people count once each.
+    """Count viewers by milestone, and leads; each person counts once.
 
-    A person is an e-mail address; LEADS are people, FORMS are the forms that they sent.
+    A person is an e-mail address; LEADS counts people, FORMS the forms that they sent.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
@@ -76,9 +78,9 @@ def _table(report: dict[str, Any], by: str, zone: str) -> None:
     rows = [(*_names(group, by), *_numbers(group["steps"])) for group in report["groups"]]
     if rows:
         rows.append((_TOTAL, *("",) * (len(heads) - 1), *_numbers(report["total"])))
-    show((*heads, *_NUMBERS), rows, empty="Nobody yet.")
+    show((*heads, *_NUMBERS), rows, empty="No viewers and no leads yet.")
     if rows:
-        click.echo("\nPeople count once in each figure, so that the last line is not the sum.")
+        click.echo("\nPeople count once in each figure, so the last line is not the sum.")
 
 
 def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
@@ -109,7 +111,7 @@ def _csv(report: dict[str, Any], by: str) -> str:
 
 
 def _harmless(cell: str) -> str:
-    """A cell that is text to every spreadsheet, and nothing to a terminal."""
+    """Return a cell that spreadsheets read as text and terminals do not interpret."""
     text = safe(cell)
     return f"'{text}" if text.lstrip().startswith(_ACTS) else text
 
@@ -118,12 +120,16 @@ def _note_omissions(report: dict[str, Any], by: str) -> None:
     anonymous = sum(step["anonymous"] for step in report["total"])
     if anonymous:
         click.echo(
-            f"Views and forms without an address, in no count of people: {anonymous}", err=True
+            f"Views and forms without an address, not counted as people: {anonymous}", err=True
         )
     if report["left_out"]:
         click.echo(
-            f"Only {_ROWS_MAX} {by}s are shown: --since or --until makes them fewer.", err=True
+            f"Only {_ROWS_MAX} {by}s are shown; narrow the period with --since or --until.",
+            err=True,
         )
     if report["counted_until_ms"] is not None:
         until = moment(report["counted_until_ms"])
-        click.echo(f"Counted up to {until}; later events are being counted: ask again.", err=True)
+        click.echo(
+            f"Counted up to {until}; later events are still being counted, so try again later.",
+            err=True,
+        )

@@ -1,4 +1,4 @@
-"""`relay audit`: what operators have changed, when, and from where."""
+"""`relay audit`: changes by operators, with time and origin."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _DONE = 200
 
 @click.group()
 def audit() -> None:
-    """Look at what operators have changed."""
+    """List the changes that operators made."""
 
 
 @audit.command("list")
@@ -29,9 +29,9 @@ def audit() -> None:
 def list_(
     *, since_ms: int | None, before: int | None, limit: int, target: Target, as_json: bool
 ) -> None:
-    """List the changes, the newest first: done, refused and under way.
+    """List the changes, newest first: done, refused and in progress.
 
-    An e-mail address is shown as a digest, the same one for the same address.
+    E-mail addresses are shown as digests; the same address has the same digest.
     """
     query = {"since_ms": since_ms, "before": before, "limit": limit}
     with connected(target) as client:
@@ -42,7 +42,7 @@ def list_(
     show(
         ("ID", "WHEN", "OPERATION", "TARGET", "ASKED", "RESULT", "BY", "FROM", "VIA"),
         [_row(change) for change in page["changes"]],
-        empty="Nothing was changed.",
+        empty="No changes.",
     )
     show_next(page["next"])
 
@@ -62,7 +62,7 @@ def _row(change: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _readable(query: Mapping[str, Any]) -> dict[str, object]:
-    """Times of a filter are given in milliseconds."""
+    """Format the times of a filter, which are in milliseconds."""
     return {
         name.removesuffix("_ms"): moment(value) if name in {"since_ms", "until_ms"} else value
         for name, value in query.items()
@@ -71,11 +71,11 @@ def _readable(query: Mapping[str, Any]) -> dict[str, object]:
 
 def _result(change: dict[str, Any]) -> str:
     if change["ended_ms"] is None:
-        return "no end: under way, or cut off"
+        return "unfinished: in progress, or interrupted"
     if change["status"] != _DONE:
         return f"refused: {change['status']}"
     result = change["result"]
-    # Zeros among other numbers say nothing, and neither do empty lists.
+    # Zeros and empty lists are left out if there are other values.
     some = {name: value for name, value in result.items() if value}
     numbers = {name: value for name, value in result.items() if not isinstance(value, list)}
     return _text(some or numbers) or "done"

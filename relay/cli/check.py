@@ -1,4 +1,4 @@
-"""`relay check-config` and `relay verify`: what is wrong, before or after it went wrong."""
+"""`relay check-config` and `relay verify`: checks of a config and of a captured request."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from relay.store.sqlite.place import obstacle
 
 @dataclass(frozen=True)
 class Contact:
-    """How one sink's far end answered a `check`."""
+    """The result of one sink's `check`."""
 
     sink: str
     type: str
@@ -38,13 +38,15 @@ class Contact:
 
 @click.command("check-config")
 @config_option
-@click.option("--connect", is_flag=True, help="Also reach each sink, without delivering an event.")
+@click.option(
+    "--connect", is_flag=True, help="Also connect to each sink, without delivering an event."
+)
 @json_option
 @click.pass_context
 def check_config(
     context: click.Context, *, path: Path | None, connect: bool, as_json: bool
 ) -> None:
-    """Check a config and print every fault at once."""
+    """Check a config and print all of its faults."""
     path = path or default_path(os.environ)
     try:
         config = _load_usable(path)
@@ -67,9 +69,9 @@ def check_config(
     "--at",
     metavar="WHEN",
     callback=parsed(moments.parse),
-    help='When it was received: a Unix time, "11:18", a date; else now.',
+    help='Time of receipt: a Unix time, "11:18", a date; default now.',
 )
-@click.option("--tolerance", default="5m", show_default=True, help="How far the time may be off.")
+@click.option("--tolerance", default="5m", show_default=True, help="Maximum clock difference.")
 @json_option
 @click.pass_context
 def verify(
@@ -82,7 +84,7 @@ def verify(
     tolerance: str,
     as_json: bool,
 ) -> None:
-    """Check one captured request and say exactly why it fails."""
+    """Check a captured request and explain why it fails."""
     diagnosis = diagnose(
         _header(header),
         body.read(),
@@ -95,7 +97,7 @@ def verify(
 
 
 def _load_usable(path: Path) -> Config:
-    """Load a config with which `serve` could start here; raises ConfigError."""
+    """Load a config and check that `serve` could open its store; raises ConfigError."""
     faults = _store_faults(path)
     try:
         config = load(path)
@@ -110,12 +112,12 @@ def _store_faults(path: Path) -> tuple[Fault, ...]:
     try:
         cause = obstacle(Path(load_store(path).path))
     except ConfigError:
-        return ()  # `load` finds them too
+        return ()  # `load` reports them as well
     return () if cause is None else (Fault("store.path", f"serve cannot open it: {cause}"),)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
-    """Ask every sink's far end at once, each under its own timeout."""
+    """Check all sinks concurrently, each with its own timeout."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_contact(sink)) for sink in settings]
     return tuple(task.result() for task in tasks)
@@ -131,8 +133,8 @@ async def _contact(settings: SinkSettings) -> Contact:
         ok, text = False, contact.failed(reason, None, "retry")
     except SinkError as error:
         ok, text = False, contact.failed(error.reason, error.status, result_of(error))
-    except Exception as error:  # noqa: BLE001  a sink's bug is a finding, and its text may hold secrets
-        ok, text = False, f"failed with a fault of the sink's own: {type(error).__name__}"
+    except Exception as error:  # noqa: BLE001  a sink's bug is a finding; its text may hold secrets
+        ok, text = False, f"failed with an internal error of the sink: {type(error).__name__}"
     finally:
         await sink.close()
     return Contact(settings.name, settings.type, ok, text)
@@ -179,7 +181,7 @@ def _listed(faults: Iterable[Fault]) -> list[dict[str, str]]:
 
 
 def _header(value: str) -> bytes:
-    # Whoever copies a header from a log often copies its name too.
+    # A header copied from a log often includes its name.
     named = re.fullmatch(r"[A-Za-z0-9-]+:\s*(.*)", value.strip(), re.DOTALL)
     return (named[1] if named else value.strip()).encode("utf-8", "surrogateescape")
 

@@ -1,4 +1,4 @@
-"""How a command reaches the running relay: its admin API."""
+"""Client of the running relay's admin API."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from relay.cli.target import Target
 from relay.core.errors import ApiError
 
 TIMEOUT_S = 60.0
-"""A replay of many events is counted before it is answered."""
+"""Long, because the relay counts a replay's events before it responds."""
 
 API = "/api/v1"
 
@@ -23,35 +23,35 @@ Query = Mapping[str, str | int | None]
 
 
 class Client:
-    """The admin API, as a command sees it; every method raises ApiError."""
+    """Client of the admin API; every method raises ApiError."""
 
     def __init__(self, http: httpx.Client, *, unauthorized: str) -> None:
-        """`unauthorized` is the complaint about a token that the relay does not take."""
+        """`unauthorized` is the message for a refused token."""
         self._http = http
         self._unauthorized = unauthorized
 
     def get(self, path: str, query: Query | None = None) -> Any:
-        """The answer to a question; values of the query that are None are left out."""
+        """Return the response to a GET; query values that are None are left out."""
         return self._ask("GET", API + path, params=_without_none(query))
 
     def get_at_length(self, path: str) -> Any:
-        """The answer to a question over which the relay may sit for any time."""
+        """Return the response to a GET without a timeout."""
         return self._ask("GET", API + path, timeout=None)
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """Have something done; values of the body that are None are left out."""
+        """Return the response to a POST; body values that are None are left out."""
         return self._ask("POST", API + path, json=_without_none(body))
 
     def health(self) -> Any:
-        """Whether the process answers; for anyone."""
+        """Return the response of /healthz."""
         return self._ask("GET", "/healthz")
 
     def reload(self) -> Any:
-        """Have the config read again; what it changes."""
+        """Reload the config and return the changes."""
         return self._ask("POST", "/-/reload")
 
     def save(self, path: str, file: Path) -> None:
-        """Write an answer into a new file that nobody else may read; raises FileExistsError."""
+        """Write a response to a new file with mode 0600; raises FileExistsError."""
         with (
             self._response("GET", API + path, timeout=None) as response,
             open(file, "xb", opener=_private) as opened,
@@ -61,7 +61,7 @@ class Client:
             os.fsync(opened.fileno())
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
-        """The server-sent events of an endless answer, as they come."""
+        """Yield the server-sent events of an endless response."""
         with self._response(
             "GET", API + path, params=_without_none(query), timeout=None
         ) as response:
@@ -76,7 +76,7 @@ class Client:
 
     @contextmanager
     def _response(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """A relay's answer that is a success, its body yet to be read."""
+        """Open a request and yield its successful response, body unread."""
         with self._errors_mapped(), self._http.stream(method, path, **options) as response:
             relay = origin(response)
             if response.status_code == httpx.codes.UNAUTHORIZED:
@@ -93,15 +93,15 @@ class Client:
             yield
         except httpx.ConnectError as error:
             raise ApiError(
-                f"no relay answers at {where}: {error}; start it, or check the address "
+                f"cannot connect to the relay at {where}: {error}; start it, or check the address "
                 "(server.admin_listen, or --url)"
             ) from None
         except httpx.TimeoutException:
-            raise ApiError(f"the relay at {where} does not answer in time") from None
+            raise ApiError(f"the relay at {where} did not respond in time; check its log") from None
         except httpx.HTTPError:
             raise ApiError(
-                f"{where} ended the connection without a whole answer in HTTP: see the relay's "
-                "log, and check that this is its admin listener (a TLS port ends like this, too)"
+                f"{where} closed the connection without a complete HTTP response; check the "
+                "relay's log, and that this is its admin listener and not a TLS port"
             ) from None
 
 
@@ -115,7 +115,7 @@ def _private(path: str, flags: int) -> int:
 
 @contextmanager
 def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> Iterator[Client]:
-    """A client for a relay; `timeout` is in seconds. Raises ConfigError and ApiError."""
+    """Open a client for a relay; `timeout` is in seconds. Raises ConfigError and ApiError."""
     url, token = target.resolve()
     headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}
     with httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False) as http:
@@ -124,16 +124,16 @@ def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> 
 
 @contextmanager
 def anonymous(target: Target, *, timeout_s: float) -> Iterator[Client]:
-    """A client without a token, for the open paths; raises as `connected` does."""
+    """Open a client without a token, for the open paths; raises as `connected` does."""
     url = target.resolve_url()
     with httpx.Client(base_url=url, timeout=timeout_s, trust_env=False) as http:
-        yield Client(http, unauthorized="a relay wants no token for this")
+        yield Client(http, unauthorized="this is not a relay: its /healthz needs no token")
 
 
 def _unauthorized(target: Target) -> str:
     if target.token is not None:
-        return "the relay does not take the token of --token"
+        return "the relay refused the token of --token"
     return (
-        "the relay does not take this token: the running one was started with another "
-        "[admin] token than this config has; SIGHUP makes it read the config again"
+        "the relay refused this config's [admin] token: it runs with another one; "
+        "reload its config with SIGHUP"
     )

@@ -1,4 +1,4 @@
-"""`relay completion`, and what it completes beside commands and options: names in the config."""
+"""`relay completion`, and the completion of sink and source names from the config."""
 
 import tomllib
 from collections.abc import Callable
@@ -15,19 +15,19 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, *, shell: str) -> None:
-    """Print a script that makes a shell complete commands, options, sinks and sources.
+    """Print a script that lets a shell complete commands, options, sinks and sources.
 
-    For this session: `eval "$(relay completion bash)"`, with `zsh` in place of `bash` there, and
+    For this session: `eval "$(relay completion bash)"`, the same with `zsh`, or
     `relay completion fish | source`.
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.ClickException(f"click completes no {shell}")
+        raise click.ClickException(f"click cannot complete commands in {shell}")
     click.echo(kind(context.find_root().command, {}, "relay", "_RELAY_COMPLETE").source())
 
 
 def names_of(table: str) -> Complete:
-    """Make the completion of an option or argument that names a `[[sink]]` or a `[[source]]`."""
+    """Return the completion function for names of a `[[sink]]` or `[[source]]`."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from relay.config import default_path  # noqa: PLC0415  most commands need no config

@@ -1,4 +1,4 @@
-"""`relay dead-letters`: the events that a sink will not get by itself any more."""
+"""`relay dead-letters`: deliveries that the relay gave up."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from relay.cli.unreadable import show_requests
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at what was given up, deliver it again, or give it up for good."""
+    """List, replay or discard dead letters."""
 
 
 @dead_letters.command("list")
@@ -34,7 +34,7 @@ def dead_letters() -> None:
 @relay_options
 @json_option
 def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
-    """List dead letters, the newest first, and how many there are for each reason."""
+    """List dead letters, newest first, and their number by reason."""
     with connected(target) as client:
         page = client.get("/dead-letters", {**selection, "limit": limit})
         all_pages = {name: value for name, value in selection.items() if name != "before"}
@@ -57,14 +57,14 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
             )
             for letter in page["dead_letters"]
         ],
-        empty="No dead letter fits.",
+        empty="No dead letter matches.",
     )
     show_next(page["next"])
     if reasons:
         click.echo()
         _show_reasons(reasons, empty="")
     if page["unreadable"]:
-        click.echo("\nVerified requests that hold no event; relay unreadable show ID shows one:")
+        click.echo("\nVerified requests without an event; `relay unreadable show ID` shows one:")
         show_requests(page["unreadable"])
 
 
@@ -80,7 +80,9 @@ def replay(
     """Deliver dead letters again, to the sinks whose routes take them."""
     require_one(selection, everything=everything)
     if selection["outcome"] not in (None, "dead"):
-        raise click.UsageError(f"a dead letter is dead, so --outcome {selection['outcome']} is not")
+        raise click.UsageError(
+            f"--outcome {selection['outcome']} excludes dead letters: leave it out"
+        )
     chosen = {**selection, "outcome": "dead"}
     with connected(target) as client:
         if dry_run:
@@ -98,7 +100,7 @@ def replay(
 def discard(
     *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
 ) -> None:
-    """Give dead letters up for good; `relay replay` can still deliver them."""
+    """Discard dead letters; `relay replay` can still deliver them."""
     require_one(selection, everything=everything)
     order = {**selection, "all": everything, "dry_run": dry_run}
     with connected(target) as client:
@@ -109,10 +111,10 @@ def discard(
     if not dry_run:
         click.echo(f"{result['discarded']} discarded.")
         return
-    _show_reasons(result["reasons"], empty="Nothing to discard: no dead letter fits.")
+    _show_reasons(result["reasons"], empty="Nothing to discard: no dead letter matches.")
     if result["reasons"]:
         count = sum(reason["count"] for reason in result["reasons"])
-        click.echo(f"{count} in all; without --dry-run they are discarded.")
+        click.echo(f"{count} in all; repeat without --dry-run to discard them.")
 
 
 def _show_reasons(reasons: Sequence[dict[str, Any]], *, empty: str) -> None:

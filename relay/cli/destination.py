@@ -1,4 +1,4 @@
-"""Where `relay send` sends, and which secret signs: as given, else as the config has it."""
+"""Resolves URL and secret of `relay send` from its options and the config."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ DEFAULT_SECRET = "env:RELAY_SECRET"  # noqa: S105 - a reference, not a secret
 
 
 class Destination(NamedTuple):
-    """A source's URL, a secret that signs for it, and the header that carries the signature."""
+    """A source's URL, a valid secret of it, and its signature header."""
 
     url: httpx.URL
     secret: Secret
@@ -28,10 +28,10 @@ class Destination(NamedTuple):
 def destination(
     *, url: httpx.URL | None, secret: Secret | None, path: Path | None, source: str | None
 ) -> Destination:
-    """Complete what is given; raises ConfigError where the config is needed and bad."""
+    """Complete the options from the config; raises ConfigError if it is needed and faulty."""
     if url is not None and secret is not None:
         return Destination(url, secret)
-    # Here, because `send --help` and a send with both need none of it.
+    # Imported here, because `send --help` and a send with both options do not need it.
     from relay.config import default_path, load_listen_address, load_sources  # noqa: PLC0415
 
     file = path or default_path()
@@ -41,7 +41,7 @@ def destination(
         chosen = _chosen(load_sources(file), name=source, url=url)
         address = load_listen_address(file)
     except ConfigError as error:
-        error.add_note("give --url and --secret to send without this config")
+        error.add_note("to send without this config, give --url and --secret")
         raise
     return Destination(
         url or parse_url(endpoint.url(address) + chosen.path),
@@ -60,7 +60,7 @@ def _chosen(
     if named is None:
         known = ", ".join(source.name for source in sources)
         raise click.BadParameter(
-            f"the config has no source `{name}`; there are: {known}", param_hint="--source"
+            f"the config has no source `{name}`; expected one of: {known}", param_hint="--source"
         )
     return named
 
@@ -76,5 +76,5 @@ def _default_secret() -> Secret:
         return Secret.resolve(DEFAULT_SECRET)
     except ValueError as error:
         raise click.BadParameter(
-            f"{error}, and there is no config that has one", param_hint="--secret"
+            f"{error}, and there is no config; set it, or give --secret", param_hint="--secret"
         ) from None

@@ -1,6 +1,6 @@
-"""Why one captured request does not verify, said as exactly as it can be without a secret (pure).
+"""Explains why a captured request does not verify.
 
-Neither the received digest nor the expected one may stand in any of these sentences.
+The texts contain neither the received digest nor the expected one.
 """
 
 import json
@@ -21,7 +21,7 @@ _MILLISECONDS = re.compile(rb"[0-9]{13}")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict, why, and what was done to the request where a match proves it (`cause`)."""
+    """The result, its explanation, and `cause`: a change to the request that a match proves."""
 
     result: str
     text: str
@@ -35,7 +35,7 @@ class Diagnosis:
 def diagnose(
     header: bytes, body: bytes, *, secret: bytes, now_s: int, tolerance: Duration
 ) -> Diagnosis:
-    """Judge a request as the receiver does, then look for the reason."""
+    """Verify a request as the receiver does, and find the reason of a failure."""
     try:
         verified = _verify(header, body, secret, now_s=now_s, tolerance_ms=tolerance)
     except Rejected as error:
@@ -61,7 +61,7 @@ def _explain(
 
 def _age(age_s: int) -> str:
     if age_s == 0:
-        return "signed in this very second"
+        return "signed in the same second"
     return f"signed {abs(age_s)} s {'before' if age_s > 0 else 'after'} the time of the check"
 
 
@@ -109,7 +109,7 @@ def _bad_digests(digests: list[bytes]) -> str:
 
 
 def _cause(header: bytes, body: bytes, secret: bytes, *, now_s: int) -> str:
-    """The first alteration with which the signature does match, or nothing."""
+    """Describe the first alteration with which the signature matches; empty without one."""
 
     def matches(body: bytes, secret: bytes) -> bool:
         try:

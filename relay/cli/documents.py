@@ -1,4 +1,4 @@
-"""How data is printed as JSON: its times readable too, and nothing in it that a terminal obeys."""
+"""Prints data as JSON, with readable times and no terminal control characters."""
 
 import json
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ from typing import Any
 import click
 
 _MOMENTS_MS = range(1_000_000_000_000, 10_000_000_000_000)
-"""The years 2001 to 2286; a smaller number of milliseconds is a duration."""
+"""Milliseconds of the years 2001 to 2286; smaller numbers are durations."""
 
 
 def print_json(document: Any) -> None:
-    """Print an answer of the API in one line of ASCII, with its times."""
+    """Print a response of the API in one line of ASCII, with readable times."""
     click.echo(json.dumps(timed(document)))
 
 
 def print_indented(document: Any) -> None:
-    """Print a document over many lines; invisible characters are escaped."""
+    """Print a document on indented lines; invisible characters are escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     click.echo("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
@@ -26,7 +26,7 @@ def _escaped(character: str) -> str:
 
 
 def timed(value: Any) -> Any:
-    """The same with `received_at` in UTC beside `received_ms`, wherever such a moment stands."""
+    """Add `received_at` in UTC beside `received_ms`, and so on, at every level."""
     match value:
         case dict():
             return {

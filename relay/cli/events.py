@@ -1,4 +1,4 @@
-"""`relay events`: what is stored, all of one event, and what happens right now."""
+"""`relay events`: lists and shows stored events, and follows live activity."""
 
 import json
 import time
@@ -15,12 +15,12 @@ from relay.cli.tail import tail
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError
 
-_DAMAGED = " (damaged: it is not what was received, and goes to no sink)"
+_DAMAGED = " (damaged: it differs from the received body, and is not delivered)"
 
 
 @click.group()
 def events() -> None:
-    """Look at stored events and at what happens."""
+    """List or show stored events, or follow live activity."""
 
 
 @events.command("list")
@@ -29,7 +29,7 @@ def events() -> None:
 @relay_options
 @json_option
 def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
-    """List stored events, the newest first."""
+    """List stored events, newest first."""
     with connected(target) as client:
         page = client.get("/events", {**selection, "limit": limit})
     if as_json:
@@ -50,7 +50,7 @@ def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> Non
             )
             for event in page["events"]
         ],
-        empty="No event fits.",
+        empty="No event matches.",
     )
     show_next(page["next"])
 
@@ -61,13 +61,13 @@ def _delivery(delivery: dict[str, Any]) -> str:
 
 @events.command("show")
 @click.argument("event_id", metavar="ID")
-@click.option("--source", metavar="NAME", help="Where two sources know this id.")
+@click.option("--source", metavar="NAME", help="Its source, if several have this id.")
 @relay_options
 @json_option
 def show_(*, event_id: str, source: str | None, target: Target, as_json: bool) -> None:
     """Show one event: its body, its deliveries and every attempt.
 
-    The beginning of an ID is enough where no other begins so.
+    An unambiguous prefix of the ID is enough.
     """
     with connected(target) as client:
         history = client.get(f"/events/{_number(client, event_id, source)}")
@@ -103,13 +103,13 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     matches = client.get("/events/find", {"beginning": beginning, "source": source})
     candidates, prefix = matches["events"], safe(beginning)
     if not candidates:
-        raise ApiError(f"there is no event whose id begins with {prefix}")
+        raise ApiError(f"no event has an id that starts with {prefix}")
     if len(candidates) == 1:
         return int(candidates[0]["seq"])
     if all(event["id"] == beginning for event in candidates):
         names = ", ".join(event["source"] for event in candidates)
-        raise ApiError(f"{prefix} came from several sources: say --source, one of {names}")
-    lines = [f"several ids begin with {prefix}; say more of it:"]
+        raise ApiError(f"several sources have the event {prefix}: add --source with one of {names}")
+    lines = [f"several ids start with {prefix}; give more characters:"]
     lines += [f"  {event['source']}  {event['kind']}  {event['id']}" for event in candidates]
     raise ApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
 
@@ -117,16 +117,16 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
 def _waits(
     delivery: dict[str, Any], condition: dict[str, Any] | None, *, now_ms: int
 ) -> str | None:
-    """Say what a pending delivery waits for; None for one that has ended."""
+    """Describe what a pending delivery waits for; None for a settled one."""
     if delivery["status"] != "pending":
         return None
     if condition is None:
-        return "waits: no sink of this name is configured"
+        return "waits: the config has no such sink"
     due_ms, state, next_ms = delivery["due_ms"], condition["state"], condition["next_try_ms"]
     if state == "paused":
         return "waits: sink is paused"
     if due_ms is None:
-        return "waits for an earlier one"
+        return "waits for an earlier event"
     if state == "active" or due_ms > now_ms:
         return f"due {ago(due_ms, now_ms=now_ms)}"
     soon = next_ms is None or next_ms <= now_ms
@@ -153,7 +153,7 @@ def _show_delivery(
 
 def _body(body: str | None) -> list[str]:
     if body is None:
-        return ["forgotten: its retention is over, or it was erased"]
+        return ["removed: its retention has expired, or it was erased"]
     try:
         text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`relay route` and `relay render`: what would become of one event, without sending anything."""
+"""`relay route` and `relay render`: show routing and message of an event without sending it."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ source_option = click.option(
     "--source",
     metavar="NAME",
     shell_complete=names_of("source"),
-    help="As if it came to this source; else to the first one.",
+    help="As if this source received it; default: the first one.",
 )
 
 
@@ -45,7 +45,7 @@ source_option = click.option(
 @source_option
 @json_option
 def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: bool) -> None:
-    """Say which sinks would take an event, and why each does or does not."""
+    """Show which sinks would take an event, with the reason of each decision."""
     config = load(path or default_path())
     event = _read_event(file, config, source)
     verdicts = [route.judge(event) for route in config.routes]
@@ -68,13 +68,13 @@ def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: boo
 def render(
     *, name: str, file: BinaryIO, path: Path | None, source: str | None, as_json: bool
 ) -> None:
-    """Show what one sink would be sent; secrets in it are masked."""
+    """Show the message that a sink would send, with secrets masked."""
     config = load(path or default_path())
     settings = _named("sink", name, config.sinks)
     event = _read_event(file, config, source)
     verdict = next(route.judge(event) for route in config.routes if route.sink == name)
     if verdict.outcome != "takes":
-        click.echo(f"relay: {name} would not be sent this event: {verdict.why}", err=True)
+        click.echo(f"relay: {name} would not take this event: {verdict.why}", err=True)
     rendered = asyncio.run(_rendered(settings, event))
     if as_json:
         click.echo(json.dumps(rendered))
@@ -88,7 +88,7 @@ def _read_event(file: BinaryIO, config: Config, source: str | None) -> Event:
     if isinstance(content, Event):
         return content
     raise click.ClickException(
-        f"{file.name}: {content.reason}; no sink gets it, relay keeps it raw as unreadable"
+        f"{file.name}: {content.reason}; the relay keeps such a request as unreadable"
     )
 
 
@@ -96,7 +96,7 @@ def _named(table: str, name: str, settings: Any) -> Any:
     match = next((table for table in settings if table.name == name), None)
     if match is None:
         known = ", ".join(table.name for table in settings) or "none"
-        text = f"the config has no {table} `{name}`; there are: {known}"
+        text = f"the config has no {table} `{name}`; expected one of: {known}"
         raise click.BadParameter(text, param_hint=f"--{table}")
     return match
 
@@ -117,7 +117,7 @@ def _routes_text(event: Event, verdicts: list[Verdict]) -> str:
         for verdict in verdicts
     ]
     if not verdicts:
-        return f"{head}: the config has no sink, so it would be stored only"
+        return f"{head}: only stored, because the config has no sink"
     width = max(len(sink) for sink, _, _ in rows)
     lines = [f"{sink:{width}}  {outcome:8}  {why}" for sink, outcome, why in rows]
     return "\n".join([head, *lines])

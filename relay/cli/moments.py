@@ -1,4 +1,4 @@
-"""Times as people write them on a command line."""
+"""Parses moments and durations on the command line."""
 
 import re
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from relay.core.config_values import Duration
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
 _PART = re.compile(r"[0-9]+[a-z]+")
 _UNIX = re.compile(r"([0-9]{9,10}(?:\.[0-9]{1,9})?)|([0-9]{12,13})")
-"""Seconds from 1973 to 2286, or milliseconds of the same years."""
+"""Seconds of the years 1973 to 2286, or milliseconds of the same years."""
 
 _CLOCK = re.compile(r"(?:(today|yesterday)\s+)?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _DAYS_BACK = {"today": 0, "yesterday": 1}
@@ -20,12 +20,12 @@ EXPECTED = (
 
 
 def parse(text: str) -> int:
-    """Read a moment in milliseconds since the epoch; raises ValueError."""
+    """Parse a moment to milliseconds since the epoch; raises ValueError."""
     return parse_at(text, now=datetime.now().astimezone())
 
 
 def parse_at(text: str, *, now: datetime) -> int:
-    """The same for a known present; without a zone, local time is meant."""
+    """Parse a moment relative to `now`; without a zone it is local time."""
     text = text.strip()
     unix = _UNIX.fullmatch(text)
     if unix:
@@ -37,7 +37,7 @@ def parse_at(text: str, *, now: datetime) -> int:
 
 
 def duration(text: str) -> Duration:
-    """Read `90s` or `1h30m`; raises ValueError."""
+    """Parse a duration such as `90s` or `1h30m`; raises ValueError."""
     if _DURATION.fullmatch(text) is None:
         return Duration.parse(text)
     return Duration(sum(Duration.parse(part) for part in _PART.findall(text)))
@@ -58,7 +58,7 @@ def _moment(text: str, now: datetime) -> datetime:
 
 
 def _last(now: datetime, at: tuple[int, int, int]) -> datetime:
-    """The last time that a clock showed this: shortly after midnight, `23:50` was yesterday."""
+    """Return the latest past moment with this time of day: after midnight, 23:50 was yesterday."""
     today = _on_day(now, 0, at)
     return today if today <= now else _on_day(now, 1, at)
 

@@ -1,4 +1,4 @@
-"""How data is printed for people: aligned columns, times that can be read, nothing that acts."""
+"""Prints data for people: aligned columns, readable times, no terminal control characters."""
 
 import math
 import shutil
@@ -11,7 +11,7 @@ from relay.core.units import span
 
 
 def show(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print rows under their heads, each column as wide as it must be; `empty` where none are."""
+    """Print a table with minimal column widths, or `empty` if it has no rows."""
     lines = [[safe(cell) for cell in row] for row in rows]
     if not lines:
         click.echo(empty)
@@ -26,7 +26,7 @@ def show(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> N
 
 
 def _blocks(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """Print a line for each cell: a row that the terminal wraps cuts ids in the middle."""
+    """Print one cell per line, because a wrapped row would break ids."""
     for number, line in enumerate(lines):
         if number:
             click.echo()
@@ -34,7 +34,7 @@ def _blocks(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def pairs(rows: Iterable[tuple[str, str]], *, indent: str = "") -> None:
-    """Print names and values, a line each."""
+    """Print names and values, one pair per line."""
     lines = [(name, safe(value)) for name, value in rows]
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
@@ -42,7 +42,7 @@ def pairs(rows: Iterable[tuple[str, str]], *, indent: str = "") -> None:
 
 
 def flow(parts: Sequence[str]) -> None:
-    """Print parts in a line, or in more where the terminal is too narrow, each part whole."""
+    """Print parts on one line, or on several in a narrow terminal, without breaking a part."""
     line, lines = "", []
     for part in map(safe, parts):
         longer = f"{line}  {part}" if line else part
@@ -54,13 +54,13 @@ def flow(parts: Sequence[str]) -> None:
 
 
 def width() -> float:
-    """Columns of the terminal, or of $COLUMNS; endless where neither is there."""
+    """Return the columns of the terminal, or of $COLUMNS; infinite without either."""
     columns = shutil.get_terminal_size((0, 0)).columns
     return columns or math.inf
 
 
 def safe(text: str) -> str:
-    """The text with whatever a terminal would obey, or could be misled by, made visible."""
+    """Escape the characters of a text that a terminal would interpret or hide."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
@@ -71,7 +71,7 @@ def _escaped(character: str) -> str:
 
 
 def moment(ms: int | None) -> str:
-    """Local time to the second with its offset, as `--since` takes it; a dash for none."""
+    """Format a local time with its offset, as `--since` accepts it; a dash for None."""
     if ms is None:
         return "-"
     text = datetime.fromtimestamp(ms // 1000).astimezone().isoformat()
@@ -79,7 +79,7 @@ def moment(ms: int | None) -> str:
 
 
 def ago(ms: int | None, *, now_ms: int) -> str:
-    """How long ago, or until when, in its largest unit; a dash for none."""
+    """Format the time since or until a moment, in its largest unit; a dash for None."""
     if ms is None:
         return "-"
     length = span(abs(now_ms - ms))

@@ -1,4 +1,4 @@
-"""Command-line values that are more than text, and the options that several commands share."""
+"""Types of command-line values, and options that several commands share."""
 
 import math
 from collections.abc import Callable
@@ -14,15 +14,15 @@ Callback = Callable[[click.Context, click.Parameter, str | None], Any]
 config_option = click.option(
     "--config",
     "path",
-    # A file that may not be read is a bad config, not a wrong use of the command.
+    # An unreadable file is a config error, not a usage error.
     type=click.Path(path_type=Path, readable=False),
-    help="The config; else $RELAY_CONFIG, else ./config.toml.",
+    help="The config; default $RELAY_CONFIG, else ./config.toml.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 class Number(click.FloatRange):
-    """A number between two others; for click itself, "nan" is within every range."""
+    """A number in a range; click itself accepts "nan" in every range."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -34,7 +34,7 @@ class Number(click.FloatRange):
 
 
 def parsed(parse: Callable[[str], Any]) -> Callback:
-    """Make an option's callback of a function whose ValueError says what was expected."""
+    """Turn a parser into an option's callback; the text of its ValueError is shown."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         if value is None:
@@ -48,7 +48,7 @@ def parsed(parse: Callable[[str], Any]) -> Callback:
 
 
 def per_second(text: str) -> float:
-    """Read `20`, `0.5`, `"30/m"` or `"100/h"`; raises ValueError for anything else."""
+    """Parse a rate such as `20`, `0.5`, `"30/m"` or `"100/h"`; raises ValueError."""
     if "/" in text:
         return float(Rate.parse(text))
     number = float(text) if text.replace(".", "", 1).isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""`relay erase` and `relay export`: a person's data, by e-mail address."""
+"""`relay erase` and `relay export`: remove or print a person's data, by e-mail address."""
 
 import re
 import time
@@ -16,16 +16,16 @@ from relay.cli.target import Target, relay_options
 _PARTS = ("events", "unreadable", "mentions", "views")
 
 _COUNTED = (
-    ("events", "bodies and heads; their ids are kept"),
-    ("pending", "deliveries, discarded before they were made"),
+    ("events", "bodies and headers; their ids are kept"),
+    ("pending", "pending deliveries, discarded"),
     ("dead", "dead letters, discarded"),
     ("unreadable", "requests without an event"),
-    ("quarantine", "requests that wait for a new secret"),
-    ("excerpts", "answers of far ends about other events"),
-    ("reasons", "failures whose text held the address"),
-    ("searches", "replays chosen by the address"),
-    ("views", "views and leads that the audience counts"),
-    ("videos", "titles and ids of videos that held the address"),
+    ("quarantine", "requests kept during a secret rotation"),
+    ("excerpts", "responses of destinations about other events"),
+    ("reasons", "failure reasons with the address"),
+    ("searches", "replays selected by the address"),
+    ("views", "views and leads of the audience report"),
+    ("videos", "titles and ids of videos with the address"),
 )
 
 
@@ -40,13 +40,13 @@ email_argument = click.argument("email", callback=parsed(_address))
 
 @click.command()
 @email_argument
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
 @relay_options
 @json_option
 def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
-    """Remove a person from the relay, and say which sinks had been told what.
+    """Remove a person's data from the relay, and list the sinks that received it.
 
-    Ids of events stay, so that a late repetition does not bring the person back.
+    Event ids are kept, so that a late retry does not bring the person back.
     """
     with connected(target) as client:
         report = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
@@ -58,25 +58,25 @@ def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
         ((name, f"{report[name]:<5}  {description}") for name, description in _COUNTED),
         indent="  ",
     )
-    _show_recipients("Had been told, and cannot be made to forget from here:", report["told"])
-    _show_recipients("Was tried without a confirmation, so it may know:", report["unconfirmed"])
+    _show_recipients("Already delivered, so remove it there as well:", report["told"])
+    _show_recipients("Possibly delivered, an attempt was not confirmed:", report["unconfirmed"])
     if report["under_way"]:
-        click.echo("\nOn its way right now, so it may still arrive:")
+        click.echo("\nIn flight now, so it may still be delivered:")
         rows = [
             (delivery["sink"], delivery["source"], delivery["id"])
             for delivery in report["under_way"]
         ]
         show(("SINK", "SOURCE", "ID"), rows, empty="")
     if report["kept_ids"]:
-        click.echo(f"\n{report['kept_ids']} event ids hold the address themselves, and are kept.")
+        click.echo(f"\n{report['kept_ids']} event ids contain the address and are kept.")
     if not dry_run:
         click.echo(f"\n{_WIPED if report['wiped'] else _NOT_WIPED}")
 
 
-_WIPED = "The store's files are overwritten, and its log is empty; backups are out of reach."
+_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
 _NOT_WIPED = (
-    "The store's files are still being overwritten, or its log is in use by a reader; the relay "
-    "goes on by itself. Backups are out of reach."
+    "The store's files are still being overwritten, or a reader holds its log; the relay "
+    "finishes this in the background. Backups still hold the data."
 )
 
 
@@ -106,7 +106,7 @@ def _show_recipients(heading: str, recipients: list[dict[str, Any]]) -> None:
 @relay_options
 @json_option
 def export(*, email: str, target: Target, as_json: bool) -> None:
-    """Print all that is stored of a person as one JSON object; with --json, in one line."""
+    """Print all stored data of a person as one JSON object; with --json, in one line."""
     with connected(target) as client:
         parts = list(_parts(client, email))
     document = {name: [item for part in parts for item in part[name]] for name in _PARTS}

@@ -1,4 +1,4 @@
-"""`relay probe`: whether the process answers, for a container's health check."""
+"""`relay probe`: a container's health check."""
 
 from pathlib import Path
 
@@ -18,10 +18,10 @@ TIMEOUT_S = 5.0
 @url_option
 @json_option
 def probe(*, path: Path | None, url: httpx.URL | None, as_json: bool) -> None:
-    """Ask the relay's /healthz whether the process answers; needs no token.
+    """Check that the relay's /healthz responds; needs no token.
 
-    Exits 0 if it does within 5 s, else 1. Neither store nor sinks count, because a restart, which
-    is what an orchestrator does about a failed check, mends neither.
+    Exits 0 if it does within 5 s, else 1. The state of store and sinks does not count, because an
+    orchestrator restarts the relay on a failed check, which would repair neither.
     """
     target = Target(path=path, url=url, token=None)
     with anonymous(target, timeout_s=TIMEOUT_S) as client:

@@ -1,4 +1,4 @@
-"""`relay reload`: the running relay reads its config again, and says what came of it."""
+"""`relay reload`: reloads the running relay's config and prints the result."""
 
 import json
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ from relay.core.errors import ApiError, ConfigError, Fault
 @json_option
 @click.pass_context
 def reload(context: click.Context, *, target: Target, as_json: bool) -> None:
-    """Have the running relay read its config again.
+    """Make the running relay read its config again.
 
-    Exits 0 if it is in use now, 1 if it was refused or no relay could be asked.
+    Exits 0 if the new config is in use, 1 if it was refused or the relay is not reachable.
     """
     try:
         with connected(target) as client:
             changes = client.reload()
     except ConfigError as error:
-        # Not even the way to the relay can be read from it, so it need not be asked.
+        # The config lacks a valid admin address or token, so the relay would refuse it as well.
         _refuse(error.faults, as_json=as_json)
         context.exit(1)
     except ApiError as error:
@@ -43,7 +43,7 @@ def _refuse(faults: Iterable[Fault], *, as_json: bool) -> None:
         print_json({"ok": False, "faults": listed})
         return
     lines = (f"  {fault}" for fault in faults)
-    click.echo("\n".join(("refused; the relay goes on with the config that it has", *lines)))
+    click.echo("\n".join(("refused; the relay keeps its current config", *lines)))
 
 
 def _summary(changes: dict[str, Any]) -> str:
@@ -51,7 +51,7 @@ def _summary(changes: dict[str, Any]) -> str:
     rows["rerouted"] = [f"sink {name}" for name in changes["rerouted"]]
     rows["changed"] += changes["settings"]
     lines = [f"  {verb:8}  {', '.join(names)}" for verb, names in rows.items() if names]
-    return "\n".join(("reloaded", *lines)) if lines else "reloaded; nothing has changed"
+    return "\n".join(("reloaded", *lines)) if lines else "reloaded; nothing changed"
 
 
 def _names(changes: dict[str, Any], verb: str) -> list[str]:

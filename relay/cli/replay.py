@@ -1,4 +1,4 @@
-"""`relay replay` and `relay replays`: stored events delivered again."""
+"""`relay replay` and `relay replays`: deliver stored events again."""
 
 import sys
 import time
@@ -41,8 +41,8 @@ def replay(
 ) -> None:
     """Deliver stored events again, delivered before or not, to the sinks whose routes take them.
 
-    It goes on in the relay if this command is ended, and after a restart of the relay;
-    `relay replays cancel` ends it. What is new goes first, and each sink keeps its pace.
+    The relay continues the replay if this command ends, and after a restart;
+    `relay replays cancel` ends it. New events go first, and each sink's rate limit holds.
     """
     require_one(selection, everything=everything)
     with connected(target) as client:
@@ -54,7 +54,7 @@ def replay(
 
 @click.group()
 def replays() -> None:
-    """Look at replays, and end one."""
+    """List replays, or watch or cancel one."""
 
 
 @replays.command("list")
@@ -63,7 +63,7 @@ def replays() -> None:
 @relay_options
 @json_option
 def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> None:
-    """List the replays there were, the newest first."""
+    """List replays, newest first."""
     with connected(target) as client:
         page = client.get("/replays", {"before": before, "limit": limit})
     if as_json:
@@ -83,7 +83,7 @@ def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> N
             )
             for replay in page["replays"]
         ],
-        empty="There was no replay.",
+        empty="There are no replays.",
     )
     show_next(page["next"])
 
@@ -93,7 +93,7 @@ def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> N
 @relay_options
 @json_option
 def watch(*, number: int, target: Target, as_json: bool) -> None:
-    """Show how far a replay is, until it is at its end."""
+    """Show the progress of a replay until it ends."""
     with connected(target) as client:
         _watch(client, client.get(f"/replays/{number}"), as_json=as_json)
 
@@ -103,7 +103,7 @@ def watch(*, number: int, target: Target, as_json: bool) -> None:
 @relay_options
 @json_option
 def cancel(*, number: int, target: Target, as_json: bool) -> None:
-    """End a replay; what is not being sent is taken back as it was."""
+    """End a replay; its deliveries that are not in flight return to their previous state."""
     with connected(target) as client:
         replay = client.post(f"/replays/{number}/cancel")
     if as_json:
@@ -113,7 +113,7 @@ def cancel(*, number: int, target: Target, as_json: bool) -> None:
 
 
 def follow(client: Client, order: dict[str, Any], *, as_json: bool) -> None:
-    """Begin a replay, and show how far it is until its end."""
+    """Start a replay, and show its progress until it ends."""
     begun = client.post("/replays", order)
     if not as_json:
         click.echo(f"Replay {begun['id']}: {_deliveries(begun['total'])}.")
@@ -123,7 +123,7 @@ def follow(client: Client, order: dict[str, Any], *, as_json: bool) -> None:
 def show_estimate(
     client: Client, selection: dict[str, Any], *, by: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show what a replay would deliver, counted by some of `kind`, `sink` and `reason`."""
+    """Show the number of deliveries of a replay, by some of `kind`, `sink` and `reason`."""
     estimate = client.post("/replays/count", selection)
     if as_json:
         print_json(estimate)
@@ -137,7 +137,7 @@ def show_estimate(
         empty=f"Nothing to replay: {estimate['nothing']}.",
     )
     if counts:
-        click.echo(f"{estimate['total']} in all; without --dry-run they are delivered.")
+        click.echo(f"{estimate['total']} in all; repeat without --dry-run to deliver them.")
 
 
 def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
@@ -152,7 +152,7 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
                 bar.update(replay["done"] - before["done"])
     except (KeyboardInterrupt, click.Abort):
         raise ApiError(
-            f"the replay goes on; `relay replays cancel {replay['id']}` ends it"
+            f"the replay continues in the relay; `relay replays cancel {replay['id']}` ends it"
         ) from None
     if as_json:
         print_json(replay)
@@ -161,8 +161,8 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _progress(replay: dict[str, Any]) -> str:
-    text = f"{replay['done']} of {_deliveries(replay['total'])} at the end"
-    return f"{text}, {replay['under_way']} under way" if replay["under_way"] else text
+    text = f"{replay['done']} of {_deliveries(replay['total'])} settled"
+    return f"{text}, {replay['under_way']} in progress" if replay["under_way"] else text
 
 
 def _deliveries(count: int) -> str:
@@ -174,7 +174,7 @@ def _which(selection: dict[str, Any]) -> str:
     times: dict[str, object] = {
         name: moment(filters[name]) for name in ("since_ms", "until_ms") if name in filters
     }
-    # An address is shown to nobody who has not typed it.
+    # The address is personal data, so it is not shown to other operators.
     named: dict[str, object] = {**filters, **times}
     if "email" in named:
         named["email"] = "..."

@@ -1,4 +1,4 @@
-"""`relay rotate`: another secret for a source, without losing what is signed with it too early."""
+"""`relay rotate`: changes a source's secret without losing events signed with the new one."""
 
 import time
 from typing import Any
@@ -48,14 +48,14 @@ def rotate() -> None:
     default="15m",
     show_default=True,
     callback=parsed(_length),
-    help="How long; 1h at most.",
+    help="Duration, at most 1h.",
 )
 @relay_options
 @json_option
 def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None:
-    """Keep what fits no secret of a source for a while; it is refused all the same.
+    """Keep requests that match no secret of a source for a while; they are still refused.
 
-    Begin before the sender's secret is changed. A second call makes it longer.
+    Begin before you change the secret at the sender. A second call extends the time.
     """
     with connected(target) as client:
         view = client.post(_url(name), {"duration_ms": int(length)})
@@ -63,9 +63,7 @@ def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None
         print_json(view)
         return
     click.echo(f"{name}: armed until {moment(view['until_ms'])}.")
-    click.echo(
-        "Now rotate the secret at the sender, put the new one where the config has it, then:"
-    )
+    click.echo("Now rotate the secret at the sender, put the new one into the config, then run:")
     click.echo(f"  relay rotate finish --source {name}")
 
 
@@ -74,7 +72,7 @@ def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None
 @relay_options
 @json_option
 def finish(*, name: str, target: Target, as_json: bool) -> None:
-    """Have the config read again, take in what its secrets verify, and keep nothing more."""
+    """Reload the config, accept the kept requests that it verifies, and stop keeping others."""
     with connected(target) as client:
         view = client.post(f"{_url(name)}/finish")
     if as_json:
@@ -84,9 +82,9 @@ def finish(*, name: str, target: Target, as_json: bool) -> None:
     pairs(_counts(view), indent="  ")
     if view["waiting"]:
         click.echo(
-            f"What is unverified fits no secret of {name}: forged, or signed with one that is not "
-            f"in the config. It is kept until {moment(view['expires_ms'])}; if a secret is wrong, "
-            "put the right one there, and finish again."
+            f"Unverified requests match no secret of {name}: they are forged, or signed with a "
+            f"secret that is not in the config. They are kept until {moment(view['expires_ms'])}; "
+            "if a secret is wrong, correct it and run finish again."
         )
 
 
@@ -95,17 +93,19 @@ def finish(*, name: str, target: Target, as_json: bool) -> None:
 @relay_options
 @json_option
 def status(*, name: str, target: Target, as_json: bool) -> None:
-    """Say how the rotation of a source's secret goes."""
+    """Show the state of a rotation."""
     with connected(target) as client:
         view = client.get(_url(name))
     if as_json:
         print_json(view)
         return
     if view["state"] == "none":
-        click.echo(f"{name}: no rotation has been begun, or it has expired.")
+        click.echo(f"{name}: no rotation, or it has expired.")
         return
     now_ms = time.time_ns() // 1_000_000
-    click.echo(f"{name}: {'armed' if view['state'] == 'armed' else 'over, and keeps nothing more'}")
+    click.echo(
+        f"{name}: {'armed' if view['state'] == 'armed' else 'finished, keeps no further requests'}"
+    )
     pairs(
         [
             ("begun", _when(view["begun_ms"], now_ms)),

@@ -1,4 +1,4 @@
-"""The options that say which stored events are meant, and how a list goes on."""
+"""Options that select stored events, and the paging of lists."""
 
 import shlex
 from collections.abc import Callable
@@ -23,7 +23,7 @@ since_option = click.option(
     "since_ms",
     metavar="WHEN",
     callback=parsed(moments.parse),
-    help='Since then: "1h30m" ago, "yesterday", "11:18", a date or a Unix time.',
+    help='Received since: "1h30m" ago, "yesterday", "11:18", a date or a Unix time.',
 )
 _OPTIONS = (
     click.option("--id", "id", metavar="ID", help="The event's id."),
@@ -50,49 +50,53 @@ _OPTIONS = (
     click.option(
         "--outcome",
         type=click.Choice(get_args(Outcome)),
-        help="With such a delivery; missed: a sink whose route takes it has not got it.",
+        help="With such a delivery; missed: not delivered to a sink whose route takes it.",
     ),
-    click.option(
-        "--reason", metavar="TEXT", help="With a delivery that is dead for a reason that has this."
-    ),
+    click.option("--reason", metavar="TEXT", help="With a dead letter whose reason contains this."),
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="So many at most."
+    "--limit",
+    type=click.IntRange(1, 500),
+    default=50,
+    show_default=True,
+    help="Maximum number of rows.",
 )
 before_option = click.option(
     "--before",
     metavar="CURSOR",
     type=click.IntRange(min=1),
-    help="Older than this, as the page before says it.",
+    help="Continue a list; the previous page shows the value.",
 )
-all_option = click.option("--all", "everything", is_flag=True, help="All there are.")
+all_option = click.option("--all", "everything", is_flag=True, help="Select all.")
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would be done, and change nothing."
+    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
 )
 
 
 def selection_options(command: Command) -> Command:
-    """Which events, and what became of them."""
+    """Add the options that select events."""
     for option in reversed((*_OPTIONS, before_option)):
         command = option(command)
     return command
 
 
 def require_one(selection: dict[str, Any], *, everything: bool) -> None:
-    """Raise UsageError where neither some nor all are meant."""
+    """Raise UsageError without any filter and without --all."""
     if not everything and all(value is None for value in selection.values()):
-        raise click.UsageError("say which: --id, --since, --sink, --outcome missed ..., or --all")
+        raise click.UsageError(
+            "nothing is selected: add --id, --since, --sink, --outcome missed ..., or --all"
+        )
 
 
 def show_next(cursor: int | None) -> None:
-    """Print the command that shows the next page; nothing after the last."""
+    """Print the command that shows the next page, unless this is the last one."""
     if cursor is not None:
         words = shlex.join([*_this_command(), "--before", str(cursor)])
-        click.echo(f"There are more: {words}")
+        click.echo(f"Next page: {words}")
 
 
 def _this_command() -> list[str]:
-    """The command under way, its options as they were given but for the cursor."""
+    """Return this command with its options, except for the cursor."""
     context = click.get_current_context()
     words = context.command_path.split()
     for option in context.command.params:
@@ -105,6 +109,6 @@ def _this_command() -> list[str]:
 
 def _word(name: str, value: object) -> str:
     if name in _TIMES and isinstance(value, int):
-        # As it was read: "7d" ago is another moment by then.
+        # As the parsed moment: "7d" would mean a later one by then.
         return datetime.fromtimestamp(value / 1000).astimezone().isoformat(timespec="milliseconds")
     return "REF" if isinstance(value, Secret) else str(value)

@@ -1,4 +1,4 @@
-"""`relay serve`: the service until SIGTERM or SIGINT; SIGHUP reloads its config."""
+"""`relay serve`: runs the service until SIGTERM or SIGINT; SIGHUP reloads its config."""
 
 import asyncio
 import gc
@@ -24,21 +24,21 @@ from relay.server.socket_activation import Side
 from relay.telemetry import log
 
 GC_THRESHOLD = 10_000
-"""Requests and deliveries leave few cycles; fewer, later collections halve the slowest answers."""
+"""High, because requests create few cycles: rarer collections halve the slowest responses."""
 
 
 @click.command()
 @config_option
 def serve(path: Path | None) -> None:
-    """Run the relay until SIGTERM or SIGINT, then drain; SIGHUP makes it read its config again.
+    """Run the relay until SIGTERM or SIGINT, then drain; SIGHUP reloads its config.
 
-    Takes listening sockets that systemd hands over, and tells it how the relay is doing.
+    Uses listening sockets that systemd passes, and reports its state to systemd.
 
-    Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the disk failed under the
-    store, 75 if another relay holds the store or its disk is full, 78 for a bad config, a store
-    of a newer relay or a socket of no use, and 1 for any other failure.
+    Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the store's disk failed,
+    75 if another relay holds the store or the disk is full, 78 for a faulty config, a store of a
+    newer relay or an unusable socket, and 1 for any other failure.
     """
-    # What a start makes is kept: looking for garbage in it took a tenth of the start.
+    # Objects created at the start live on: collections took a tenth of the start's time.
     gc.disable()
     clock = SystemClock()
     manager = ServiceManager.found(os.environ, pid=os.getpid(), clock=clock)
@@ -56,7 +56,7 @@ def serve(path: Path | None) -> None:
 async def run(
     loaded: Config, sockets: Mapping[Side, socket.socket], manager: ServiceManager, *, clock: Clock
 ) -> None:
-    """Open and run a service that the process's signals stop, and tell to read its config again."""
+    """Open and run a service that the process's signals stop and reload."""
     stop, reread = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,7 +65,7 @@ async def run(
     service = await Service.open(
         loaded, clock=clock, sockets=sockets, manager=manager, hang_timer=HangTimer()
     )
-    # What lives as long as the process need not be looked at again with every collection.
+    # Exclude the objects that live as long as the process from every collection.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()

@@ -1,4 +1,4 @@
-"""`relay sinks`: how each is doing, and the operator's hand on it."""
+"""`relay sinks`: shows the sinks' state, and pauses, resumes, tests or retries them."""
 
 import time
 from typing import Any
@@ -19,17 +19,17 @@ name_argument = click.argument("name", metavar="NAME", shell_complete=names_of("
 
 @click.group()
 def sinks() -> None:
-    """Look at the sinks, pause, resume and test them; retry or discard what waits for one."""
+    """List the sinks; pause, resume or test one; retry or discard its pending deliveries."""
 
 
 @sinks.command("list")
 @relay_options
 @json_option
 def list_(*, target: Target, as_json: bool) -> None:
-    """List every sink with its state and its backlog.
+    """List every sink with its state and backlog.
 
-    Sinks that are "not configured" are gone from the config, or renamed, and the store still has
-    deliveries for them.
+    A sink that is "not configured" was removed from the config or renamed, and the store still
+    has deliveries for it.
     """
     with connected(target) as client:
         page = client.get("/sinks")
@@ -75,7 +75,7 @@ def _row(view: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
 @relay_options
 @json_option
 def pause(*, name: str, target: Target, as_json: bool) -> None:
-    """Keep what comes for a sink until it is resumed, also over a restart."""
+    """Hold a sink's deliveries until it is resumed, also over a restart."""
     _change(target, _url(name, "pause"), as_json=as_json)
 
 
@@ -84,48 +84,46 @@ def pause(*, name: str, target: Target, as_json: bool) -> None:
 @relay_options
 @json_option
 def resume(*, name: str, target: Target, as_json: bool) -> None:
-    """Deliver to a sink again."""
+    """Deliver to a paused sink again."""
     _change(target, _url(name, "resume"), as_json=as_json)
 
 
 @sinks.command()
 @name_argument
-@click.option("--id", "id", metavar="ID", help="Of this event only.")
-@click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
+@click.option("--id", "id", metavar="ID", help="Only this event.")
+@click.option("--source", metavar="NAME", help="Its source, if several have this id.")
 @relay_options
 @json_option
 def retry(*, name: str, target: Target, as_json: bool, **selection: str | None) -> None:
-    """Try what is pending now, however long it was to wait, and probe the sink at once.
+    """Make a sink's pending deliveries due now, and probe the sink at once.
 
-    Events of an ordered sink that wait for an earlier one go on waiting for it.
+    Events of an ordered sink that wait for an earlier one keep waiting for it.
     """
     with connected(target) as client:
         result = client.post(_url(name, "retry"), selection)
     if as_json:
         print_json(result)
         return
-    click.echo(
-        f"{_count(result['brought_forward'])} brought forward. {_state_text(result['sink'])}"
-    )
+    click.echo(f"{_count(result['brought_forward'])} due now. {_state_text(result['sink'])}")
 
 
 @sinks.command()
 @name_argument
 @click.option("--id", "id", metavar="ID", required=True, help="The event's id.")
-@click.option("--source", metavar="NAME", help="Of this source, where several have the id.")
+@click.option("--source", metavar="NAME", help="Its source, if several have this id.")
 @relay_options
 @json_option
 def discard(*, name: str, target: Target, as_json: bool, **selection: str | None) -> None:
-    """Give one pending delivery up for good; `relay replay` can still deliver it.
+    """Discard one pending delivery; `relay replay` can still deliver it.
 
-    NAME may be a sink that the config no longer has.
+    NAME may be a sink that is no longer in the config.
     """
     with connected(target) as client:
         result = client.post(_url(name, "discard"), selection)
     if as_json:
         print_json(result)
         return
-    late = " It was being sent at this moment, and may arrive." if result["in_flight"] else ""
+    late = " It is in flight, so it may still be delivered." if result["in_flight"] else ""
     click.echo(safe(f"{result['id']} of {result['source']} discarded.") + late)
 
 
@@ -157,9 +155,9 @@ def _state_text(view: dict[str, Any]) -> str:
 @json_option
 @click.pass_context
 def test(context: click.Context, *, name: str, target: Target, as_json: bool) -> None:
-    """Reach a sink's far end without an event.
+    """Connect to a sink's destination without sending an event.
 
-    Exits 0 if it was reached, 1 if not, or if its answer to an event would be a failure.
+    Exits 0 if it was reached, 1 if not, or if its response would fail an event.
     """
     with connected(target) as client:
         result = client.post(_url(name, "test"))

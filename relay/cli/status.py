@@ -1,4 +1,4 @@
-"""`relay status`: the verdict on the running relay, and the figures that it rests on."""
+"""`relay status`: the verdict on the running relay, and the figures behind it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +15,7 @@ from relay.core.errors import ApiError, NoVerdict
 from relay.core.units import size, span
 
 TIMEOUT = httpx.Timeout(3.5, connect=1.5)
-"""5 s in all, in seconds: a relay that hangs must not hang this too.
-
-The relay itself waits for its store for 2 s at most.
-"""
+"""5 s in total, so that a hanging relay does not block the command; it waits 2 s for its store."""
 
 
 @click.command()
@@ -26,10 +23,10 @@ The relay itself waits for its store for 2 s at most.
 @json_option
 @click.pass_context
 def status(context: click.Context, *, target: Target, as_json: bool) -> None:
-    """Say whether anything needs a person: each problem, since when, why, and the next command.
+    """Show problems that need an operator, each with its start, cause and next command.
 
-    Exits 0 if nothing does, 1 if something does, 2 if there was no verdict within 5 s: the relay is
-    not reachable, hangs, or does not take the token.
+    Exits 0 without such a problem, 1 with one, and 2 without a verdict within 5 s: the relay is not
+    reachable, hangs, or refuses the token.
     """
     try:
         with connected(target, timeout=TIMEOUT) as client:
@@ -60,8 +57,8 @@ def _print(report: dict[str, Any]) -> None:
 def _verdict(problems: list[dict[str, Any]]) -> str:
     urgent = sum(problem["severity"] != "info" for problem in problems)
     if not urgent:
-        return "well: nothing needs a person"
-    return f"not well: {urgent} {'problem needs' if urgent == 1 else 'problems need'} a person"
+        return "well: no problem needs action"
+    return f"not well: {urgent} {'problem needs' if urgent == 1 else 'problems need'} action"
 
 
 def _problem(problem: dict[str, Any], *, now_ms: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The process's standard streams: there, also where whoever started it has closed them."""
+"""Opens standard streams that the parent process has closed."""
 
 import os
 import sys
@@ -7,12 +7,11 @@ _LAST = 2
 
 
 def complete() -> None:
-    """Put the null device in the place of each standard stream that is closed.
+    """Open the null device for each closed standard stream.
 
-    Otherwise the next file or socket would get its number, and libuv aborts when it is to close a
-    descriptor of these numbers.
-    `sys.stdout` stays None, because what is written to it was not delivered to anybody, and the
-    stdout sink says so.
+    Otherwise the next file or socket gets its descriptor, and libuv aborts when it closes one of
+    these numbers.
+    `sys.stdout` stays None, so that the stdout sink fails instead of losing events.
     """
     descriptor = os.open(os.devnull, os.O_RDWR)
     while descriptor <= _LAST:

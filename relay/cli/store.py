@@ -1,4 +1,4 @@
-"""`relay store`: the store that the config names, looked at from outside of the relay."""
+"""`relay store`: checks and backs up the config's store."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from relay.store.sqlite.integrity import inspect
 
 @click.group()
 def store() -> None:
-    """Look after the store."""
+    """Check or back up the store."""
 
 
 @store.command()
@@ -30,9 +30,9 @@ def store() -> None:
 @json_option
 @click.pass_context
 def check(context: click.Context, *, target: Target, as_json: bool) -> None:
-    """Read the whole store and say what is in it and what is wrong with it.
+    """Read the whole store, and print its content and its faults.
 
-    Changes nothing. A running relay is asked to do it; without one the file is read here.
+    Changes nothing. A running relay does the reading; without one the command reads the file.
     Exits 0 for a sound store, else 1.
     """
     if target.url is not None:
@@ -49,7 +49,7 @@ def check(context: click.Context, *, target: Target, as_json: bool) -> None:
 def _inspect_file(file: Path) -> Inspection:
     if file.is_file():
         return asyncio.run(inspect(file))
-    return Inspection(0, None, ("there is no such file: has relay been started?",))
+    return Inspection(0, None, ("there is no such file; start the relay once to create it",))
 
 
 def _inspect_running(target: Target) -> Inspection:
@@ -65,18 +65,19 @@ def _inspect_running(target: Target) -> Inspection:
 def backup(*, file: Path, target: Target, as_json: bool) -> None:
     """Write a copy of the running relay's store to PATH, which must not exist, and check it.
 
-    The copy holds all that the relay knows, personal data too, and `relay erase` cannot reach it.
+    The copy holds all data of the relay, personal data included, and `relay erase` does not affect
+    it.
     """
     with connected(target) as client:
         client.save("/store/backup", file)
     inspection = asyncio.run(inspect(file))
-    # SQLite leaves these beside whatever it has looked at.
+    # SQLite leaves these files behind after the check.
     for companion in ("-wal", "-shm"):
         file.with_name(file.name + companion).unlink(missing_ok=True)
     click.echo((_as_json if as_json else _as_text)(str(file), inspection))
     if inspection.faults:
         raise ApiError(
-            "the copy has faults: `relay store check` says whether the relay's own store has them"
+            "the copy has faults; run `relay store check` to see if the store has them too"
         )
 
 

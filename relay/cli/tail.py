@@ -1,4 +1,4 @@
-"""`relay events tail`: the live stream of a relay, from a moment in the past if asked."""
+"""`relay events tail`: a relay's live activity, optionally from a moment in the past on."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from relay.cli.parameters import json_option, parsed
 from relay.cli.target import Target, relay_options
 
 _FIRST = ("sink", "status", "duration_ms", "reason")
-"""Of an attempt; an id comes last, where it can be copied whole."""
+"""Fields shown first; an id comes last, so that it can be copied whole."""
 
 
 @click.command()
 @click.option(
-    "--sink", metavar="NAME", shell_complete=names_of("sink"), help="What concerns this sink."
+    "--sink", metavar="NAME", shell_complete=names_of("sink"), help="Only activity of this sink."
 )
 @click.option("--event", "kind", metavar="GLOB", help='Events of this kind, such as "video.*".')
 @click.option(
@@ -26,12 +26,12 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
     "since_ms",
     metavar="WHEN",
     callback=parsed(parse),
-    help="Begin with what is stored since then: events and attempts.",
+    help="Start with the stored events and attempts since then.",
 )
 @relay_options
 @json_option
 def tail(*, target: Target, as_json: bool, **query: Any) -> None:
-    """Print what happens as it happens, every attempt included, until Ctrl-C."""
+    """Print events, attempts and other activity live, until Ctrl-C."""
     with connected(target) as client:
         for activity in client.stream("/stream", query):
             if as_json:

@@ -1,4 +1,4 @@
-"""The relay that a command asks: found through the config, or by --url and --token without it."""
+"""The relay that a command talks to, from the config or from --url and --token."""
 
 import functools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The options of one command; the config stands in for those that are absent."""
+    """The options of a command that select a relay; the config supplies absent ones."""
 
     path: Path | None
     url: httpx.URL | None
@@ -28,24 +28,24 @@ class Target:
 
     @property
     def config(self) -> Path:
-        """The config's file, read only for a missing option."""
+        """The config's path; the file is read only for an absent option."""
         return self.path or default_path()
 
     def resolve(self) -> tuple[httpx.URL, Secret]:
-        """Return the address of the admin listener and its token.
+        """Return the URL of the admin listener and its token.
 
-        Raises ConfigError for a config that was needed, and ApiError where it has no token.
+        Raises ConfigError for a faulty config, and ApiError if it has no token.
         """
         url, token = self.resolve_url(), self.token or self._read(load_admin_token)
         if token is None:
             raise ApiError(
-                f"{self.config}: [admin] token is not set, so this config's relay has no admin "
-                "API; set it, or give --token"
+                f"{self.config}: [admin] token is not set, so the relay's admin API is off; "
+                "set it, or give --token"
             )
         return url, token
 
     def resolve_url(self) -> httpx.URL:
-        """Return the address alone; raises ConfigError."""
+        """Return the URL of the admin listener; raises ConfigError."""
         return self.url or httpx.URL(address.url(self._read(load_admin_address)))
 
     def _read(self, load: Callable[[Path], T]) -> T:
@@ -57,7 +57,7 @@ class Target:
 
 
 _WITHOUT_CONFIG = (
-    "the running relay can be asked without this config: give --url http://HOST:PORT of its admin "
+    "to reach the running relay without this config, give --url http://HOST:PORT of its admin "
     "listener and --token REF"
 )
 
@@ -76,18 +76,18 @@ url_option = click.option(
     "--url",
     metavar="URL",
     callback=parsed(_admin_url),
-    help="The relay's admin listener, in place of the config's.",
+    help="The relay's admin listener; default: the config's.",
 )
 _token_option = click.option(
     "--token",
     metavar="REF",
     callback=parsed(Secret.resolve),
-    help="Its token, in place of the config's: env:NAME, file:/path or the token.",
+    help="Its token: env:NAME, file:/path or the token; default: the config's.",
 )
 
 
 def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --config, --url and --token, which reach the command as one `target`."""
+    """Add --config, --url and --token, which the command gets as one `target`."""
 
     @config_option
     @url_option

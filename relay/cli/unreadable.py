@@ -1,4 +1,4 @@
-"""`relay unreadable`: verified requests that hold no usable event, kept as they came."""
+"""`relay unreadable`: verified requests without a usable event, kept as received."""
 
 import time
 from typing import Any
@@ -14,23 +14,25 @@ from relay.cli.selection import before_option, limit_option, show_next
 from relay.cli.target import Target, relay_options
 
 ID_DIGITS = 12
-"""Shown of an id; any beginning that no other request has will do."""
+"""Digits of an id that are shown; any unambiguous prefix is accepted."""
 
 
 def _digits(text: str) -> str:
     digits = text.lower()
     if not 4 <= len(digits) <= 64 or set(digits) - set("0123456789abcdef"):
-        raise ValueError("expected 4 to 64 hex digits, the beginning of an id in the list")
+        raise ValueError("expected 4 to 64 hex digits, a prefix of an id in the list")
     return digits
 
 
 id_argument = click.argument("digits", metavar="ID", callback=parsed(_digits))
-source_option = click.option("--source", metavar="NAME", help="Where two sources got the same.")
+source_option = click.option(
+    "--source", metavar="NAME", help="Its source, if several received the same body."
+)
 
 
 @click.group()
 def unreadable() -> None:
-    """Look at verified requests that hold no event: they were acknowledged, and go to no sink."""
+    """List, show or discard verified requests without an event, which go to no sink."""
 
 
 @unreadable.command("list")
@@ -39,7 +41,7 @@ def unreadable() -> None:
 @relay_options
 @json_option
 def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
-    """List unreadable requests, the newest first."""
+    """List unreadable requests, newest first."""
     with connected(target) as client:
         page = client.get("/unreadable", {"before": before, "limit": limit})
     if as_json:
@@ -50,7 +52,7 @@ def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> N
 
 
 def show_requests(requests: list[dict[str, Any]]) -> None:
-    """Print them as rows."""
+    """Print a table of unreadable requests."""
     show(
         ("RECEIVED", "SOURCE", "ID", "BYTES", "REASON"),
         [
@@ -63,7 +65,7 @@ def show_requests(requests: list[dict[str, Any]]) -> None:
             )
             for request in requests
         ],
-        empty="Every verified request held an event.",
+        empty="No unreadable requests.",
     )
 
 
@@ -73,7 +75,7 @@ def show_requests(requests: list[dict[str, Any]]) -> None:
 @relay_options
 @json_option
 def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
-    """Show one request: its headers and its body, with control characters made visible."""
+    """Show the headers and body of one request, with control characters escaped."""
     with connected(target) as client:
         record = client.get(f"/unreadable/{digits}", {"source": source})
     if as_json:
@@ -90,7 +92,7 @@ def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> 
         ]
     )
     for part in ("headers", "body"):
-        damaged = " (damaged: it is not what was received)"
+        damaged = " (damaged: it differs from the received body)"
         click.echo(f"\n{part}{damaged if part == 'body' and record['is_damaged'] else ''}")
         for line in _lines(record[part]):
             click.echo(f"  {safe(line)}")
@@ -98,8 +100,8 @@ def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> 
 
 def _lines(text: str | None) -> list[str]:
     if text is None:
-        return ["forgotten: its retention is over, or it was erased"]
-    # Not `splitlines`, to which many characters end a line that are none of an end to a terminal.
+        return ["removed: its retention has expired, or it was erased"]
+    # Not `splitlines`, which also splits at characters that do not end a line in a terminal.
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
@@ -109,7 +111,7 @@ def _lines(text: str | None) -> list[str]:
 @relay_options
 @json_option
 def discard(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
-    """Remove one request for good."""
+    """Delete one request."""
     query = "" if source is None else f"?{urlencode({'source': source})}"
     with connected(target) as client:
         request = client.post(f"/unreadable/{digits}/discard{query}")

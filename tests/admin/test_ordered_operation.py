@@ -36,7 +36,7 @@ async def test_what_waits_is_shown_and_goes_on_when_what_it_waits_for_is_erased(
             await post_signed(relay.url, watched("c", "bob@example.com", "vid_2"))
             await until(lambda: sorted(ids(far_end)) == ["a", "c"], what="the other video's event")
             shown = [plain(line) for line in await Scene(tmp_path).run("events show b")]
-            assert "crm pending, waits for an earlier one" in shown
+            assert "crm pending, waits for an earlier event" in shown
             await Scene(tmp_path).run(f"erase {ANN}")
             # Long before the dispatcher would have looked by itself.
             await soon(lambda: ids(far_end)[-1] == "b", what="the event behind the erased one")

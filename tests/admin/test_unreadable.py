@@ -116,6 +116,6 @@ async def test_the_commands_show_no_character_that_a_terminal_would_obey(tmp_pat
         ]
         (said,) = await scene.run(f"unreadable discard {digest(body)}")
         assert said == f"{digest(body)[:12]} of main is removed."
-        assert await scene.run("unreadable list") == ["Every verified request held an event."]
+        assert await scene.run("unreadable list") == ["No unreadable requests."]
         (*_, wrong) = await scene.run("unreadable show nothing")
         assert "expected 4 to 64 hex digits" in wrong

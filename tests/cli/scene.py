@@ -1,4 +1,4 @@
-"""A running relay with some events behind it, as the operators' documentation shows it."""
+"""A running relay with some events, as in the operators' documentation."""
 
 import asyncio
 import contextlib
@@ -43,20 +43,20 @@ _VARYING = (
 
 
 def plain(line: str) -> str:
-    """A line without what differs from one run to the next."""
+    """Return a line without the parts that differ between runs."""
     for pattern, name in _VARYING:
         line = pattern.sub(name, line)
     return _COLUMNS.sub(" ", line.strip())
 
 
 class Scene:
-    """Commands are run in a folder whose config is the running relay's."""
+    """Runs commands in a folder with the running relay's config."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def run(self, command: str) -> list[str]:
-        """What a command prints, standard error included."""
+        """Return the output of a command, standard error included."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relay", *command.split()),
             cwd=self._folder,
@@ -71,7 +71,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Scene]:
-    """Two sinks: `crm` takes everything, `billing` took only what was watched."""
+    """Two sinks: `crm` takes every event, `billing` only video.watched."""
     async with FarEnd() as far_end:
         far_end.reply = lambda request: Reply(
             422 if request.target == "/billing" and b"video.watched" not in request.body else 200

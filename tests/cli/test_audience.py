@@ -1,4 +1,4 @@
-"""`relay audience`: what the document shows, and titles that mean harm."""
+"""`relay audience`: the documented output, and hostile titles."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ HOSTILE = (
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
-    """Each command of the document with the lines that follow it there."""
+    """Return each command of the document with its documented output."""
     for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
         for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
             command, *lines = part.rstrip("\n").split("\n")
@@ -39,26 +39,26 @@ def undated(line: str) -> str:
     return re.sub(r"^\d{4}-\d\d-\d\d\b", "<day>", plain(line))
 
 
-async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, lines in shown():
             printed = await scene.run(command)
             assert [undated(line) for line in printed] == [undated(line) for line in lines], command
 
 
-async def test_a_wrong_question_is_told(tmp_path: Path) -> None:
+async def test_invalid_options_are_refused(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, complaint in (
             ("audience --by day --zone Europe", "There is no time zone Europe"),
             ("audience --zone Europe/Berlin", "zone needs by=day"),
             ("audience --json --csv", "exclude each other"),
             ("audience --source nobody", "knows a source nobody. Known: main."),
-            ("audience --since 2300-01-01", "Nobody yet."),
+            ("audience --since 2300-01-01", "No viewers and no leads yet."),
         ):
             assert complaint in (await scene.run(command))[-1]
 
 
-async def test_no_title_reaches_a_spreadsheet_as_a_formula_or_a_terminal_as_a_command(
+async def test_a_title_is_neither_a_spreadsheet_formula_nor_a_terminal_command(
     tmp_path: Path,
 ) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:

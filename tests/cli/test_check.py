@@ -1,4 +1,4 @@
-"""`relay check-config` and `relay verify` say what is wrong, and never a secret."""
+"""`relay check-config` and `relay verify` report faults, and never show a secret."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ Check = Callable[..., Ran]
 
 @pytest.fixture
 def check(capfd: pytest.CaptureFixture[str]) -> Check:
-    """Run the command on a real stdout, because the stdout sink asks for its descriptor."""
+    """Run the command on a real stdout, because the stdout sink needs its descriptor."""
 
     def check(*arguments: str | Path) -> Ran:
         code = check_config.main([str(each) for each in arguments], standalone_mode=False)
@@ -49,7 +49,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_good_config_is_summed_up(tmp_path: Path, check: Check) -> None:
+def test_a_valid_config_is_summarized(tmp_path: Path, check: Check) -> None:
     result = check("--config", written(tmp_path, GOOD + STDOUT))
     assert result.exit_code == 0
     for part in (
@@ -63,15 +63,13 @@ def test_a_good_config_is_summed_up(tmp_path: Path, check: Check) -> None:
     assert SECRET not in result.output
 
 
-def test_warnings_are_shown_and_do_no_harm(tmp_path: Path, check: Check) -> None:
+def test_warnings_are_shown_and_do_not_fail_the_check(tmp_path: Path, check: Check) -> None:
     result = check("--config", written(tmp_path, GOOD))
     assert result.exit_code == 0
     assert "warning    sink: there is none" in result.output
 
 
-def test_a_subject_that_outsiders_choose_is_warned_of_and_does_no_harm(
-    tmp_path: Path, check: Check
-) -> None:
+def test_a_target_that_outsiders_choose_is_a_warning(tmp_path: Path, check: Check) -> None:
     sink = (
         '[[sink]]\nname = "bus"\ntype = "nats"\nservers = "nats://127.0.0.1"\n'
         'subject = "{{ data.name }}"\nevents = ["lead.captured"]\n'
@@ -81,7 +79,9 @@ def test_a_subject_that_outsiders_choose_is_warned_of_and_does_no_harm(
     assert "warning    sink[0] (bus).subject: begins with a value of `data`" in result.output
 
 
-def test_every_fault_is_a_line_with_file_key_and_expectation(tmp_path: Path, check: Check) -> None:
+def test_every_fault_is_a_line_with_file_key_and_expected_value(
+    tmp_path: Path, check: Check
+) -> None:
     path = written(tmp_path, GOOD.replace("/webhooks", "webhooks") + '[log]\nlevel = "loud"\n')
     result = check("--config", path)
     assert result.exit_code == 1
@@ -91,7 +91,7 @@ def test_every_fault_is_a_line_with_file_key_and_expectation(tmp_path: Path, che
     ]
 
 
-def test_faults_are_there_for_machines_too(tmp_path: Path, check: Check) -> None:
+def test_faults_are_available_as_json(tmp_path: Path, check: Check) -> None:
     path = tmp_path / "none.toml"
     result = check("--config", path, "--json")
     assert result.exit_code == 1
@@ -102,7 +102,7 @@ def test_faults_are_there_for_machines_too(tmp_path: Path, check: Check) -> None
     }
 
 
-def test_the_summary_is_there_for_machines_too(tmp_path: Path, check: Check) -> None:
+def test_the_summary_is_available_as_json(tmp_path: Path, check: Check) -> None:
     summary = json.loads(check("--config", written(tmp_path, GOOD + STDOUT), "--json").output)
     assert (summary["ok"], summary["faults"], summary["warnings"]) == (True, [], [])
     assert summary["sources"] == [{"name": "main", "path": "/webhooks"}]
@@ -123,7 +123,7 @@ def http_sink(far_end: socket.socket, path: str = "") -> str:
 
 @contextlib.contextmanager
 def somebody() -> Iterator[None]:
-    """Be a user whom modes of files concern, which root is not."""
+    """Become a user who is subject to file modes, unlike root."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(pwd.getpwnam("nobody").pw_uid)
@@ -137,7 +137,7 @@ def stored_at(path: Path | str) -> str:
     return f'{GOOD}[store]\npath = "{path}"\n'
 
 
-def test_a_store_that_serve_could_not_open_is_a_fault_and_nothing_is_made(
+def test_a_store_that_serve_cannot_open_is_a_fault_and_no_file_is_created(
     tmp_path: Path, check: Check
 ) -> None:
     (tmp_path / "file").touch()
@@ -160,7 +160,7 @@ def test_a_store_that_serve_could_not_open_is_a_fault_and_nothing_is_made(
     assert {each.name for each in tmp_path.iterdir()} == names
 
 
-def test_a_store_that_belongs_to_another_is_a_fault_with_the_owners_name() -> None:
+def test_a_store_of_another_user_is_a_fault_with_the_owners_name() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, store = Path(name), Path(name) / "relay.db"
         owner = pwd.getpwuid(os.getuid()).pw_name
@@ -182,7 +182,7 @@ def test_a_store_that_belongs_to_another_is_a_fault_with_the_owners_name() -> No
         assert told.endswith(f"{name}/relay.db-wal, which belongs to {owner} (mode 0444)")
 
 
-def test_a_fault_of_the_store_is_told_beside_the_others(tmp_path: Path, check: Check) -> None:
+def test_a_fault_of_the_store_is_reported_with_the_others(tmp_path: Path, check: Check) -> None:
     result = check("--config", written(tmp_path, stored_at(tmp_path) + "odd = 1\n"), "--json")
     paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
     assert paths == ["store.odd", "store.path"]
@@ -193,14 +193,14 @@ def test_a_fault_of_the_store_is_told_beside_the_others(tmp_path: Path, check: C
     assert paths == ["log.level", "store.path"]
 
 
-def test_connect_tells_of_each_sink(tmp_path: Path, check: Check) -> None:
-    with socket.socket() as bound:  # bound, but nobody listens
+def test_connect_reports_on_each_sink(tmp_path: Path, check: Check) -> None:
+    with socket.socket() as bound:  # bound, but not listening
         bound.bind(("127.0.0.1", 0))
         http = http_sink(bound, path="/marked")
         result = check("--config", written(tmp_path, GOOD + STDOUT + http), "--connect")
     assert result.exit_code == 1
     assert "sink console (stdout): reached" in result.output
-    assert "sink crm (http): connection refused; an event would be tried again" in result.output
+    assert "sink crm (http): connection refused; an event would be retried" in result.output
     assert "marked" not in result.output
 
 
@@ -229,7 +229,7 @@ DIGEST = HEADER.partition("v1=")[2]
 
 
 @pytest.mark.parametrize("prefix", ["", "Service-Signature: ", "service-signature:"])
-def test_a_good_request_is_good(prefix: str) -> None:
+def test_a_valid_request_is_good(prefix: str) -> None:
     result = judged(prefix + HEADER, at=NOW + 3)
     assert result.exit_code == 0
     assert result.output == "good: the signature matches; signed 3 s before the time of the check\n"
@@ -254,7 +254,7 @@ def test_a_good_request_is_good(prefix: str) -> None:
         ("t=" + "1" * 4096, "it is longer than 4096 bytes"),
     ],
 )
-def test_a_malformed_header_is_told_which_part_is_wrong(header: str, text: str) -> None:
+def test_the_malformed_part_of_a_header_is_named(header: str, text: str) -> None:
     result = judged(header)
     assert result.exit_code == 1
     assert result.output == f"malformed: the header is malformed: {text}\n"
@@ -267,7 +267,7 @@ def test_a_malformed_header_is_told_which_part_is_wrong(header: str, text: str) 
         (NOW - 400, "future: the digest matches, but the time does not: signed 400 s after"),
     ],
 )
-def test_a_request_of_another_time_is_told_how_far_off_it_is(at: int, text: str) -> None:
+def test_a_stale_request_is_reported_with_its_clock_difference(at: int, text: str) -> None:
     result = judged(HEADER, at=at)
     assert result.exit_code == 1
     assert result.output.startswith(text)
@@ -288,7 +288,7 @@ def test_a_request_of_another_time_is_told_how_far_off_it_is(at: int, text: str)
         (b"[" * 600 + b"]" * 600, None),
     ],
 )
-def test_a_changed_body_is_told_how_it_was_changed(body: bytes, cause: str | None) -> None:
+def test_the_change_of_a_changed_body_is_named(body: bytes, cause: str | None) -> None:
     result = judged(HEADER, body)
     assert result.exit_code == 1
     assert result.output.startswith("mismatch: the v1 digest does not match this secret")
@@ -308,7 +308,7 @@ def test_a_changed_body_is_told_how_it_was_changed(body: bytes, cause: str | Non
         (b'{"id": "1", "name": "Zo\\u00eb"}', "with blanks after commas and colons, in ASCII"),
     ],
 )
-def test_a_body_that_was_written_anew_is_recognised(sent: bytes, form: str) -> None:
+def test_a_re_encoded_body_is_recognised(sent: bytes, form: str) -> None:
     received = b'{\n    "id": "1",\n    "name": "Zo\xc3\xab"\n}'
     result = judged(signature.header(SECRET.encode(), now_s=NOW, body=sent), received)
     assert f"once the JSON is written {form}: the body was changed" in result.output
@@ -324,13 +324,13 @@ def test_several_digests_are_counted() -> None:
     assert "none of 2 v1 digests matches" in judged(header).output
 
 
-def test_the_verdict_is_there_for_machines_too() -> None:
+def test_the_verdict_is_available_as_json() -> None:
     verdict = json.loads(judged(HEADER, BODY + b"\n", "--json").output)
     assert (verdict["ok"], verdict["result"]) == (False, "mismatch")
     assert verdict["cause"].startswith("the signature matches once the trailing newline is dropped")
 
 
-def test_a_secret_that_cannot_be_found_is_named() -> None:
+def test_an_unresolvable_secret_is_named() -> None:
     result = judged(HEADER, secret="env:RELAY_NO_SUCH_VARIABLE")
     assert result.exit_code == 2
     assert "the environment variable RELAY_NO_SUCH_VARIABLE is not set" in result.output

@@ -1,4 +1,4 @@
-"""What a shell completes, and what is proposed for a name that was mistyped."""
+"""Shell completion, and suggestions for mistyped names."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ name = 1
 
 
 def completed(words: str, folder: Path) -> list[str]:
-    """What bash is told for the last word."""
+    """Return the completions of the last word in bash."""
     script = "import sys; from relay.cli import main; main(prog_name='relay')"
     environ = {
         "_RELAY_COMPLETE": "bash_complete",
@@ -54,7 +54,7 @@ def test_names_are_completed_from_the_config(folder: Path) -> None:
     assert completed("relay rotate begin --source ", folder) == ["main"]
 
 
-def test_a_config_that_cannot_be_read_completes_nothing(folder: Path) -> None:
+def test_an_unreadable_config_gives_no_completions(folder: Path) -> None:
     for broken in ("[[sink", "sink = 1", "[sink]\nname = 1", "[[sink]]\n"):
         (folder / "config.toml").write_text(broken, encoding="utf-8")
         assert completed("relay sinks pause ", folder) == []
@@ -63,13 +63,13 @@ def test_a_config_that_cannot_be_read_completes_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell_asks_this_command(shell: str) -> None:
+def test_the_script_of_each_shell_calls_this_command(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0
     assert f"_RELAY_COMPLETE={shell}_complete" in result.output
 
 
-def test_completing_a_command_loads_none() -> None:
+def test_completing_a_command_imports_no_command() -> None:
     script = (
         "import click, sys; from relay.cli import main; "
         "main.shell_complete(click.Context(main), 's'); "
@@ -83,13 +83,13 @@ def test_completing_a_command_loads_none() -> None:
     ("typed", "meant"),
     [("sink", "sinks"), ("event", "events"), ("dead-letter", "dead-letters"), ("serv", "serve")],
 )
-def test_a_near_miss_at_the_top_is_answered_with_what_is_near(typed: str, meant: str) -> None:
+def test_a_mistyped_command_gets_a_suggestion(typed: str, meant: str) -> None:
     result = CliRunner().invoke(main, [typed])
     assert result.exit_code == 2
     assert f"No such command '{typed}'." in result.stderr
     assert re.search(f"Did you mean .*'{meant}'", result.stderr)
 
 
-def test_a_near_miss_in_a_group_is_answered_too() -> None:
+def test_a_mistyped_subcommand_gets_a_suggestion() -> None:
     result = CliRunner().invoke(main, ["sinks", "paus"])
     assert "Did you mean 'pause'?" in result.stderr

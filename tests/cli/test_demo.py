@@ -1,4 +1,4 @@
-"""`relay demo`: what a newcomer sees, run as the newcomer runs it."""
+"""`relay demo`, run as a newcomer runs it."""
 
 import os
 import pty
@@ -82,19 +82,19 @@ def test_the_sinks_lines_are_on_stdout_and_nothing_else(tmp_path: Path) -> None:
     assert all(event["id"] in result.stderr for event in events)
 
 
-def test_the_round_has_every_kind_and_then_says_what_to_try(tmp_path: Path) -> None:
+def test_the_round_has_every_kind_and_then_suggests_commands(tmp_path: Path) -> None:
     result = demo("--events", "10", "--every", "0", folder=tmp_path)
     assert len({orjson.loads(line)["event"] for line in result.stdout.splitlines()}) == 7
     assert result.stderr.index("webhook.test") < result.stderr.index("Now you")
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_the_demo_removes_its_files(tmp_path: Path) -> None:
     assert demo("--events", "1", folder=tmp_path).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_drains_and_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_drains_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as process:
         read_until(process.stderr, "202 accepted")
         process.send_signal(number)
@@ -104,7 +104,7 @@ def test_a_signal_drains_and_ends_it_well(tmp_path: Path, number: signal.Signals
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_before_it_is_ready_ends_it_well_too(tmp_path: Path) -> None:
+def test_a_signal_during_the_start_exits_with_0(tmp_path: Path) -> None:
     script = """
 import os, signal
 from relay.cli import main
@@ -135,13 +135,13 @@ main(["demo"])
 
 
 @pytest.mark.parametrize("pace", ["nan", "-1", "inf", "soon"])
-def test_a_pace_that_is_no_number_of_seconds_is_a_usage_error(tmp_path: Path, pace: str) -> None:
+def test_an_invalid_interval_is_a_usage_error(tmp_path: Path, pace: str) -> None:
     result = demo("--every", pace, folder=tmp_path)
     assert result.returncode == 2
     assert "--every" in result.stderr
 
 
-def test_what_it_tells_to_try_works_and_is_shown(tmp_path: Path) -> None:
+def test_the_suggested_commands_work(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         told = addresses(read_until(process.stderr, "TIME"))
         folder = Path(told["config"]).parent
@@ -160,10 +160,10 @@ def test_what_it_tells_to_try_works_and_is_shown(tmp_path: Path) -> None:
     assert secret not in "".join([tries, *shown, rest, counted])
 
 
-def test_ports_that_are_taken_are_avoided(tmp_path: Path) -> None:
+def test_ports_in_use_are_avoided(tmp_path: Path) -> None:
     with closing(socket.socket()) as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # somebody else has it, which is as good
+        with suppress(OSError):  # in use by another process, which serves the test as well
             taken.bind(("127.0.0.1", 8080))
             taken.listen()
         result = demo("--events", "1", folder=tmp_path)
@@ -188,7 +188,7 @@ def test_on_a_terminal_every_line_fits_in_80_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
-def test_the_demo_has_colours_on_a_terminal_unless_the_user_has_none(
+def test_the_demo_has_colours_on_a_terminal_unless_disabled(
     tmp_path: Path, no_color: str, coloured: bool
 ) -> None:
     master, slave = pty.openpty()
@@ -214,7 +214,7 @@ def _all_of(master: int) -> str:
     return content.decode()
 
 
-def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""`relay route` and `relay render`: what would become of one event."""
+"""`relay route` and `relay render`: routing and message of one event."""
 
 import json
 from collections.abc import Callable
@@ -71,7 +71,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run on a real stdout, because the stdout sink asks for its descriptor."""
+    """Run on a real stdout, because the stdout sink needs its descriptor."""
     (tmp_path / "config.toml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / "lead.json").write_bytes(
         sample_events.event(LEAD_CAPTURED, event_id="evt_lead").body
@@ -86,7 +86,7 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def test_every_sink_is_judged_with_its_reason(run: Run) -> None:
+def test_every_sink_is_listed_with_its_verdict_and_reason(run: Run) -> None:
     result = run("route")
     assert result.exit_code == 0
     assert result.out.splitlines() == [
@@ -121,7 +121,7 @@ def test_the_source_can_be_chosen(run: Run) -> None:
     ],
 )
 @pytest.mark.parametrize("command", [("route",), ("render", "--sink", "console")])
-def test_a_body_without_an_event_is_said_in_one_line(
+def test_a_body_without_an_event_is_a_one_line_error(
     run: Run, tmp_path: Path, command: tuple[str, ...], body: bytes, reason: str
 ) -> None:
     (tmp_path / "bad").write_bytes(body)
@@ -132,12 +132,12 @@ def test_a_body_without_an_event_is_said_in_one_line(
     assert result.out == ""
 
 
-def test_what_the_stdout_sink_writes_is_shown(run: Run) -> None:
+def test_the_line_of_the_stdout_sink_is_shown(run: Run) -> None:
     rendered = json.loads(run("render", "--sink", "console").out)
     assert json.loads(rendered["line"])["id"] == "evt_lead"
 
 
-def test_a_message_is_shown_readably_or_on_one_line(run: Run) -> None:
+def test_a_message_is_shown_indented_or_as_one_line_of_json(run: Run) -> None:
     assert len(run("render", "--sink", "sales").out.splitlines()) > 5
     assert len(run("render", "--sink", "sales", "--json").out.splitlines()) == 1
 
@@ -153,15 +153,15 @@ def test_no_secret_is_shown(run: Run, sink: str) -> None:
 def test_a_sink_that_declines_is_rendered_with_a_remark(run: Run) -> None:
     result = run("render", "--sink", "big")
     assert result.exit_code == 0
-    assert result.err.startswith("relay: big would not be sent this event: when is false")
+    assert result.err.startswith("relay: big would not take this event: when is false")
     assert "evt_lead" in result.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("render", "--sink", "crn"), "no sink `crn`; there are: console, a-sink"),
-        (("route", "--source", "third"), "no source `third`; there are: main, second"),
+        (("render", "--sink", "crn"), "no sink `crn`; expected one of: console, a-sink"),
+        (("route", "--source", "third"), "no source `third`; expected one of: main, second"),
     ],
 )
 def test_an_unknown_name_lists_the_known_ones(
@@ -172,7 +172,7 @@ def test_an_unknown_name_lists_the_known_ones(
     assert text in result.err
 
 
-def test_a_bad_config_is_told_fault_by_fault(run: Run, tmp_path: Path) -> None:
+def test_all_faults_of_a_config_are_listed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(CONFIG.replace("url =", "uri ="), encoding="utf-8")
     result = run("route")
     assert result.exit_code == 78

@@ -1,4 +1,4 @@
-"""The `relay` command as a whole: its list, its speed, and how failures end."""
+"""The `relay` command: its subcommands, its start time, and its failures."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def failed(error: BaseException) -> Result:
     return run("fail")
 
 
-def test_every_command_in_the_list_is_there() -> None:
+def test_every_listed_command_can_be_imported() -> None:
     context = click.Context(main)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
@@ -60,7 +60,7 @@ def test_help_names_every_command_and_its_purpose() -> None:
         assert command.help in result.output
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = run("--version")
     assert result.exit_code == 0
     assert re.fullmatch(r"relay \d+\.\d+\.\d+\n", result.output)
@@ -112,7 +112,7 @@ def test_every_fault_of_a_config_is_a_line() -> None:
 
 
 @pytest.mark.usefixtures("failing")
-def test_an_error_inside_of_a_task_group_is_found() -> None:
+def test_an_error_inside_a_task_group_has_its_exit_code() -> None:
     inner = errors.ListenFailed("127.0.0.1:80", "Permission denied")
     result = failed(ExceptionGroup("tasks", [ExceptionGroup("more tasks", [inner])]))
     assert result.exit_code == 71
@@ -122,18 +122,18 @@ def test_an_error_inside_of_a_task_group_is_found() -> None:
 @pytest.mark.parametrize(
     ("command", "code"), [("serve", 78), ("check-config", 1), ("route --event -", 78)]
 )
-def test_a_config_that_may_not_be_read_is_no_wrong_use_of_the_command(
+def test_an_unreadable_config_is_no_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: int
 ) -> None:
     config = tmp_path / "config.toml"
     config.touch()
-    # What root is never told.
+    # root is never refused
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     assert run(*command.split(), "--config", str(config)).exit_code == code
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_file_that_cannot_be_used_is_named() -> None:
+def test_an_unusable_file_is_named() -> None:
     result = failed(PermissionError(13, "Permission denied", "events.json"))
     assert result.exit_code == 1
     assert result.stderr == "relay: events.json: Permission denied\n"
@@ -143,14 +143,14 @@ def test_a_file_that_cannot_be_used_is_named() -> None:
 def test_a_bug_shows_its_place_but_not_its_text() -> None:
     result = failed(ZeroDivisionError("whsec_inside_of_a_text"))
     assert result.exit_code == 70
-    assert result.stderr.startswith("relay: a fault of relay's own")
+    assert result.stderr.startswith("relay: internal error, please report it")
     assert "ZeroDivisionError" in result.stderr
     assert "test_main.py" in result.stderr
     assert "whsec" not in result.stderr
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_pipe_that_breaks_in_a_task_group_is_quiet() -> None:
+def test_a_broken_pipe_in_a_task_group_is_quiet() -> None:
     result = failed(ExceptionGroup("tasks", [BrokenPipeError(errno.EPIPE, "Broken pipe")]))
     assert result.exit_code == 1
     assert result.stderr == ""
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     assert b"Traceback" not in rest
 
 
-def test_a_reader_that_leaves_is_no_fault(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     told = tmp_path / "stderr"
     with told.open("wb") as stderr:
         process = subprocess.Popen(
@@ -193,13 +193,13 @@ def test_the_help_of_serve_names_every_exit_code_that_it_can_have() -> None:
 
 
 @pytest.mark.usefixtures("failing")
-def test_nothing_in_an_errors_text_is_obeyed_by_a_terminal() -> None:
+def test_control_characters_in_an_error_are_escaped() -> None:
     result = failed(errors.ApiError("no sink \x9b31m\u202e"))
     assert result.stderr == "relay: no sink \\x9b31m\\u202e\n"
 
 
 @pytest.mark.usefixtures("failing")
-def test_what_is_noted_beside_an_error_is_a_line_of_its_own() -> None:
+def test_each_note_of_an_error_is_a_line() -> None:
     error = errors.ApiError("it did not work")
     error.add_note("do this")
     assert failed(error).stderr == "relay: it did not work\nrelay: do this\n"

@@ -1,4 +1,4 @@
-"""Times as operators write them, in a zone that is not UTC."""
+"""Parsing of moments in a zone other than UTC."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from relay.cli.moments import duration, parse, parse_at
 from relay.cli.output import moment
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
-"""In the zone of these tests it is half past two at night of the same day."""
+"""02:30 of the same day in the zone of these tests."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def bogota(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (" 7d ", "2026-11-15T09:30Z"),
     ],
 )
-def test_a_moment_is_read_in_every_usual_form(text: str, meant: str) -> None:
+def test_a_moment_is_parsed_in_every_form(text: str, meant: str) -> None:
     now = NOW.astimezone()
     assert parse_at(text, now=now) == datetime.fromisoformat(meant).timestamp() * 1000
 
@@ -55,7 +55,7 @@ def test_a_moment_is_read_in_every_usual_form(text: str, meant: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "5", "25:00", "1h30", "-1h", "99999999999d", "9" * 40, "2026-13-01"]
 )
-def test_what_is_no_moment_is_answered_with_the_forms_that_are(text: str) -> None:
+def test_an_invalid_moment_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match='"yesterday", a time of day'):
         parse(text)
 
@@ -67,7 +67,7 @@ def test_a_duration_may_have_several_parts() -> None:
         duration("1h30")
 
 
-def test_a_printed_moment_shows_its_offset_and_can_be_given_back(
+def test_a_printed_moment_has_its_offset_and_can_be_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert moment(1_795_339_800_000) == "2026-11-22T04:30:00-05:00"

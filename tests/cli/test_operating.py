@@ -1,4 +1,4 @@
-"""What docs/operating.md shows is what the commands print."""
+"""The commands print the output in docs/operating.md."""
 
 import re
 from collections.abc import Iterator
@@ -11,21 +11,21 @@ _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
-    """Each command of the document with the lines that follow it there."""
+    """Return each command of the document with its documented output."""
     for block in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
         for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
             command, *lines = part.rstrip("\n").split("\n")
             yield command, lines
 
 
-async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, lines in shown():
             printed = await scene.run(command)
             assert [plain(line) for line in printed] == [plain(line) for line in lines], command
 
 
-def test_the_document_shows_every_command_that_asks_a_running_relay() -> None:
+def test_the_document_shows_every_command_of_a_running_relay() -> None:
     groups = {" ".join(command.split()[:2]) for command, _ in shown()}
     wanted = {"events list", "events show", "dead-letters list", "dead-letters replay"}
     wanted |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}

@@ -1,4 +1,4 @@
-"""What commands print: nothing that a terminal obeys, no id in two pieces, times for programs."""
+"""Output of commands: no control characters, no broken ids, times for programs."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.sinks.far_end import FarEnd, Reply
 
 LONG_ID = "evt_0123456789abcdef0123456789abcdef"
 HOSTILE = "a\x1b[2J\x9b31m\u202egnp.exe\u2066x\u200b\u2028"
-"""Escape sequences of both forms, turned writing, and what cannot be seen."""
+"""Escape sequences of both forms, bidirectional marks and invisible characters."""
 
 _SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
 
@@ -33,7 +33,7 @@ def is_visible(text: str) -> bool:
     return all(character.isprintable() or character == "\n" for character in text)
 
 
-async def test_hostile_text_in_a_body_reaches_no_terminal_raw(tmp_path: Path) -> None:
+async def test_control_characters_in_a_body_are_escaped(tmp_path: Path) -> None:
     body = orjson.dumps(
         {"id": "a", "event": "lead.captured", "data": {"email": "a@b.example", "name": HOSTILE}}
     )
@@ -63,7 +63,7 @@ async def test_hostile_text_in_a_body_reaches_no_terminal_raw(tmp_path: Path) ->
                 assert is_visible(result.output), command
 
 
-def test_escaped_json_still_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escaped_json_parses_to_the_same_value(capsys: pytest.CaptureFixture[str]) -> None:
     for document in ({"name": HOSTILE}, {"name": "\U000e0001 é \U0001f600"}):
         print_indented(document)
         print_json(document)
@@ -109,7 +109,7 @@ def test_a_narrow_terminal_cuts_no_id(
     assert sum(LONG_ID in line for line in lines) == 3
 
 
-def test_what_fits_is_a_table_and_so_is_all_that_goes_into_a_pipe(
+def test_rows_that_fit_and_output_to_a_pipe_are_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = ("2026-11-22T09:30:00Z", LONG_ID, "crm")
@@ -120,7 +120,7 @@ def test_what_fits_is_a_table_and_so_is_all_that_goes_into_a_pipe(
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-async def test_export_takes_json_for_one_line(tmp_path: Path) -> None:
+async def test_export_prints_one_line_with_json(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         await post(relay.url, lead("a"))

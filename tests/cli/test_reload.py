@@ -1,4 +1,4 @@
-"""`relay reload` against a running relay: its verdict as the documents show it, and its exit."""
+"""`relay reload` on a running relay: documented output and exit codes."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
 
 
 async def reload(relay: Relay, *options: str) -> tuple[int | None, str]:
-    """The exit code and all that was printed."""
+    """Return the exit code and the output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "relay", "reload", *options),
         cwd=relay.config.parent,
@@ -45,12 +45,12 @@ def edit(relay: Relay, before: str, after: str) -> None:
 
 
 def assert_shown(printed: str) -> None:
-    """The document has these lines, in this order."""
+    """Assert that the document has these lines, in this order."""
     assert printed in DOCUMENT.read_text(encoding="utf-8").replace("\n    ", "\n")
 
 
-async def test_a_good_config_is_taken_and_what_changed_is_printed(relay: Relay) -> None:
-    assert await reload(relay) == (0, "reloaded; nothing has changed\n")
+async def test_a_valid_config_is_loaded_and_the_changes_are_printed(relay: Relay) -> None:
+    assert await reload(relay) == (0, "reloaded; nothing changed\n")
     edit(relay, CRM.format(""), BI + CRM.format("hook"))
     edit(relay, "[server]", '[server]\nmax_body = "2MiB"')
     code, printed = await reload(relay)
@@ -62,7 +62,7 @@ async def test_a_good_config_is_taken_and_what_changed_is_printed(relay: Relay) 
     assert (code, printed) == (0, "reloaded\n  removed   sink bi\n  rerouted  sink crm\n")
 
 
-async def test_a_refused_config_is_told_with_every_fault_and_exit_1(relay: Relay) -> None:
+async def test_a_refused_config_lists_all_faults_and_exits_with_1(relay: Relay) -> None:
     edit(relay, CRM.format(""), CRM.format("") + 'rate = "often"\ntimeut = "5s"\n')
     code, printed = await reload(relay)
     assert code == 1
@@ -76,14 +76,14 @@ async def test_a_refused_config_is_told_with_every_fault_and_exit_1(relay: Relay
     ]
 
 
-async def test_what_cannot_change_is_refused_by_its_key(relay: Relay) -> None:
+async def test_a_change_that_needs_a_restart_is_refused_by_its_key(relay: Relay) -> None:
     edit(relay, f':{relay.port}"', ':9"')
     code, printed = await reload(relay)
     assert code == 1
     assert_shown(printed)
 
 
-async def test_a_verdict_for_programs(relay: Relay) -> None:
+async def test_the_result_is_available_as_json(relay: Relay) -> None:
     edit(relay, CRM.format(""), "")
     code, printed = await reload(relay, "--json")
     assert code == 0
@@ -91,7 +91,7 @@ async def test_a_verdict_for_programs(relay: Relay) -> None:
     assert (verdict["ok"], verdict["sinks"]["removed"]) == (True, ["crm"])
 
 
-async def test_a_document_that_is_no_toml_is_refused_without_asking(relay: Relay) -> None:
+async def test_invalid_toml_is_refused_without_a_request(relay: Relay) -> None:
     relay.config.write_text("half", encoding="utf-8")
     code, printed = await reload(relay)
     assert code == 1
@@ -99,15 +99,15 @@ async def test_a_document_that_is_no_toml_is_refused_without_asking(relay: Relay
     assert await relay.is_ready()
 
 
-async def test_a_token_that_the_relay_does_not_know_yet_needs_the_signal(relay: Relay) -> None:
+async def test_a_new_token_needs_the_signal(relay: Relay) -> None:
     edit(relay, TOKEN, "another-token-of-the-tests")
     code, printed = await reload(relay)
     assert code == 1
     assert "SIGHUP" in printed
 
 
-async def test_a_relay_that_is_not_there_is_said_to_be_so(relay: Relay) -> None:
+async def test_an_unreachable_relay_is_an_error(relay: Relay) -> None:
     await relay.stop()
     code, printed = await reload(relay)
     assert code == 1
-    assert "no relay answers" in printed
+    assert "cannot connect to the relay" in printed

@@ -1,4 +1,4 @@
-"""`relay rotate` against a running relay: what docs/rotation.md shows is what it prints."""
+"""`relay rotate` on a running relay prints the output in docs/rotation.md."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.operator import ADMIN
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rotation.md"
 
 
-async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> None:
+async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     (block,) = re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     async with staged(tmp_path) as scene:
         for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
@@ -25,7 +25,7 @@ async def test_every_command_prints_what_the_document_shows(tmp_path: Path) -> N
             assert [plain(line) for line in printed] == [plain(line) for line in lines], command
 
 
-async def test_what_was_kept_is_counted_by_what_became_of_it(tmp_path: Path) -> None:
+async def test_kept_requests_are_counted_by_outcome(tmp_path: Path) -> None:
     scene, secret = Scene(tmp_path), tmp_path / "secret"
     secret.write_text("the-secret-that-was-before", encoding="utf-8")
     async with Relay(tmp_path, sinks="", rest=ADMIN, secret=f"file:{secret}") as relay:
@@ -44,7 +44,7 @@ async def test_what_was_kept_is_counted_by_what_became_of_it(tmp_path: Path) -> 
         ]
         assert "fits no secret of main" in printed[5]
         assert (await scene.run("rotate status --source main"))[0] == (
-            "main: over, and keeps nothing more"
+            "main: finished, keeps no further requests"
         )
         secret.write_text(SECRET, encoding="utf-8")
         (line,) = await scene.run("rotate finish --source main --json")
@@ -53,7 +53,7 @@ async def test_what_was_kept_is_counted_by_what_became_of_it(tmp_path: Path) -> 
         assert counts == {"kept": 3, "verified": 3, "duplicates": 1, "waiting": 0}
 
 
-def test_the_longest_rotation_is_the_same_for_command_and_api() -> None:
+def test_the_command_and_the_api_have_the_same_maximum() -> None:
     assert rotate.FOR_MAX == rotation.DURATION_MAX_MS
 
 
@@ -67,7 +67,7 @@ def test_the_longest_rotation_is_the_same_for_command_and_api() -> None:
         ("rotate status --source main", "main: no rotation has been begun, or it has expired."),
     ],
 )
-async def test_what_cannot_be_done_is_said(tmp_path: Path, command: str, said: str) -> None:
+async def test_an_impossible_rotation_is_refused(tmp_path: Path, command: str, said: str) -> None:
     async with staged(tmp_path) as scene:
         printed = await scene.run(command)
     assert any(line.startswith(said) for line in printed), printed

@@ -1,4 +1,4 @@
-"""Lists page by page, events by the beginning of an id, and orders that say what they would do."""
+"""Paging, events by id prefix, and dry runs."""
 
 import asyncio
 import contextlib
@@ -42,27 +42,27 @@ async def commanding(
 
 
 def hint(output: str) -> list[str]:
-    """The arguments of the command that is said to go on, without the way to the relay."""
-    words = shlex.split(output.partition("There are more: ")[2].splitlines()[0])
+    """Return the arguments of the next-page command, without those that select the relay."""
+    words = shlex.split(output.partition("Next page: ")[2].splitlines()[0])
     place = words.index("--url")
     return words[1:place] + words[place + 4 :]
 
 
 async def paged(run: Run, *arguments: str) -> list[str]:
-    """The ids of a list, read by following what each page says."""
+    """Return the ids of a list, following the next-page command of each page."""
     found: list[str] = []
     command = list(arguments)
     while True:
         printed = (await run(*command)).output
-        page, _, _ = printed.partition("There are more: ")
+        page, _, _ = printed.partition("Next page: ")
         ids = [word for line in page.splitlines() for word in line.split() if word[:2] == "e-"]
         found += ids
-        if "There are more: " not in printed:
+        if "Next page: " not in printed:
             return found
         command = hint(printed)
 
 
-async def test_the_hint_is_the_whole_next_command_and_loses_nothing(tmp_path: Path) -> None:
+async def test_the_next_page_command_keeps_every_option(tmp_path: Path) -> None:
     async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
         far_end.reply = lambda _: Reply(422)
         await send(relay, *(body(f"e-{number}") for number in range(11)))
@@ -81,7 +81,7 @@ async def test_the_hint_is_the_whole_next_command_and_loses_nothing(tmp_path: Pa
         assert letters == every
 
 
-async def test_the_cursor_is_in_what_programs_read(tmp_path: Path) -> None:
+async def test_the_cursor_is_in_the_json(tmp_path: Path) -> None:
     async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
         page = json.loads((await run("events", "list", "--limit", "2", "--json")).output)
@@ -90,7 +90,7 @@ async def test_the_cursor_is_in_what_programs_read(tmp_path: Path) -> None:
         assert json.loads((await run("replays", "list", "--json")).output)["next"] is None
 
 
-async def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(tmp_path: Path) -> None:
+async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path) -> None:
     async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
         await send(relay, body("evt_1"), body("evt_12"), body("evt_2"))
         assert "event     evt_2\n" in (await run("events", "show", "evt_2")).output
@@ -99,15 +99,15 @@ async def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(tmp_pat
         several = await run("events", "show", "evt_")
         assert several.exit_code == 1
         assert several.output.splitlines() == [
-            "relay: several ids begin with evt_; say more of it:",
+            "relay: several ids start with evt_; give more characters:",
             *(f"relay:   main  lead.captured  {each}" for each in ("evt_1", "evt_12", "evt_2")),
         ]
         unknown = await run("events", "show", "nothing")
         assert unknown.exit_code == 1
-        assert unknown.output == "relay: there is no event whose id begins with nothing\n"
+        assert unknown.output == "relay: no event has an id that starts with nothing\n"
 
 
-async def test_an_event_shows_what_the_far_end_said_and_nothing_of_it_acts(tmp_path: Path) -> None:
+async def test_an_event_shows_the_response_excerpt_escaped(tmp_path: Path) -> None:
     async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
         far_end.reply = lambda _: Reply(422, "no such field\n\x1b[2J\u202egnol".encode())
         await send(relay, body("a"))
@@ -117,7 +117,7 @@ async def test_an_event_shows_what_the_far_end_said_and_nothing_of_it_acts(tmp_p
         assert not {"\x1b", "\u202e"} & set(shown)
 
 
-async def test_a_pending_delivery_says_what_it_waits_for(tmp_path: Path) -> None:
+async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
     slow = '[sink.retry]\nfirst = "1h"\nmax = "1h"'
     async with FarEnd() as far_end, commanding(tmp_path, far_end, slow) as (relay, run):
         far_end.reply = lambda _: Reply(503, headers={"retry-after": "600"})
@@ -133,7 +133,7 @@ async def test_a_pending_delivery_says_what_it_waits_for(tmp_path: Path) -> None
         assert "crm  pending, waits: sink is paused\n" in shown
 
 
-async def test_orders_say_what_they_would_do_and_want_to_be_told_which(tmp_path: Path) -> None:
+async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: Path) -> None:
     async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
         far_end.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
@@ -145,26 +145,26 @@ async def test_orders_say_what_they_would_do_and_want_to_be_told_which(tmp_path:
         assert dry.output.splitlines() == [
             "DELIVERIES  SINK  REASON",
             "2           crm   422: the far end refuses this event",
-            "2 in all; without --dry-run they are delivered.",
+            "2 in all; repeat without --dry-run to deliver them.",
         ]
         dry = await run("dead-letters", "discard", "--sink", "crm", "--dry-run")
         assert dry.output.splitlines()[1:] == [
             "2      crm   422: the far end refuses this event",
-            "2 in all; without --dry-run they are discarded.",
+            "2 in all; repeat without --dry-run to discard them.",
         ]
         assert (await run("dead-letters", "discard", "--all")).output == "2 discarded.\n"
         nothing = await run("dead-letters", "replay", "--all")
         assert nothing.exit_code == 1
         assert nothing.output == "relay: Nothing to replay: no stored event fits.\n"
         dry = await run("dead-letters", "discard", "--all", "--dry-run")
-        assert dry.output == "Nothing to discard: no dead letter fits.\n"
+        assert dry.output == "Nothing to discard: no dead letter matches.\n"
         for command in ("list", "replay", "discard"):
             refused = await run("dead-letters", command, "--outcome", "pending")
             assert refused.exit_code != 0
             assert "dead letter is dead" in refused.output
 
 
-async def test_a_cancelled_replay_says_how_many_are_under_way(tmp_path: Path) -> None:
+async def test_a_cancelled_replay_shows_its_deliveries_in_progress(tmp_path: Path) -> None:
     one = "concurrency = 1"
     async with FarEnd() as far_end, commanding(tmp_path, far_end, one) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
@@ -173,6 +173,6 @@ async def test_a_cancelled_replay_says_how_many_are_under_way(tmp_path: Path) ->
         replaying = asyncio.create_task(run("replay", "--all"))
         await until(lambda: len(far_end.requests) > 3, what="the replay under way")
         cancelled = (await run("replays", "cancel", "1")).output
-        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries at the end, 1 under way.\n"
+        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries settled, 1 in progress.\n"
         await far_end.stop()
         await replaying

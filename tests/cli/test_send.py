@@ -1,4 +1,4 @@
-"""`relay send`: what is sent, what is said of it, and the exit code."""
+"""`relay send`: requests, output and exit codes."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ Send = Callable[..., Awaitable[Result]]
 
 @pytest.fixture
 async def relay() -> AsyncIterator[FarEnd]:
-    """A far end that answers as a relay would."""
+    """A server that responds like a relay."""
     known: set[bytes] = set()
 
     def reply(request: Request) -> Reply:
@@ -41,7 +41,7 @@ async def relay() -> AsyncIterator[FarEnd]:
 
 @pytest.fixture
 def send(relay: FarEnd) -> Send:
-    """Run the command in a thread, for it brings an event loop of its own."""
+    """Run the command in a thread, because it runs its own event loop."""
 
     async def send(*arguments: str, stdin: bytes | None = None) -> Result:
         command = ["send", "--url", relay.url("/webhooks"), *arguments]
@@ -88,7 +88,7 @@ async def test_a_body_can_come_from_stdin(relay: FarEnd, send: Send) -> None:
     assert [each.body for each in relay.requests] == [b"{}"]
 
 
-async def test_a_file_many_times_means_duplicates_and_says_so(relay: FarEnd, send: Send) -> None:
+async def test_copies_of_a_file_are_announced_as_duplicates(relay: FarEnd, send: Send) -> None:
     result = await send("--data", "-", "--count", "3", "--concurrency", "1", stdin=b"{}")
     assert result.exit_code == 0
     assert "all but the first are duplicates" in result.stderr
@@ -99,7 +99,7 @@ async def test_a_file_many_times_means_duplicates_and_says_so(relay: FarEnd, sen
     ]
 
 
-async def test_many_end_with_a_sum(send: Send) -> None:
+async def test_many_events_end_with_a_summary(send: Send) -> None:
     result = await send("lead.captured", "--count", "30")
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -110,7 +110,7 @@ async def test_many_end_with_a_sum(send: Send) -> None:
     ]
 
 
-async def test_the_sum_is_there_for_programs(send: Send) -> None:
+async def test_the_summary_is_available_as_json(send: Send) -> None:
     result = await send("lead.captured", "--count", "5", "--rate", "500", "--json")
     document = json.loads(result.stdout)
     assert (document["ok"], document["acknowledged"], document["attempts"]) == (True, 5, 5)
@@ -118,7 +118,7 @@ async def test_the_sum_is_there_for_programs(send: Send) -> None:
     assert document["failures"] == []
 
 
-async def test_single_events_are_there_for_programs(send: Send) -> None:
+async def test_single_events_are_available_as_json(send: Send) -> None:
     (event,) = json.loads((await send("lead.captured", "--json")).stdout)["events"]
     assert (event["event"], event["status"], event["outcome"]) == ("lead.captured", 202, "accepted")
 
@@ -127,7 +127,7 @@ async def test_single_events_are_there_for_programs(send: Send) -> None:
     ("status", "hint"),
     [
         (401, "the secrets differ, or a clock is off"),
-        (404, "no source has this path"),
+        (404, "no source has this path; check the URL"),
         (413, "larger than max_body"),
         (503, "stopping, or its store is full"),
         (307, "a redirect"),
@@ -136,9 +136,7 @@ async def test_single_events_are_there_for_programs(send: Send) -> None:
         (600, ""),
     ],
 )
-async def test_a_refusal_says_what_it_means(
-    relay: FarEnd, send: Send, status: int, hint: str
-) -> None:
+async def test_a_refusal_is_explained(relay: FarEnd, send: Send, status: int, hint: str) -> None:
     relay.reply = lambda _: Reply(status)
     result = await send("lead.captured")
     assert result.exit_code == 1
@@ -147,15 +145,15 @@ async def test_a_refusal_says_what_it_means(
     assert hint in result.stderr
 
 
-async def test_a_receiver_that_is_down_is_named_as_that(relay: FarEnd, send: Send) -> None:
+async def test_a_refused_connection_is_explained(relay: FarEnd, send: Send) -> None:
     await relay.stop()
     result = await send("lead.captured")
     assert result.exit_code == 1
-    assert "connection refused: is the relay running" in result.stderr
+    assert "connection refused: start the relay" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-async def test_with_retry_the_waits_are_told(relay: FarEnd, send: Send) -> None:
+async def test_with_retry_the_waits_are_printed(relay: FarEnd, send: Send) -> None:
     statuses = iter((503, 503, 202))
     relay.reply = lambda _: Reply(next(statuses))
     result = await send("lead.captured", "--retry", "--time-scale", "0.001")
@@ -172,8 +170,8 @@ async def test_without_retry_there_is_one_attempt(relay: FarEnd, send: Send) -> 
     assert len(relay.requests) == 1
 
 
-async def test_events_that_wait_for_a_retry_hold_nothing_up(relay: FarEnd, send: Send) -> None:
-    """With one request at a time, the second event goes out while the first one waits."""
+async def test_waiting_for_a_retry_blocks_no_other_event(relay: FarEnd, send: Send) -> None:
+    """With one concurrent request, the second event is sent while the first one waits."""
     relay.reply = lambda _: Reply(503 if len(relay.requests) == 1 else 202)
     arguments = ("--count", "2", "--concurrency", "1", "--retry", "--time-scale", "0.02")
     result = await send("lead.captured", *arguments)
@@ -182,7 +180,7 @@ async def test_events_that_wait_for_a_retry_hold_nothing_up(relay: FarEnd, send:
     assert first == third != second
 
 
-async def test_failures_are_summed_up_by_what_they_mean(relay: FarEnd, send: Send) -> None:
+async def test_failures_are_summarized_by_cause(relay: FarEnd, send: Send) -> None:
     relay.reply = lambda _: Reply(503)
     result = await send("lead.captured", "--count", "4")
     assert result.exit_code == 1
@@ -223,7 +221,7 @@ async def test_the_secret_is_never_shown(
     assert SECRET not in result.output
 
 
-async def test_ctrl_c_still_sums_up_what_was_sent(relay: FarEnd) -> None:
+async def test_ctrl_c_prints_the_summary_so_far(relay: FarEnd) -> None:
     command = [sys.executable, "-m", "relay", "send", "all", "--count", "1000", "--rate", "20/s"]
     command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
     process = await asyncio.create_subprocess_exec(
@@ -277,7 +275,7 @@ async def _run(*arguments: str) -> Result:
         (("--secret", "another-secret"), "/webhooks", "service-signature", "another-secret"),
     ],
 )
-async def test_what_is_not_given_is_taken_from_the_config(
+async def test_missing_options_come_from_the_config(
     relay: FarEnd,
     tmp_path: Path,
     *,
@@ -295,16 +293,14 @@ async def test_what_is_not_given_is_taken_from_the_config(
     assert parsed.candidates == (signature.sign(secret.encode(), parsed.timestamp, request.body),)
 
 
-async def test_the_secret_is_that_of_the_source_at_the_given_url(
-    relay: FarEnd, tmp_path: Path
-) -> None:
+async def test_the_secret_is_that_of_the_source_at_the_url(relay: FarEnd, tmp_path: Path) -> None:
     file = config(tmp_path, relay)
     result = await _run("--config", str(file), "--url", relay.url("/other"))
     assert result.exit_code == 0
     assert "x-signed" in relay.requests[0].header
 
 
-async def test_a_config_that_cannot_be_read_is_a_fault_with_a_way_round(
+async def test_an_unreadable_config_is_an_error_that_names_the_alternative(
     relay: FarEnd, tmp_path: Path
 ) -> None:
     file = tmp_path / "config.toml"

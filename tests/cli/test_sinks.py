@@ -1,4 +1,4 @@
-"""`relay sinks`: what a far end's answer means for an event, and what an operator does with one."""
+"""`relay sinks`: results of a test, and operations on a sink."""
 
 import asyncio
 import contextlib
@@ -30,13 +30,13 @@ async def run(command: str, relay: Relay) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
 
-async def test_an_answer_that_would_fail_an_event_is_no_success(tmp_path: Path) -> None:
+async def test_a_response_that_would_fail_an_event_exits_with_1(tmp_path: Path) -> None:
     consequences = {
-        302: "an event would park the sink until someone acts",
-        401: "an event would park the sink until someone acts",
-        404: "an event would park the sink until someone acts",
-        429: "an event would be tried again",
-        500: "an event would be tried again",
+        302: "an event would park the sink until an operator acts",
+        401: "an event would park the sink until an operator acts",
+        404: "an event would park the sink until an operator acts",
+        429: "an event would be retried",
+        500: "an event would be retried",
     }
     async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
         for status, consequence in consequences.items():
@@ -50,9 +50,7 @@ async def test_an_answer_that_would_fail_an_event_is_no_success(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("status", [200, 405])
-async def test_an_answer_that_says_nothing_against_events_is_shown(
-    tmp_path: Path, status: int
-) -> None:
+async def test_a_harmless_response_is_shown_and_exits_with_0(tmp_path: Path, status: int) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
         far_end.reply = lambda _: Reply(status)
         tested = await run("sinks test crm", relay)
@@ -72,7 +70,7 @@ async def send(relay: Relay, *ids: str) -> None:
             assert (await client.post(relay.url, content=body, headers=head)).is_success
 
 
-async def test_what_is_pending_is_listed_retried_and_discarded(tmp_path: Path) -> None:
+async def test_pending_deliveries_are_listed_retried_and_discarded(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
         far_end.reply = lambda _: Reply(500)
         await send(relay, "evt_1", "evt_2", "evt_3")
@@ -81,7 +79,7 @@ async def test_what_is_pending_is_listed_retried_and_discarded(tmp_path: Path) -
         discarded = await run("sinks discard crm --id evt_1", relay)
         assert (discarded.exit_code, discarded.stdout) == (0, "evt_1 of main discarded.\n")
         retried = await run("sinks retry crm --id evt_2", relay)
-        assert retried.stdout.startswith("1 delivery brought forward. crm is active, ")
+        assert retried.stdout.startswith("1 delivery due now. crm is active, ")
         retried = await run("sinks retry crm --json", relay)
         assert json.loads(retried.stdout)["brought_forward"] == 1
         await until(lambda: len(far_end.requests) == 5, what="the other two")
@@ -90,7 +88,7 @@ async def test_what_is_pending_is_listed_retried_and_discarded(tmp_path: Path) -
         assert "No delivery of evt_1 to crm is pending." in again.stderr
 
 
-async def test_a_sink_that_was_renamed_is_listed_as_not_configured(tmp_path: Path) -> None:
+async def test_a_renamed_sink_is_listed_as_not_configured(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
         far_end.reply = lambda _: Reply(500)
         await send(relay, "evt_1")

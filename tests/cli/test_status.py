@@ -1,4 +1,4 @@
-"""`relay status`: what it prints, and the exit code by which a script knows what to do."""
+"""`relay status`: output and exit codes."""
 
 import asyncio
 import json
@@ -29,15 +29,15 @@ async def send(relay: Relay) -> None:
     assert answer.status_code == 202
 
 
-async def test_a_relay_that_is_well_is_0(tmp_path: Path) -> None:
+async def test_a_relay_without_problems_exits_with_0(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         result = await run("--config", str(relay.config))
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("well: nothing needs a person\n\nThe config has no sink.\n")
+    assert result.stdout.startswith("well: no problem needs action\n\nThe config has no sink.\n")
 
 
-async def test_a_relay_whose_sink_fails_is_1_and_says_what_since_when_why_and_what_next(
+async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -53,7 +53,7 @@ async def test_a_relay_whose_sink_fails_is_1_and_says_what_since_when_why_and_wh
             as_json = await run("--config", str(relay.config), "--json")
     assert result.exit_code == as_json.exit_code == 1
     first, problem, empty, head, sink, *_ = result.stdout.splitlines()
-    assert (first, empty) == ("not well: 1 problem needs a person", "")
+    assert (first, empty) == ("not well: 1 problem needs action", "")
     what, since, why, after = problem.split("  ")
     assert (what, after) == ("ticket: sink crm is parked", "next: relay sinks test crm")
     assert since.startswith("since 20")
@@ -65,7 +65,7 @@ async def test_a_relay_whose_sink_fails_is_1_and_says_what_since_when_why_and_wh
     assert found["since_at"].endswith("Z")
 
 
-async def test_at_80_columns_no_part_of_a_problem_is_cut(
+async def test_no_part_of_a_problem_is_cut_at_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "a-sink-with-a-rather-long-name-of-its-own"
@@ -85,7 +85,7 @@ async def test_at_80_columns_no_part_of_a_problem_is_cut(
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-async def test_a_relay_that_hangs_is_2_within_a_limit(tmp_path: Path) -> None:
+async def test_a_hanging_relay_exits_with_2_within_the_timeout(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         relay.signal(signal.SIGSTOP)
@@ -96,22 +96,22 @@ async def test_a_relay_that_hangs_is_2_within_a_limit(tmp_path: Path) -> None:
             relay.signal(signal.SIGCONT)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"relay: the relay at 127.0.0.1:{relay.admin_port} does not answer in time\n"
+        f"relay: the relay at 127.0.0.1:{relay.admin_port} did not respond in time; check its log\n"
     )
 
 
-async def test_a_relay_that_is_not_there_or_does_not_take_the_token_is_2(tmp_path: Path) -> None:
+async def test_an_unreachable_relay_or_a_refused_token_exits_with_2(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         wrong = await run("--url", relay.admin_url, "--token", "another token")
     assert wrong.exit_code == 2
-    assert "does not take the token" in wrong.stderr
+    assert "refused the token" in wrong.stderr
     absent = await run("--url", f"http://127.0.0.1:{free_port()}", "--token", "any")
     assert absent.exit_code == 2
-    assert "no relay answers" in absent.stderr
+    assert "cannot connect to the relay" in absent.stderr
 
 
-async def test_a_relay_without_a_verdict_is_2() -> None:
+async def test_a_response_without_a_verdict_exits_with_2() -> None:
     async with FarEnd() as far_end:
         far_end.reply = lambda _: Reply(200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"})
         result = await run("--url", far_end.url(), "--token", "any")

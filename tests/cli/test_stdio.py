@@ -1,4 +1,4 @@
-"""Commands whose standard streams were closed by whoever started them."""
+"""Commands with closed standard streams."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ async def test_serve_runs_and_drains_without_a_stream(tmp_path: Path, closed: st
         assert await relay.stop() == 0
 
 
-async def test_what_a_closed_stdout_cannot_take_does_not_count_as_delivered(tmp_path: Path) -> None:
+async def test_an_event_for_a_closed_stdout_is_not_delivered(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks=SINK, prefix=prefix(">&-")) as relay:
         await relay.start()
         assert (await post(relay.url, lead("evt_1"))).status_code == 202
@@ -44,7 +44,7 @@ async def test_what_a_closed_stdout_cannot_take_does_not_count_as_delivered(tmp_
 
 
 @pytest.mark.parametrize("closed", CLOSED)
-def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path, closed: str) -> None:
+def test_the_demo_ends_with_0_and_removes_its_files(tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "relay", "demo", "--events", "2", "--every", "0"]
     environ = os.environ | {"TMPDIR": str(tmp_path)}
     ended = subprocess.run(
@@ -61,7 +61,7 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path, closed: st
 
 
 @pytest.mark.parametrize("closed", CLOSED)
-def test_a_fault_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
+def test_an_error_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "relay", "serve", "--config", str(tmp_path / "none.toml")]
     ended = subprocess.run(
         [*prefix(closed), *command], capture_output=True, check=False, timeout=DEADLINE_S
@@ -71,11 +71,11 @@ def test_a_fault_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
         assert b"none.toml" in ended.stderr
 
 
-def test_what_was_to_come_by_a_closed_stdin_is_empty(tmp_path: Path) -> None:
+def test_a_closed_stdin_is_empty(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relay", "verify", "--secret", "a-secret-of-sixteen"]
     command += ["--header", "t=1,v1=00", "--body", "-"]
     ended = subprocess.run(
         [*prefix("<&-"), *command], capture_output=True, check=False, timeout=DEADLINE_S
     )
     assert ended.returncode == 1
-    assert b"fault of relay's own" not in ended.stderr
+    assert b"internal error" not in ended.stderr

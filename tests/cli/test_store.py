@@ -1,4 +1,4 @@
-"""`relay store check`: what is in a store and what is wrong with it."""
+"""`relay store check`: content and faults of a store."""
 
 import asyncio
 import hashlib
@@ -59,7 +59,7 @@ async def opened(path: Path) -> SqliteStore:
 
 
 async def filled(path: Path, *, events: int) -> SqliteStore:
-    """Two sinks want each event; for one of them the rule fails."""
+    """Two sinks take each event; the rule of one fails."""
     store = await opened(path)
     verdicts = (Verdict("sales", "takes", ""), Verdict("crm", "fails", "when failed"))
     for number in range(events):
@@ -86,7 +86,7 @@ async def test_a_sound_store_is_counted(path: Path, check: Check) -> None:
     ]
 
 
-async def test_the_counts_are_there_for_programs(path: Path, check: Check) -> None:
+async def test_the_counts_are_available_as_json(path: Path, check: Check) -> None:
     await (await filled(path, events=2)).close()
     size = disk.size_bytes(path)
     document = json.loads((await asyncio.to_thread(check, "--json")).stdout)
@@ -98,7 +98,7 @@ async def test_the_counts_are_there_for_programs(path: Path, check: Check) -> No
     assert document["size_bytes"] == size
 
 
-async def test_a_running_relay_is_asked_and_the_file_left_alone(
+async def test_a_running_relay_checks_its_own_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def opened_here(_: Path) -> Inspection:
@@ -117,7 +117,7 @@ async def test_a_running_relay_is_asked_and_the_file_left_alone(
 
 
 def check_beside(running: service.Relay, folder: Path, admin: str = ADMIN) -> Result:
-    """What the command says of a running relay's store, in a shell without the sinks' secrets."""
+    """Run the command on a running relay's store, without the sinks' secrets."""
     file = folder / "shell.toml"
     file.write_text(
         f'[server]\nadmin_listen = "127.0.0.1:{running.service.admin.port}"\n'
@@ -128,7 +128,7 @@ def check_beside(running: service.Relay, folder: Path, admin: str = ADMIN) -> Re
     return CliRunner().invoke(main, ["store", "check", "--config", str(file), "--json"])
 
 
-async def test_a_running_relay_that_cannot_be_asked_is_an_error_and_nothing_is_read(
+async def test_an_unreachable_running_relay_is_an_error(
     tmp_path: Path,
 ) -> None:
     async with service.serving(service.read(tmp_path, tables=ADMIN)) as running:
@@ -138,7 +138,7 @@ async def test_a_running_relay_that_cannot_be_asked_is_an_error_and_nothing_is_r
     assert result.stdout == ""
 
 
-async def test_a_store_that_is_held_by_what_does_not_answer_is_not_read(
+async def test_a_locked_store_without_a_responding_relay_is_not_read(
     path: Path, check: Check, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -151,11 +151,11 @@ async def test_a_store_that_is_held_by_what_does_not_answer_is_not_read(
     finally:
         await store.close()
     assert result.exit_code == 1
-    assert "no relay answers" in result.output
+    assert "cannot connect to the relay" in result.output
     assert (await asyncio.to_thread(check)).exit_code == 0
 
 
-async def test_it_leaves_the_store_as_it_was(path: Path, check: Check) -> None:
+async def test_the_check_changes_nothing(path: Path, check: Check) -> None:
     await (await filled(path, events=1)).close()
     before = _digest(path)
     assert (await asyncio.to_thread(check)).exit_code == 0
@@ -201,7 +201,7 @@ def _damage(path: Path, *, table: str) -> None:
         file.write(b"\xff" * size)
 
 
-async def test_bodies_that_are_not_what_was_received_are_faults_with_their_names(
+async def test_damaged_bodies_are_faults_with_their_ids(
     path: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.store.sqlite.digests.STEP_ROWS", 3)
@@ -221,7 +221,7 @@ async def test_bodies_that_are_not_what_was_received_are_faults_with_their_names
     assert all("damaged" in fault and "backup" in fault for fault in faults)
 
 
-async def test_deliveries_of_no_event_are_a_fault(path: Path, check: Check) -> None:
+async def test_deliveries_without_an_event_are_a_fault(path: Path, check: Check) -> None:
     await (await filled(path, events=2)).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("DELETE FROM events WHERE id = 'evt_0'")
@@ -243,7 +243,7 @@ async def test_a_store_of_a_newer_relay_is_a_fault(path: Path, check: Check) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"This is a text about bees." * 400])
-def test_a_file_that_is_no_store_is_one_line(path: Path, check: Check, content: bytes) -> None:
+def test_a_file_that_is_not_a_store_is_one_line(path: Path, check: Check, content: bytes) -> None:
     path.write_bytes(content)
     result = check()
     assert result.exit_code == 1

@@ -18,7 +18,7 @@ _SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\nretry.first = 
 
 
 class Tail:
-    """The lines of one `events tail --json`."""
+    """Reads the lines of `events tail --json`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -29,7 +29,7 @@ class Tail:
             return [json.loads(await self._process.stdout.readline()) for _ in range(count)]
 
     async def until(self, what: str, event_id: str) -> list[dict[str, Any]]:
-        """Everything up to this happening."""
+        """Return the activities up to this one."""
         lines = await self.take(1)
         while (lines[-1]["what"], lines[-1].get("id")) != (what, event_id):
             lines += await self.take(1)
@@ -59,7 +59,7 @@ async def running(folder: Path, far_end: FarEnd, names: Iterable[str]) -> AsyncI
         yield relay
 
 
-async def test_the_first_failing_try_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> None:
     async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
         far_end.reply = lambda _: Reply(500)
         await post(relay.url, lead("a"))
@@ -80,7 +80,7 @@ async def test_the_first_failing_try_is_shown_with_all_that_is_known_of_it(tmp_p
     assert accepted["at"] <= tried["at"]
 
 
-async def test_past_and_present_meet_without_a_gap_or_a_repeat(tmp_path: Path) -> None:
+async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: Path) -> None:
     async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
         ids = [f"e{number}" for number in range(150)]
 
@@ -100,7 +100,7 @@ async def test_past_and_present_meet_without_a_gap_or_a_repeat(tmp_path: Path) -
     assert set(seen) == wanted
 
 
-async def test_only_what_is_asked_for_is_shown(tmp_path: Path) -> None:
+async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
     async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
         await post(relay.url, lead("a"))
         await until(lambda: len(far_end.requests) == 2, what="both deliveries")
@@ -116,7 +116,7 @@ async def test_only_what_is_asked_for_is_shown(tmp_path: Path) -> None:
     assert only["id"] == "c"
 
 
-async def test_a_sink_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
     async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relay", "events", "tail", "--sink", "crmm"),

@@ -1,4 +1,4 @@
-"""Which relay a command asks, and what it says where something else answers."""
+"""The relay that a command talks to, and responses of other servers."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.operator import ADMIN, TOKEN
 from tests.sinks.far_end import FarEnd, Reply, Script
 
 LOCAL = {"serve", "check-config", "route", "render", "send", "probe"}
-"""These read the config for more than the way to a running relay, or need no token."""
+"""Commands that need more of the config than the admin address, or no token."""
 
 OTHER = {"relay-version": "9.9.9"}
 
@@ -38,14 +38,14 @@ def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Comm
             yield f"{path}{name}", command
 
 
-def test_every_command_that_asks_a_running_relay_takes_its_address_and_token() -> None:
+def test_every_command_of_a_running_relay_has_url_and_token_options() -> None:
     for name, command in leaves(main):
         options = {option for each in command.params for option in each.opts}
         if "--config" in options and name not in LOCAL:
             assert {"--url", "--token"} <= options, name
 
 
-async def test_broken_toml_on_disk_locks_nobody_out(
+async def test_a_command_with_url_and_token_ignores_broken_toml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Relay(tmp_path, sinks='[[sink]]\nname = "out"\ntype = "stdout"\n', rest=ADMIN) as it:
@@ -65,7 +65,7 @@ async def test_broken_toml_on_disk_locks_nobody_out(
         assert json.loads(refused.stdout)["ok"] is False
 
 
-async def test_faults_elsewhere_in_the_config_lock_nobody_out(tmp_path: Path) -> None:
+async def test_faults_of_other_tables_do_not_stop_a_command(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         text = relay.config.read_text(encoding="utf-8")
@@ -74,12 +74,12 @@ async def test_faults_elsewhere_in_the_config_lock_nobody_out(tmp_path: Path) ->
         assert (await run("sinks", "list", "--config", str(relay.config))).exit_code == 0
 
 
-async def test_a_wrong_token_is_told_apart_from_that_of_the_config(tmp_path: Path) -> None:
+async def test_a_wrong_token_option_and_a_wrong_token_in_the_config_differ(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
         result = await run("sinks", "list", "--url", relay.admin_url, "--token", "wrong")
     assert result.exit_code == 1
-    assert result.stderr == "relay: the relay does not take the token of --token\n"
+    assert result.stderr == "relay: the relay refused the token of --token\n"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_a_wrong_token_is_told_apart_from_that_of_the_config(tmp_path: Pat
         ("--token", "env:NOT_SET"),
     ],
 )
-async def test_an_address_or_a_token_that_cannot_be_one_is_a_wrong_use(
+async def test_an_invalid_url_or_token_is_a_usage_error(
     options: tuple[str, str],
 ) -> None:
     result = await run("status", *options)
@@ -116,7 +116,7 @@ _JSON = {"content-type": "application/json"}
     ],
     ids=["html", "json", "redirect", "login", "absent", "proxy", "no_http", "closed"],
 )
-async def test_what_is_no_relay_is_called_so(script: Script) -> None:
+async def test_another_server_is_reported_as_no_relay(script: Script) -> None:
     async with FarEnd() as far_end:
         far_end.reply = script
         for command in ("status", "sinks list", "events tail", "store backup copy.db", "reload"):
@@ -127,7 +127,7 @@ async def test_what_is_no_relay_is_called_so(script: Script) -> None:
             assert far_end.url().removeprefix("http://").rstrip("/") in result.stderr
 
 
-async def test_a_port_that_speaks_tls_is_called_no_admin_listener(tmp_path: Path) -> None:
+async def test_a_tls_port_is_reported_as_no_admin_listener(tmp_path: Path) -> None:
     issued = Authority(tmp_path / "ca").issue("relay")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued)
@@ -138,11 +138,11 @@ async def test_a_port_that_speaks_tls_is_called_no_admin_listener(tmp_path: Path
     assert "a TLS port" in result.stderr
 
 
-async def test_where_nothing_listens_the_address_is_named() -> None:
+async def test_a_refused_connection_names_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     result = await run("status", "--url", f"http://{address}", "--token", "a-token")
     assert result.exit_code == 2
-    assert f"no relay answers at {address}: " in result.stderr
+    assert f"cannot connect to the relay at {address}: " in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -150,16 +150,16 @@ async def test_where_nothing_listens_the_address_is_named() -> None:
     [
         (
             Reply(404, b'{"title": "Not Found", "status": 404}', OTHER),
-            "the relay does not know GET /api/v1/sinks: ",
+            "the relay does not support GET /api/v1/sinks: ",
         ),
-        (Reply(200, b"{}", OTHER), "the answer has no `sinks`: "),
-        (Reply(200, b'{"sinks": [{"name": "crm"}]}', OTHER), "the answer has no `condition`: "),
-        (Reply(200, b"[]", OTHER), "the answer is not understood: "),
-        (Reply(200, b"{", OTHER), "the answer is not understood: "),
+        (Reply(200, b"{}", OTHER), "the response has no `sinks`: "),
+        (Reply(200, b'{"sinks": [{"name": "crm"}]}', OTHER), "the response has no `condition`: "),
+        (Reply(200, b"[]", OTHER), "cannot read the response: "),
+        (Reply(200, b"{", OTHER), "cannot read the response: "),
         (Reply(400, b'{"title": "Bad", "detail": "odd is not known here"}', OTHER), "odd is not"),
     ],
 )
-async def test_a_relay_of_another_version_is_told_with_both_versions(
+async def test_a_relay_of_another_version_is_reported_with_both_versions(
     reply: Reply, said: str
 ) -> None:
     async with FarEnd() as far_end:
@@ -167,11 +167,11 @@ async def test_a_relay_of_another_version_is_told_with_both_versions(
         result = await run("sinks", "list", "--url", far_end.url(), "--token", "a-token")
     assert result.exit_code == 1
     assert said in result.stderr
-    assert f"this command is of version {VERSION}, the relay at " in result.stderr
+    assert f"this command has version {VERSION}, the relay at " in result.stderr
     assert "of 9.9.9" in result.stderr
 
 
-async def test_a_probe_needs_no_token_and_cares_for_no_sink(tmp_path: Path) -> None:
+async def test_a_probe_needs_no_token_and_ignores_sinks(tmp_path: Path) -> None:
     sink = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
     async with Relay(tmp_path, sinks=sink) as relay:
         await relay.start()
@@ -181,4 +181,4 @@ async def test_a_probe_needs_no_token_and_cares_for_no_sink(tmp_path: Path) -> N
         await relay.stop()
         result = await run("probe", "--config", str(relay.config))
     assert result.exit_code == 1
-    assert "no relay answers" in result.stderr
+    assert "cannot connect to the relay" in result.stderr

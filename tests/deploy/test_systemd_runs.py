@@ -199,7 +199,7 @@ async def test_a_reload_is_taken_and_one_that_is_refused_changes_nothing(host: I
     command = ("/opt/relay/bin/relay", "reload", "--config", "/etc/relay/config.toml")
     verdict = host.run(*command, check=False)
     assert verdict.returncode == 1
-    assert verdict.stdout.startswith("refused; the relay goes on with the config that it has\n")
+    assert verdict.stdout.startswith("refused; the relay keeps its current config\n")
     assert "nome: is not a known key" in verdict.stdout
     assert host.shows("relay.service", "ActiveState") == {"ActiveState": "active"}
     assert (await post(host.url, lead("evt_1"))).status_code == 202

@@ -1,1 +1,1 @@
-"""`relay demo`: the whole main job without a config."""
+"""`relay demo`: a relay with sample events, without a config."""

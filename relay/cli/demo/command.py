@@ -1,4 +1,4 @@
-"""`relay demo`: a real relay on a temporary store, with a sender beside it, for whoever is new."""
+"""`relay demo`: a real relay on a temporary store, with a sender of sample events."""
 
 import asyncio
 import secrets
@@ -25,20 +25,23 @@ from relay.video_service.sender import Sender
 
 @click.command()
 @click.option(
-    "--events", type=click.IntRange(min=1), metavar="N", help="End after N events; else at Ctrl-C."
+    "--events",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after N events; default: at Ctrl-C.",
 )
 @click.option(
     "--every",
     type=Number(0, 3600),
     metavar="SECONDS",
-    help="Between two events; else 1.5 for the first round, then 10.",
+    help="Time between two events; default: 1.5 in the first round, then 10.",
 )
 @click.pass_context
 def demo(context: click.Context, *, events: int | None, every: float | None) -> None:
-    """Watch signed events arrive and be delivered, with no config and nothing to set up.
+    """Watch signed sample events arrive and be delivered, without a config.
 
-    It is a relay with a store and a stdout sink, and a sender that signs as the video service does.
-    The story is told on stderr; where stdout is a file or a pipe, the sink's JSON lines go there.
+    Runs a relay with a store and a stdout sink, and a sender that signs as the video service does.
+    Comments go to stderr; if stdout is a file or a pipe, it gets the sink's JSON lines.
     """
     with TemporaryDirectory(prefix="relay-demo-") as folder:
         environment = Environment.build(Path(folder))
@@ -55,11 +58,11 @@ async def _play(environment: Environment, config: Config, script: Script) -> Non
         loop.add_signal_handler(number, stop.set)
 
     def ready() -> None:
-        # The addresses are asked for at once: a Ctrl-C so far closes the listeners next.
+        # Read the addresses now: after a Ctrl-C during the start, the listeners close next.
         opened.set_result((f"{service.public.url}{config.sources[0].path}", service.admin.url))
 
     with pipe() as (read_end, write_end):
-        # The sink takes for stdout what is stdout when it is built: here, what the script reads.
+        # The sink writes to the stdout of its creation, here the pipe that the script reads.
         with redirect_stdout(write_end):
             service = await Service.open(config, clock=SystemClock())
         async with asyncio.TaskGroup() as group:
@@ -87,6 +90,6 @@ async def _perform(script: Script, environment: Environment, url: str, stop: asy
 
 
 def _command(context: click.Context) -> str:
-    """How this very relay is called again from another terminal."""
+    """Return the command that runs this relay from another terminal."""
     name = context.find_root().info_name or "relay"
     return sys.argv[0] if name == "relay" and which(name) is None else name

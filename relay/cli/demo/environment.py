@@ -1,4 +1,4 @@
-"""What the demo's relay stands on: a folder with a config, a secret, and a pipe for its stdout."""
+"""The demo's environment: a folder with config and secret, and a pipe for stdout."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from relay.server.listener import bind
 
 PORTS = {"listen": 8080, "admin_listen": 9464}
 LINE_MAX = 4 << 20
-"""Longer than any line of the sink: `max_body` is 1 MiB."""
+"""Maximum length of a line of the sink, in bytes; `max_body` is 1 MiB."""
 
 _CONFIG = """\
-# The config of this demo; the folder goes when the demo ends.
+# The config of this demo; the folder is removed when the demo ends.
 
 [server]
 listen = "{listen}"
@@ -65,7 +65,7 @@ class Environment:
 
     @classmethod
     def build(cls, folder: Path) -> Self:
-        """Write a new secret, and a config with ports that are free now."""
+        """Write a new secret, and a config with free ports."""
         environment = cls(folder, Secret(secrets.token_urlsafe(32)))
         environment.secret_file.write_text(environment.secret.reveal() + "\n", encoding="utf-8")
         addresses = {key: _free_address(port) for key, port in PORTS.items()}
@@ -81,14 +81,14 @@ class Environment:
 
 @contextmanager
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
-    """Make both ends of a pipe."""
+    """Open a pipe."""
     read_fd, write_fd = os.pipe()
     with os.fdopen(read_fd) as read_end, os.fdopen(write_fd, "w") as write_end:
         yield read_end, write_end
 
 
 async def read_lines(read_end: TextIO) -> asyncio.StreamReader:
-    """Read one end of a pipe without waiting in the event loop."""
+    """Read one end of a pipe without blocking the event loop."""
     lines = asyncio.StreamReader(limit=LINE_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(lines), read_end

@@ -1,4 +1,4 @@
-"""What the demo sends, and the story that it tells of it: two lines for each request."""
+"""The demo's requests, and two lines of comment on each."""
 
 import asyncio
 import itertools
@@ -20,15 +20,15 @@ from relay.video_service.sender import Attempted, Sender
 
 PACE_S = 1.5
 LATER_PACE_S = 10.0
-"""After the first round, so that what to try next stays on the screen."""
+"""After the first round, so that the suggested commands stay on the screen."""
 
 DELIVERY_DEADLINE_S = 5.0
 OTHERS_SHOWN = 5
-"""Lines a second for the events of other senders; the rest is counted."""
+"""Lines per second for events of other senders; further ones are only counted."""
 
 WIDTH, WIDTH_MAX = 80, 120
 _FIXED = 58
-"""What of a line is not the answer."""
+"""Columns of a line without the response."""
 
 NEW, AGAIN, FORGED = "", "the same again", "forged"
 ROUND = (
@@ -71,7 +71,7 @@ Meanwhile an event every {pace:g} s. Ctrl-C ends the demo and removes its folder
 
 
 class Script:
-    """Sends, and sees at the far end of the sink what has been delivered."""
+    """Sends events, and reads the deliveries from the sink's output."""
 
     def __init__(
         self, environment: Environment, *, command: str, events: int | None, every_s: float | None
@@ -105,7 +105,7 @@ class Script:
         )
 
     async def perform(self, sender: Sender, forger: Sender, stop: asyncio.Event) -> None:
-        """Send event after event, and set `stop` after the last."""
+        """Send one event after another, and set `stop` after the last."""
         for index, (act, kind) in enumerate(itertools.islice(itertools.cycle(ROUND), self._events)):
             if index:
                 await asyncio.sleep(self._pace_s(index))
@@ -115,7 +115,7 @@ class Script:
         stop.set()
 
     async def watch(self, lines: asyncio.StreamReader) -> None:
-        """Read what the sink writes, until its end."""
+        """Read the sink's output to its end."""
         while line := await lines.readline():
             at_s = self._clock.monotonic()
             if sys.stdout is None or not sys.stdout.isatty():
@@ -125,7 +125,7 @@ class Script:
             expected = self._expected.pop(event["id"], None)
             if expected is None:
                 self._print_other(event)
-            elif not expected.done():  # nobody waits for it any more at the end
+            elif not expected.done():  # done at the end, when it was cancelled
                 expected.set_result((line.decode().rstrip(), at_s))
 
     async def _send(self, sender: Sender, act: str, kind: str) -> None:
@@ -178,7 +178,7 @@ class Script:
         _print(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
 
     def _print_other(self, event: dict[str, str]) -> None:
-        """The first few of a second in full, then only how many there were."""
+        """Print the first few of each second, then only their number."""
         if self._others == 0:
             asyncio.get_running_loop().call_later(1, self._print_rest)
         self._others += 1

@@ -1,1 +1,1 @@
-"""`relay send`: signed sample events, sent as the video service sends them."""
+"""`relay send`: sends signed sample events as the video service does."""

@@ -1,4 +1,4 @@
-"""`relay send`: signed sample events, or a body from a file, as the video service sends them."""
+"""`relay send`: sends signed sample events, or a body from a file, as the video service does."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ CONCURRENCY = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to send, and how."""
+    """The events to send, and how to send them."""
 
     destination: Destination
     letters: Iterator[Letter]
@@ -49,34 +49,36 @@ class Order:
     "--url",
     metavar="URL",
     callback=parsed(parse_url),
-    help=f"Where to send; else to the config's source, else {DEFAULT_URL}.",
+    help=f"Where to send; default: the config's source, else {DEFAULT_URL}.",
 )
 @click.option(
     "--secret",
     metavar="REF",
     callback=parsed(Secret.resolve),
-    help=f"env:NAME, file:/path or the secret; else the config's, else {DEFAULT_SECRET}.",
+    help=f"env:NAME, file:/path or the secret; default: the config's, else {DEFAULT_SECRET}.",
 )
 @config_option
 @click.option(
     "--source",
     metavar="NAME",
     shell_complete=names_of("source"),
-    help="The config's source to send to; else the one that has the URL's path, or the first.",
+    help="The config's source to send to; default: the one with the URL's path, or the first.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="Send so many, and sum them up.")
+@click.option(
+    "--count", type=click.IntRange(min=1), help="Send this many events, and print a summary."
+)
 @click.option(
     "--rate",
     metavar="R",
     callback=parsed(per_second),
-    help="Events per second; else as fast as answers come.",
+    help="Events per second; default: as fast as responses come.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
     default=CONCURRENCY,
     show_default=True,
-    help="Requests under way at once.",
+    help="Maximum number of concurrent requests.",
 )
 @click.option("--retry", is_flag=True, help="Try 6 times, waiting 20, 40, 80, 160 and 320 s.")
 @click.option(
@@ -115,8 +117,7 @@ def send(
     EVENT is video.created, video.ready, video.failed, video.deleted, video.watched,
     lead.captured, webhook.test, or `all` for the seven in turn.
 
-    Every event gets an id of its own; with --data the file is the event, so that --count sends
-    duplicates of it.
+    Every event gets its own id; with --data the file is the event, so --count sends duplicates.
 
     Exits 0 if every event was acknowledged, else 1.
     """
@@ -140,7 +141,7 @@ def send(
     try:
         uvloop.run(_send(order, tally, report, clock))
     finally:
-        # Also after Ctrl-C: what was measured so far is still of use.
+        # Also after Ctrl-C: the figures so far are useful.
         report.end()
     context.exit(0 if tally.acknowledged == total else 1)
 

@@ -1,4 +1,4 @@
-"""Many sends at a pace: when each begins, how many run at once, and what came of them all."""
+"""Sends many events with a rate and a concurrency limit, and counts the results."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 @dataclass
 class Tally:
-    """The sum of what was sent so far."""
+    """Counts of the results so far."""
 
     count: int
     acknowledged: int = 0
@@ -26,7 +26,7 @@ class Tally:
     """Events between two attempts."""
     seconds: float = 0.0
     failures: Counter[tuple[int | None, str]] = field(default_factory=Counter)
-    """Attempts that were not acknowledged, by status and reason."""
+    """Failed attempts by status and reason."""
     acknowledgements_s: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, sent: Sent) -> None:
@@ -52,7 +52,7 @@ class Tally:
         return self.finished / self.seconds if self.seconds > 0 else 0.0
 
     def latencies_ms(self) -> dict[str, float]:
-        """How long acknowledgements took, by nearest rank; empty where there was none."""
+        """Return nearest-rank quantiles of the acknowledgement times; empty without any."""
         ordered = sorted(self.acknowledgements_s)
         if not ordered:
             return {}
@@ -64,7 +64,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One body to send, and what to call it."""
+    """A body to send, with its kind and id for the report."""
 
     kind: str
     id: str
@@ -72,7 +72,7 @@ class Letter:
 
 
 class Load:
-    """Sends letters through one sender; `rate` is per second, or None for no limit."""
+    """Sends letters through one sender; `rate` is per second, None for no limit."""
 
     def __init__(
         self, tally: Tally, *, clock: Clock, rate: float | None = None, concurrency: int = 1
@@ -85,7 +85,7 @@ class Load:
     async def run(
         self, sender: Sender, letters: Iterable[Letter], watch: Callable[[Letter], Watch]
     ) -> None:
-        """Send all; `watch` makes each letter's observer."""
+        """Send all letters; `watch` creates the observer of each."""
         started_s = self._clock.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
@@ -97,7 +97,7 @@ class Load:
             self.tally.seconds = self._clock.monotonic() - started_s
 
     async def rest(self, seconds: float) -> None:
-        """Wait between two attempts; meanwhile another event may have the place."""
+        """Wait between two attempts, and let another event use the slot meanwhile."""
         self._free.release()
         self.tally.waiting += 1
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What `relay send` says: a line per attempt or a sum of all, for people or for programs."""
+"""Output of `relay send`: a line per attempt or a summary, as text or JSON."""
 
 import asyncio
 import json
@@ -16,44 +16,44 @@ KIND_WIDTH = 14
 ID_WIDTH = 20
 
 _STATUS_TEXTS = {
-    401: "the secrets differ, or a clock is off by more than the source's tolerance",
-    404: "no source has this path",
-    405: "this URL takes no POST: is it a source's?",
+    401: "the secrets differ, or the clocks do by more than the source's tolerance",
+    404: "no source has this path; check the URL",
+    405: "this URL accepts no POST; check that it is a source's",
     408: "the body did not arrive in time",
     413: "the body is larger than max_body",
-    502: "the proxy does not reach the relay",
-    503: "the relay is stopping, or its store is full or too slow; worth a retry",
-    504: "the relay does not answer the proxy in time",
+    502: "the proxy cannot reach the relay",
+    503: "the relay is stopping, or its store is full or too slow; try again later",
+    504: "the relay did not respond to the proxy in time",
 }
 _CLASS_TEXTS = {
-    3: "a redirect, which the service does not follow",
-    4: "refused, and not by a relay: is the URL right?",
-    5: "a fault of what answers there, which is no relay",
+    3: "a redirect, which the video service does not follow",
+    4: "refused, and not by a relay; check the URL",
+    5: "a server error, and not of a relay; check the URL",
 }
 
 
 def describe_failure(attempted_status: int | None, reason: str) -> str:
-    """Say in one line why an attempt failed and what to look at."""
+    """Describe in one line why an attempt failed and what to check."""
     if attempted_status is not None:
         known = _STATUS_TEXTS.get(attempted_status) or _CLASS_TEXTS.get(attempted_status // 100, "")
         return f"{attempted_status}: {known}" if known else str(attempted_status)
     if reason == "connection refused":
-        return f"{reason}: is the relay running, and is the URL right?"
+        return f"{reason}: start the relay, or check the URL"
     return reason
 
 
 class Report:
-    """Hears of every attempt; speaks at once, or only at the end where there are many."""
+    """Prints each attempt, or progress and a summary for many events."""
 
     def __init__(self, tally: Tally, *, each_attempt: bool, as_json: bool) -> None:
-        """`each` tells of every attempt; else a terminal shows progress, and the end a sum."""
+        """`each_attempt` prints every attempt; else there is a progress line and a summary."""
         self._tally = tally
         self._each_attempt = each_attempt
         self._as_json = as_json
         self._events: list[dict[str, Any]] = []
 
     def watch(self, letter: Letter) -> Watch:
-        """Make the observer of one event's attempts."""
+        """Create the observer of one event's attempts."""
         attempts = 0
 
         def watched(attempted: Attempted, next_s: float | None) -> None:
@@ -84,7 +84,7 @@ class Report:
             click.echo("\r\x1b[K", err=True, nl=False)
 
     def end(self) -> None:
-        """Print the sum, where one was asked for."""
+        """Print the summary, if there is one."""
         if self._as_json:
             events = {"events": self._events} if self._each_attempt else {}
             click.echo(json.dumps(_sum(self._tally) | events))
