@@ -1,7 +1,7 @@
 """Checks of several values together, and warnings about unusual values."""
 
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -52,13 +52,16 @@ def check(document: Document, findings: Findings) -> None:
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
     """Return a warning per expired secret; not part of `check`, because it depends on the time."""
     return tuple(
-        Fault(f"source.{source.name}.secrets", f"{key.label} {_EXPIRED}{_bare_of(source, now_ms)}")
+        Fault(
+            f"source.{source.name}.secrets",
+            f"{key.label} {_EXPIRED}{_if_last(source, now_ms)}",
+        )
         for source in sources
         for key in source.expired(now_ms)
     )
 
 
-def _bare_of(source: SourceSettings, now_ms: int) -> str:
+def _if_last(source: SourceSettings, now_ms: int) -> str:
     none_left = len(source.expired(now_ms)) == len(source.keys)
     return ", and the source has no other: every request is refused" if none_left else ""
 
@@ -67,37 +70,25 @@ _EXPIRED = "has reached its `until` and no longer verifies"
 
 
 def _distinct(document: Document, findings: Findings) -> None:
-    for tables, key, form in (
-        (document.sources, "name", str),
-        (document.sources, "path", _path),
-        (document.sinks, "name", str),
+    for tables, key in (
+        (document.sources, "name"),
+        (document.sources, "path"),
+        (document.sinks, "name"),
     ):
-        for second, first in _repeated(tables, key, form):
-            message = f"is already used by {first.place.text}: expected another {key}"
-            findings.fault(second.at(key), message)
-
-
-def _repeated(
-    tables: Iterable[Table], key: str, form: Callable[[str], str]
-) -> Iterator[tuple[Table, Table]]:
-    seen: dict[str, Table] = {}
-    for table in tables:
-        value = table.get(key)
-        if value is None:
-            continue
-        first = seen.setdefault(form(value), table)
-        if first is not table:
-            yield table, first
-
-
-def _path(path: str) -> str:
-    return path.rstrip("/") or "/"
+        seen: dict[str, Table] = {}
+        for table in tables:
+            if (value := table.get(key)) is None:
+                continue
+            first = seen.setdefault(value.rstrip("/"), table)  # `/a` and `/a/` are one path
+            if first is not table:
+                message = f"is already used by {first.place.text}: expected another {key}"
+                findings.fault(table.at(key), message)
 
 
 def _secrets(document: Document, findings: Findings) -> None:
     owners: dict[Secret, tuple[int, Place]] = {}
     for index, source in enumerate(document.sources):
-        for place, secret in _signing(source):
+        for place, secret in _signing_secrets(source):
             owner, first = owners.setdefault(secret, (index, place))
             if first is place:
                 _secret_form(place, secret, findings)
@@ -112,7 +103,7 @@ def _secrets(document: Document, findings: Findings) -> None:
         _secret_form(document.admin.at("token"), token, findings)
 
 
-def _signing(source: Table) -> Iterator[tuple[Place, Secret]]:
+def _signing_secrets(source: Table) -> Iterator[tuple[Place, Secret]]:
     """Yield the readable secrets of a source with their places."""
     for place, table in _items(source, "secrets"):
         if (secret := table.get("secret")) is not None:
@@ -120,12 +111,14 @@ def _signing(source: Table) -> Iterator[tuple[Place, Secret]]:
 
 
 def _labels(document: Document, findings: Findings) -> None:
-    known = [secret.reveal() for source in document.sources for _, secret in _signing(source)]
+    known = [
+        secret.reveal() for source in document.sources for _, secret in _signing_secrets(source)
+    ]
     for source in document.sources:
         seen: dict[str, Place] = {}
         for index, (place, table) in enumerate(_items(source, "secrets"), 1):
             label = table.get("label")
-            if label is not None and any(_gives_away(label, secret) for secret in known):
+            if label is not None and any(_shares_text(label, secret) for secret in known):
                 # The fault must not repeat the label either.
                 findings.fault(table.at("label"), "repeats a part of a secret: expected a name")
                 continue
@@ -135,7 +128,7 @@ def _labels(document: Document, findings: Findings) -> None:
                 findings.fault(table.at("label"), message)
 
 
-def _gives_away(label: str, secret: str) -> bool:
+def _shares_text(label: str, secret: str) -> bool:
     plain = secret.casefold()
     return any(
         label[start : start + LABEL_SHARED_CHARS] in plain
@@ -148,7 +141,7 @@ def _secret_form(place: Place, secret: Secret, findings: Findings) -> None:
     if len(value.encode()) < SECRET_GOOD_BYTES:
         findings.warn(place, f"is short: a good secret has {SECRET_GOOD_BYTES} bytes or more")
     if value != value.strip():
-        findings.warn(place, "begins or ends with white space, which counts")
+        findings.warn(place, "starts or ends with white space, which counts")
 
 
 def _items(table: Table, key: str) -> Iterator[tuple[Place, Any]]:
@@ -204,10 +197,8 @@ def _store(document: Document, findings: Findings) -> None:
 
 
 def _retention(document: Document, findings: Findings) -> None:
-    payload, dedupe = (
-        document.store.get("payload_retention"),
-        document.store.get("dedupe_retention"),
-    )
+    payload = document.store.get("payload_retention")
+    dedupe = document.store.get("dedupe_retention")
     if dedupe is None:
         return
     place = document.store.at("dedupe_retention")
@@ -258,7 +249,9 @@ def _waits(document: Document, findings: Findings) -> None:
 
 def _reach(document: Document, findings: Findings) -> None:
     if not document.sinks:
-        findings.warn(Place("", "").key("sink"), "is missing: events are stored, but not delivered")
+        findings.warn(
+            Place("", "").key("sink"), "none is configured: events are stored, but not delivered"
+        )
     for sink in document.sinks:
         for place, glob in _items(sink, "events"):
             if not any(_reaches(kind, glob) for kind in KINDS):

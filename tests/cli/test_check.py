@@ -66,7 +66,7 @@ def test_a_valid_config_is_summarized(tmp_path: Path, check: Check) -> None:
 def test_warnings_are_shown_and_do_not_fail_the_check(tmp_path: Path, check: Check) -> None:
     result = check("--config", written(tmp_path, GOOD))
     assert result.exit_code == 0
-    assert "warning    sink: there is none" in result.output
+    assert "warning    sink: none is configured" in result.output
 
 
 def test_a_target_that_outsiders_choose_is_a_warning(tmp_path: Path, check: Check) -> None:

@@ -42,7 +42,7 @@ async def test_kept_requests_are_counted_by_outcome(tmp_path: Path) -> None:
             "duplicates 0",
             "unverified 3",
         ]
-        assert "fits no secret of main" in printed[5]
+        assert "match no secret of main" in printed[5]
         assert (await scene.run("rotate status --source main"))[0] == (
             "main: finished, keeps no further requests"
         )
@@ -64,7 +64,7 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
         ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
         ("rotate begin --source main --for 2h", "Error: Invalid value for '--for': expected 1s to"),
         ("rotate begin --source main --for soon", "Error: Invalid value for '--for'"),
-        ("rotate status --source main", "main: no rotation has been begun, or it has expired."),
+        ("rotate status --source main", "main: no rotation, or it has expired."),
     ],
 )
 async def test_an_impossible_rotation_is_refused(tmp_path: Path, command: str, said: str) -> None:

@@ -116,4 +116,4 @@ async def test_a_response_without_a_verdict_exits_with_2() -> None:
         far_end.reply = lambda _: Reply(200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"})
         result = await run("--url", far_end.url(), "--token", "any")
     assert result.exit_code == 2
-    assert "of 0.0.1" in result.stderr
+    assert "has 0.0.1" in result.stderr

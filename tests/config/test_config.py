@@ -105,7 +105,7 @@ def test_a_minimal_config_gets_the_defaults(write: Write) -> None:
             name="main", path="/webhooks", secrets=(SigningSecret(secret=Secret(SECRET)),)
         ),
     )
-    assert warnings(config) == ["sink: is missing: events are stored, but not delivered"]
+    assert warnings(config) == ["sink: none is configured: events are stored, but not delivered"]
 
 
 def test_each_sink_has_its_route_in_the_same_order(write: Write) -> None:
@@ -163,7 +163,7 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = [" sixteen bytes and blanks"]\n',
-            "source[1] (b).secrets[0]: begins or ends with white space, which counts",
+            "source[1] (b).secrets[0]: starts or ends with white space, which counts",
         ),
         (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:OTHER"]\ntolerance = "2h"\n',
