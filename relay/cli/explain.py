@@ -48,7 +48,7 @@ def route(*, file: BinaryIO, path: Path | None, source: str | None, as_json: boo
     """Show which sinks would take an event, with the reason of each decision."""
     config = load(path or default_path())
     event = _read_event(file, config, source)
-    verdicts = [route.judge(event) for route in config.routes]
+    verdicts = [route.evaluate(event) for route in config.routes]
     click.echo(_routes_json(event, verdicts) if as_json else _routes_text(event, verdicts))
 
 
@@ -72,7 +72,7 @@ def render(
     config = load(path or default_path())
     settings = _named("sink", name, config.sinks)
     event = _read_event(file, config, source)
-    verdict = next(route.judge(event) for route in config.routes if route.sink == name)
+    verdict = next(route.evaluate(event) for route in config.routes if route.sink == name)
     if verdict.outcome != "takes":
         click.echo(f"relay: {name} would not take this event: {verdict.why}", err=True)
     rendered = asyncio.run(_rendered(settings, event))

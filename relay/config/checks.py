@@ -291,7 +291,7 @@ def _fails(route: Route, kind: str, sink: Table) -> bool:
     source = next(iter(sink.get("sources") or ("sample",)))
     if not isinstance(source, str):
         return False
-    return any(route.judge(event).outcome == "fails" for event in series(kind, source=source))
+    return any(route.evaluate(event).outcome == "fails" for event in series(kind, source=source))
 
 
 _CHECKS = (

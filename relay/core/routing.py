@@ -55,7 +55,7 @@ class Route:
         self._ordered = ordered
         self._yes = Verdict(sink, "takes", "events and sources match")
 
-    def judge(self, event: Event) -> Verdict:
+    def evaluate(self, event: Event) -> Verdict:
         """Decide whether the sink takes the event."""
         if self._sources is not None and event.source not in self._sources:
             return self._no(f"source {event.source} is not in sources")
@@ -102,7 +102,7 @@ _FAILURES = (
 
 def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
     """Return the verdicts that become deliveries: the sink takes it, or its rule failed on it."""
-    verdicts = (route.judge(event) for route in routes)
+    verdicts = (route.evaluate(event) for route in routes)
     return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
 
 

@@ -47,7 +47,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the maximum rate of `send`; None for a sink that limits its rate itself."""
         return self.rate
 
-    def patience(self) -> Duration:
+    def send_timeout(self) -> Duration:
         """Return the timeout of one `send`, time in a batch included."""
         return self.timeout
 
@@ -58,7 +58,7 @@ class BatchSettings(SinkSettings, frozen=True, kw_only=True):
     def batch(self) -> int:
         return max(1, self.concurrency // 2)
 
-    def patience(self) -> Duration:
+    def send_timeout(self) -> Duration:
         # The sink enforces `timeout` itself, because it knows which events of a batch succeeded.
         return Duration(self.timeout + 1000)
 
@@ -67,7 +67,7 @@ class Sink(Protocol):
     """Sends events to one configured destination.
 
     The dispatcher calls `send` for up to `slots()` events at once, each with a timeout of
-    `patience()`, and may cancel it at any time.
+    `send_timeout()`, and may cancel it at any time.
     A sink neither logs nor counts, and its errors never hold a secret.
     """
 

@@ -257,7 +257,7 @@ class Dispatcher:
                 self._send,
                 self.name,
                 [delivery.event for delivery in batch],
-                limit=self._settings.patience(),
+                limit=self._settings.send_timeout(),
                 deadlines=self._deadlines,
             )
         finally:

@@ -163,5 +163,5 @@ def _taken(settings: SinkSettings) -> Iterator[Event]:
         return
     for kind in KINDS:
         yield from (
-            each for each in sample_events.series(kind) if route.judge(each).outcome == "takes"
+            each for each in sample_events.series(kind) if route.evaluate(each).outcome == "takes"
         )

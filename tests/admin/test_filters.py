@@ -104,7 +104,7 @@ class Stored:
             for each in ROUTES
             if selection.sink in (None, each.sink)
             and self.has_body
-            and each.judge(self.event).outcome == "takes"
+            and each.evaluate(self.event).outcome == "takes"
         }
 
     def replayed(self, selection: Selection) -> set[str]:

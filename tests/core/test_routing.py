@@ -19,7 +19,7 @@ def outcome(
     sources: Sequence[str] | None = None,
     when: str | None = None,
 ) -> str:
-    return Route("crm", events=events, sources=sources, when=when).judge(event).outcome
+    return Route("crm", events=events, sources=sources, when=when).evaluate(event).outcome
 
 
 def of_kind(kind: str) -> Event:
@@ -130,7 +130,7 @@ def test_a_value_that_is_neither_empty_nor_false_is_true(value: str) -> None:
     ],
 )
 def test_a_rule_that_raises_on_an_event_fails(lead: Event, when: str) -> None:
-    verdict = Route("crm", when=when).judge(lead)
+    verdict = Route("crm", when=when).evaluate(lead)
     assert verdict.outcome == "fails"
     assert verdict.why.startswith("when failed: ")
 
@@ -148,7 +148,7 @@ def test_no_verdict_contains_data_of_the_event(lead: Event) -> None:
     email = lead.document()["data"]["email"]
     rules = [f"length(`1`) || data.email == '{kind}'" for kind in KINDS]
     for route in [Route("crm", when=rule) for rule in [*rules, "sum(data.email)", "data.email"]]:
-        assert email not in route.judge(lead).why
+        assert email not in route.evaluate(lead).why
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_invalid_rule_is_refused_or_fails_on_every_event(lead: Event, when: s
         route = Route("crm", when=when)
     except InvalidRule:
         return
-    assert route.judge(lead).outcome == "fails"
+    assert route.evaluate(lead).outcome == "fails"
 
 
 def test_a_rule_is_not_evaluated_if_the_kind_does_not_match(lead: Event) -> None:
@@ -174,8 +174,8 @@ def test_every_verdict_says_why(lead: Event) -> None:
         "when is true: data.email": Route("crm", when="data.email"),
         "when is false: data.nothing": Route("crm", when="data.nothing"),
     }
-    assert [route.judge(lead).why for route in routes.values()] == list(routes)
-    asked = Route("crm").judge(sample_events.event(WEBHOOK_TEST))
+    assert [route.evaluate(lead).why for route in routes.values()] == list(routes)
+    asked = Route("crm").evaluate(sample_events.event(WEBHOOK_TEST))
     assert asked.why == "webhook.test goes only to sinks that name it in events"
 
 
@@ -194,7 +194,7 @@ def test_matching_keeps_the_order_and_what_fails_but_not_what_declines(lead: Eve
 def key(ordered: Ordered | None, data: Any, *, kind: str = "video.watched") -> str | None:
     body = orjson.dumps({"id": "1", "event": kind, "data": data})
     event = Event(source="main", id="1", kind=kind, created_at=None, received_ms=0, body=body)
-    return Route("crm", ordered=ordered).judge(event).key
+    return Route("crm", ordered=ordered).evaluate(event).key
 
 
 def test_the_ordering_key_can_be_the_video() -> None:
@@ -235,6 +235,6 @@ def test_an_event_without_the_value_has_no_ordering_key(ordered: Ordered, data: 
 
 
 def test_an_unordered_sink_has_no_ordering_keys(lead: Event) -> None:
-    assert Route("crm").judge(lead).key is None
-    assert Route("crm", when="data.email").judge(lead).key is None
-    assert Route("crm", when="data.email", ordered="viewer").judge(lead).key is not None
+    assert Route("crm").evaluate(lead).key is None
+    assert Route("crm", when="data.email").evaluate(lead).key is None
+    assert Route("crm", when="data.email", ordered="viewer").evaluate(lead).key is not None

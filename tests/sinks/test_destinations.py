@@ -17,7 +17,7 @@ from relay.core.errors import InvalidTemplate, Refused
 from relay.core.event import LEAD_CAPTURED, Event
 from tests.brokers.mosquitto import PASSWORD, Mosquitto
 from tests.brokers.nats import NatsServer
-from tests.config.test_sinks import HEAD, WELL
+from tests.config.test_sinks import HEAD, VALID
 from tests.conftest import ManualClock
 from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.batch import DELIVERED, series, told, unfit
@@ -221,7 +221,7 @@ def test_an_exchange_to_which_only_the_broker_writes_is_a_fault_of_the_config() 
 
 
 def built(kind: str, value: str, **changed: object) -> Any:
-    keys = {name: json.loads(text) for name, text in WELL[kind].items() if text.startswith('"')}
+    keys = {name: json.loads(text) for name, text in VALID[kind].items() if text.startswith('"')}
     table = {"name": "a", "type": kind, **keys, "exchange": "", **changed, KEYS[kind]: value}
     known = {key: each for key, each in table.items() if key != "exchange" or kind == "amqp"}
     module = sinks.load(kind)
@@ -254,9 +254,9 @@ def test_a_template_that_begins_with_what_outsiders_fill_in_is_warned_of(
     tmp_path: Path, kind: str
 ) -> None:
     key = KEYS[kind]
-    assert warnings(tmp_path, kind, WELL[kind] | {key: '"x{{ data.name }}"'}) == []
+    assert warnings(tmp_path, kind, VALID[kind] | {key: '"x{{ data.name }}"'}) == []
     (warning,) = warnings(
-        tmp_path, kind, WELL[kind] | {key: "\"{{ data.company | default('xyz') }}\""}
+        tmp_path, kind, VALID[kind] | {key: "\"{{ data.company | default('xyz') }}\""}
     )
     assert warning == (
         f"sink[0] (a).{key}: begins with a value of `data`, so that outsiders, such as those who "

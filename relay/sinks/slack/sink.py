@@ -48,7 +48,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     def pace(self) -> Rate | None:
         return self.rate if self.digest is None else None
 
-    def patience(self) -> Duration:
+    def send_timeout(self) -> Duration:
         if self.digest is None:
             return self.timeout
         singles_ms = round((self.digest.over + 1) * self.interval_s() * 1000)
@@ -244,5 +244,5 @@ def _samples(settings: Settings) -> Iterator[Event]:
         return
     for kind in KINDS:
         yield from (
-            each for each in sample_events.series(kind) if route.judge(each).outcome == "takes"
+            each for each in sample_events.series(kind) if route.evaluate(each).outcome == "takes"
         )

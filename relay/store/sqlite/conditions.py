@@ -92,7 +92,7 @@ def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route
             received_ms=received_ms,
             body=body,
         )
-        return asked[sink].judge(event).outcome == "takes"
+        return asked[sink].evaluate(event).outcome == "takes"
 
     db.create_function("takes", 6, takes)
     return _MISSED, [orjson.dumps(list(asked)).decode()]
