@@ -21,11 +21,11 @@ from relay.outbound.template import opens_with
 SENDER_RETRY_WINDOW = Duration.parse("11m")
 """Longest time from an event's first attempt to its last: 6 attempts, 20 to 320 s apart."""
 
-SECRET_GOOD_BYTES = 16
+SECRET_SHORT_BYTES = 16
 LABEL_SHARED_CHARS = SECRET_MIN_BYTES
 """A label that shares this many characters with a secret is no coincidence."""
 
-TOLERANCE_ODD = Duration.parse("1h")
+TOLERANCE_LONG = Duration.parse("1h")
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _shares_text(label: str, secret: str) -> bool:
 
 def _secret_form(place: Place, secret: Secret, findings: Findings) -> None:
     value = secret.reveal()
-    if len(value.encode()) < SECRET_GOOD_BYTES:
-        findings.warn(place, f"is short: a good secret has {SECRET_GOOD_BYTES} bytes or more")
+    if len(value.encode()) < SECRET_SHORT_BYTES:
+        findings.warn(place, f"is short: a good secret has {SECRET_SHORT_BYTES} bytes or more")
     if value != value.strip():
         findings.warn(place, "starts or ends with white space, which counts")
 
@@ -228,7 +228,7 @@ def _retention_by_kind(document: Document, findings: Findings) -> None:
 
 def _tolerances(document: Document, findings: Findings) -> None:
     for source in document.sources:
-        if (source.get("tolerance") or 0) > TOLERANCE_ODD:
+        if (source.get("tolerance") or 0) > TOLERANCE_LONG:
             findings.warn(
                 source.at("tolerance"), "is long: a captured request can be replayed for this long"
             )

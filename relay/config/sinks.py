@@ -11,9 +11,8 @@ from relay import sinks
 from relay.config.table import FAULTY, Findings, Place, Reader, Table, build
 from relay.core import setting_errors
 from relay.core.clock import SystemClock
-from relay.core.errors import InvalidRule, InvalidTemplate
+from relay.core.errors import InvalidRule, InvalidTemplate, UnreadableSetting
 from relay.core.routing import Route
-from relay.core.setting_errors import Unreadable
 from relay.core.sink import SinkModule, SinkSettings
 
 _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
@@ -64,7 +63,7 @@ def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
 
 
 class _ReadableSettings:
-    """Settings of a partly unreadable table; reading an unreadable value raises Unreadable."""
+    """Settings of a partly unreadable table; reading such a value raises UnreadableSetting."""
 
     def __init__(self, table: Table) -> None:
         readable = table.values.keys() - table.faulty()
@@ -72,7 +71,7 @@ class _ReadableSettings:
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._values:
-            raise Unreadable(name)
+            raise UnreadableSetting(name)
         return self._values[name]
 
 
@@ -81,7 +80,7 @@ def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
     try:
         settings = _ReadableSettings(table) if table.faulty() else table.build()
         module.build(settings, SystemClock())
-    except* Unreadable:
+    except* UnreadableSetting:
         pass
     except* (ValueError, InvalidTemplate) as group:
         for error in setting_errors.flatten(group):

@@ -42,6 +42,10 @@ class InvalidRule(RelayError):
     """A `when` that does not compile."""
 
 
+class UnreadableSetting(RelayError):
+    """A check needs a setting whose value is unreadable and reported already: skip the check."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault in a config: the key (`sink[1].retry.first`) and the expected value."""

@@ -3,11 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relay.core.errors import InvalidTemplate
-
-
-class Unreadable(Exception):
-    """The check needs an unreadable setting, whose fault is reported already: the check is void."""
+from relay.core.errors import InvalidTemplate, UnreadableSetting
 
 
 class Faults:
@@ -18,10 +14,10 @@ class Faults:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Collect the ValueError, InvalidTemplate or Unreadable of a block, or a group of them."""
+        """Collect a fault or UnreadableSetting that the block raises, alone or in a group."""
         try:
             yield
-        except* (ValueError, InvalidTemplate, Unreadable) as group:
+        except* (ValueError, InvalidTemplate, UnreadableSetting) as group:
             self._faults += flatten(group)
 
     def tell(self) -> None:

@@ -123,6 +123,6 @@ class SinkModule(Protocol):
 
         Raises ValueError and InvalidTemplate whose text starts with the key, `url: expected ...`;
         several at once as an ExceptionGroup (see `relay.core.setting_errors`).
-        Reading a setting raises `Unreadable` if its value in the config cannot be read.
+        Reading a setting raises `UnreadableSetting` if its value in the config cannot be read.
         """
         ...

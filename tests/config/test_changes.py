@@ -32,10 +32,10 @@ def read(tmp_path: Path) -> Read:
 
 def test_the_same_config_changes_nothing(read: Read) -> None:
     tables = (SINK.format("a", "stdout", ""), SINK.format("b", "http", URL))
-    found = changes(read(*tables), read(*reversed(tables)))
-    assert found.sinks.added == found.sinks.changed == found.sinks.removed == ()
-    assert found.sources.added == found.sources.changed == found.sources.removed == ()
-    assert found.rerouted == found.settings == ()
+    diff = changes(read(*tables), read(*reversed(tables)))
+    assert diff.sinks.added == diff.sinks.changed == diff.sinks.removed == ()
+    assert diff.sources.added == diff.sources.changed == diff.sources.removed == ()
+    assert diff.rerouted == diff.settings == ()
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_the_same_config_changes_nothing(read: Read) -> None:
 )
 def test_a_sink_with_another_route_is_rerouted(read: Read, more: str) -> None:
     old, new = SINK.format("a", "stdout", ""), SINK.format("a", "stdout", more)
-    found = changes(read(old), read(new))
-    assert (found.rerouted, found.sinks.changed) == (("a",), ())
+    diff = changes(read(old), read(new))
+    assert (diff.rerouted, diff.sinks.changed) == (("a",), ())
 
 
 @pytest.mark.parametrize("more", ["concurrency = 2", 'rate = "1/s"', "retry = { factor = 3.0 }"])
 def test_a_sink_with_another_value_is_changed(read: Read, more: str) -> None:
-    found = changes(read(SINK.format("a", "stdout", "")), read(SINK.format("a", "stdout", more)))
-    assert (found.rerouted, found.sinks.changed) == ((), ("a",))
+    diff = changes(read(SINK.format("a", "stdout", "")), read(SINK.format("a", "stdout", more)))
+    assert (diff.rerouted, diff.sinks.changed) == ((), ("a",))
 
 
 def test_a_sink_of_another_type_is_changed(read: Read) -> None:
@@ -65,8 +65,8 @@ def test_a_sink_of_another_type_is_changed(read: Read) -> None:
 
 
 def test_a_source_with_another_secret_is_changed(read: Read) -> None:
-    found = changes(read(), read(secret="another-good-secret-of-its-own-y"))
-    assert (found.sources.changed, found.sinks.changed) == (("main",), ())
+    diff = changes(read(), read(secret="another-good-secret-of-its-own-y"))
+    assert (diff.sources.changed, diff.sinks.changed) == (("main",), ())
 
 
 def test_changed_keys_of_other_tables_are_listed_by_path(read: Read) -> None:
@@ -111,15 +111,15 @@ def test_neither_the_document_nor_a_secret_is_printed_with_a_config(
     read: Read, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("the-first-secret-of-it")
-    shown = repr(
+    text = repr(
         read(
             SOURCE.format("other", "other").replace("env:SECRET", f"file:{tmp_path}/secret"),
             SOURCE.format("third", "third").replace("env:SECRET", "a-plain-secret-of-its-own"),
         )
     )
-    assert "the-first-secret" not in shown
-    assert "a-plain-secret" not in shown
-    assert SECRET not in shown
+    assert "the-first-secret" not in text
+    assert "a-plain-secret" not in text
+    assert SECRET not in text
 
 
 def test_a_mark_depends_on_the_content_alone(tmp_path: Path) -> None:

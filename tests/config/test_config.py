@@ -240,9 +240,9 @@ def test_a_sink_that_cannot_be_built_is_a_fault(
     )
     monkeypatch.setattr(sinks, "__path__", [*sinks.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "relay.sinks.frail", raising=False)
-    (found,) = faults(write(f'{MINIMAL}[[sink]]\nname = "a"\ntype = "frail"\n'))
-    assert found.startswith("sink[0] (a)")
-    assert fnmatchcase(found, fault) or fnmatchcase(found.removeprefix("sink[0] (a)."), fault)
+    (report,) = faults(write(f'{MINIMAL}[[sink]]\nname = "a"\ntype = "frail"\n'))
+    assert report.startswith("sink[0] (a)")
+    assert fnmatchcase(report, fault) or fnmatchcase(report.removeprefix("sink[0] (a)."), fault)
 
 
 def test_an_unreadable_value_causes_no_other_fault(write: Write) -> None:
@@ -299,8 +299,8 @@ def test_a_secret_may_have_a_label_and_an_expiry(write: Write) -> None:
     ],
 )
 def test_a_faulty_secret_is_named_by_its_key(write: Write, secrets: str, expected: str) -> None:
-    (found,) = faults(write(MINIMAL + SECRETS.format(secrets)))
-    assert fnmatchcase(found.removeprefix("source[1] (b)."), expected.replace("[", "[[]")), found
+    (report,) = faults(write(MINIMAL + SECRETS.format(secrets)))
+    assert fnmatchcase(report.removeprefix("source[1] (b)."), expected.replace("[", "[[]")), report
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 8), slice(-8, None)])
@@ -313,9 +313,9 @@ def test_a_label_that_repeats_a_secret_is_a_fault_that_shows_neither(
         LABELLED.format(label).replace("env:OTHER", "a-third-good-secret"),
     ):
         used = '[[source]]\nname = "c"\npath = "/c"\nsecrets = ["env:OTHER"]\n'
-        (found,) = faults(write(MINIMAL + SECRETS.format(text) + used))
+        (report,) = faults(write(MINIMAL + SECRETS.format(text) + used))
         assert (
-            found == "source[1] (b).secrets[0].label: repeats a part of a secret: expected a name"
+            report == "source[1] (b).secrets[0].label: repeats a part of a secret: expected a name"
         )
 
 

@@ -105,7 +105,7 @@ def example() -> dict[str, Any]:
     return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink)", "", text, flags=re.MULTILINE))
 
 
-def shown(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
+def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
     return [
         (example["server"], ServerSettings),
         (example["store"], StoreSettings),
@@ -118,7 +118,7 @@ def shown(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.St
 
 
 def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
-    for table, kind in shown(example)[:6]:
+    for table, kind in tables_of(example)[:6]:
         assert set(kind.__struct_fields__) <= set(table)
     assert set(SinkSettings.__struct_fields__) <= set(example["sink"][0])
     for type_ in sinks.names():
@@ -128,7 +128,7 @@ def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
 
 def test_values_in_the_example_are_the_defaults() -> None:
     samples = {"token", "headers", "signing_secrets", "events", "retry"}
-    for table, kind in shown(tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))):
+    for table, kind in tables_of(tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))):
         for field in msgspec.structs.fields(kind):
             if field.name in table and not field.required and field.name not in samples:
                 assert read(table[field.name], field) == default(field), field.name
@@ -161,7 +161,7 @@ def test_every_rule_names_a_field() -> None:
 
 
 def test_no_secret_shows_in_the_config() -> None:
-    shown = repr(load(EXAMPLE, EXAMPLE_ENVIRON))
-    assert "***" in shown
+    text = repr(load(EXAMPLE, EXAMPLE_ENVIRON))
+    assert "***" in text
     for value in EXAMPLE_ENVIRON.values():
-        assert value not in shown
+        assert value not in text

@@ -106,9 +106,9 @@ CHECKED_TOGETHER = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Create a certificate with its key, usable as a CA."""
     folder = tmp_path_factory.mktemp("files")
-    made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    options = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     names = ("-keyout", "own.key", "-out", "own.pem", "-subj", "/CN=own")
-    command = ("openssl", "req", "-x509", *made, *names)
+    command = ("openssl", "req", "-x509", *options, *names)
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     own, key = f'"{folder}/own.pem"', f'"{folder}/own.key"'
     return {"ca_file": own, "client_cert_file": own, "client_key_file": key}
@@ -182,8 +182,8 @@ def test_other_keys_are_checked_despite_an_unreadable_value(
         for other, wrong in INVALID[kind].items()
         if other not in (key, *CHECKED_TOGETHER.get((kind, key), ()))
     }
-    found = faults(tmp_path, kind, valid_keys(kind, files) | {key: "{ a = 5 }"} | others)
-    assert set(others) <= {each.partition("[")[0] for each in found}
+    reported = faults(tmp_path, kind, valid_keys(kind, files) | {key: "{ a = 5 }"} | others)
+    assert set(others) <= {key_path.partition("[")[0] for key_path in reported}
 
 
 def test_a_check_of_two_keys_never_blames_an_unreadable_one(

@@ -68,10 +68,10 @@ def test_the_clock_skew_is_returned() -> None:
 
 @pytest.mark.parametrize("odd", UNREADABLE, ids=lambda odd: odd.id)
 def test_a_verified_body_without_an_event_is_kept_raw_with_the_reason(odd: Body) -> None:
-    kept = content(odd.body)
-    assert isinstance(kept, Unreadable)
-    assert (kept.source, kept.received_ms, kept.body) == ("main", NOW_MS, odd.body)
-    assert kept.reason == odd.reason
+    request = content(odd.body)
+    assert isinstance(request, Unreadable)
+    assert (request.source, request.received_ms, request.body) == ("main", NOW_MS, odd.body)
+    assert request.reason == odd.reason
 
 
 @pytest.mark.parametrize("body", READABLE.values(), ids=READABLE)
@@ -180,9 +180,9 @@ def test_a_signed_body_of_any_bytes_is_an_event_or_unreadable(body: bytes) -> No
     )
 )
 def test_signed_json_of_any_form_is_an_event_or_unreadable(text: str) -> None:
-    found = content(text.encode())
-    if isinstance(found, Event):
-        assert (found.document()["id"], found.document()["event"]) == (found.id, found.kind)
+    result = content(text.encode())
+    if isinstance(result, Event):
+        assert (result.document()["id"], result.document()["event"]) == (result.id, result.kind)
 
 
 @given(headers=st.lists(st.tuples(st.just(NAME) | st.binary(), st.binary())), body=st.binary())
@@ -228,17 +228,17 @@ def test_a_mismatch_can_be_verified_later_with_other_secrets_as_of_its_receipt()
     header = signature.header(b"the-secret-that-comes", now_s=NOW_MS // 1000, body=body).encode()
     headers = [(NAME, header), (b"cookie", b"session"), (b"host", b"relay")]
     assert reason(headers) == "mismatch"
-    kept = authentication.unverified(SOURCE, headers, body, now_ms=NOW_MS)
-    assert kept is not None
-    assert kept.size == len(header) + len(kept.headers) + len(body)
-    assert b"cookie" not in kept.headers
+    request = authentication.unverified(SOURCE, headers, body, now_ms=NOW_MS)
+    assert request is not None
+    assert request.size == len(header) + len(request.headers) + len(body)
+    assert b"cookie" not in request.headers
     with pytest.raises(Rejected):
-        authentication.reverify(SOURCE, kept)
+        authentication.reverify(SOURCE, request)
     secret = SigningSecret(secret=Secret("the-secret-that-comes"))
     later = SourceSettings(name="main", path="/webhooks", secrets=(secret,))
-    found = authentication.reverify(later, kept)
-    assert isinstance(found.content, Event)
-    assert (found.content.received_ms, found.skew_s) == (NOW_MS, 0)
+    authenticated = authentication.reverify(later, request)
+    assert isinstance(authenticated.content, Event)
+    assert (authenticated.content.received_ms, authenticated.skew_s) == (NOW_MS, 0)
 
 
 def test_a_mismatch_outside_the_tolerance_is_not_kept() -> None:

@@ -28,8 +28,8 @@ def test_a_pending_delivery_may_move_to_the_status_of_every_result(result: Resul
 
 
 def test_attempts_lead_to_every_status_but_discarded() -> None:
-    found = {STATUS_AFTER[result] for result in get_args(Result)}
-    assert found == set(Status) - {Status.DISCARDED}
+    statuses = {STATUS_AFTER[result] for result in get_args(Result)}
+    assert statuses == set(Status) - {Status.DISCARDED}
 
 
 @pytest.mark.parametrize(

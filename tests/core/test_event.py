@@ -89,9 +89,9 @@ def test_the_video_is_named_by_its_id(kind: str, body: bytes, expected: str | No
 
 
 def test_an_unreadable_request_is_identified_by_the_digest_of_its_body() -> None:
-    kept = Unreadable(source="main", received_ms=0, body=b"[]", headers=b"", reason="no object")
-    assert kept.digest == hashlib.sha256(b"[]").digest()
-    assert kept.digest.hex().startswith(kept.short_id)
+    request = Unreadable(source="main", received_ms=0, body=b"[]", headers=b"", reason="no object")
+    assert request.digest == hashlib.sha256(b"[]").digest()
+    assert request.digest.hex().startswith(request.short_id)
 
 
 @pytest.mark.parametrize(

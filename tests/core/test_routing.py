@@ -175,8 +175,8 @@ def test_every_verdict_says_why(lead: Event) -> None:
         "when is false: data.nothing": Route("crm", when="data.nothing"),
     }
     assert [route.evaluate(lead).why for route in routes.values()] == list(routes)
-    asked = Route("crm").evaluate(sample_events.event(WEBHOOK_TEST))
-    assert asked.why == "webhook.test goes only to sinks that name it in events"
+    verdict = Route("crm").evaluate(sample_events.event(WEBHOOK_TEST))
+    assert verdict.why == "webhook.test goes only to sinks that name it in events"
 
 
 def test_matching_keeps_the_order_and_what_fails_but_not_what_declines(lead: Event) -> None:

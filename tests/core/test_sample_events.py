@@ -44,21 +44,21 @@ def test_data_has_the_documented_fields(kind: str, fields: str) -> None:
 
 
 def test_progress_milestone_and_completed_agree_and_all_five_occur() -> None:
-    seen = set()
+    milestones = set()
     for sample in sample_events.series("video.watched"):
         watched = sample.document()["data"]
         step = event.MILESTONES.index(watched["milestone"])
         assert watched["progress"] == sample_events.PROGRESS[step]
         assert watched["completed"] is (watched["milestone"] == "completed")
-        seen.add(watched["milestone"])
-    assert seen == set(event.MILESTONES)
+        milestones.add(watched["milestone"])
+    assert milestones == set(event.MILESTONES)
 
 
 def test_addresses_are_under_reserved_names_only() -> None:
     every = b"".join(sample.body for kind in event.KINDS for sample in sample_events.series(kind))
-    found = re.findall(rb'"[^"@]*@[^"]*"', every)
-    assert len(found) > 20
-    for address in found:
+    addresses = re.findall(rb'"[^"@]*@[^"]*"', every)
+    assert len(addresses) > 20
+    for address in addresses:
         assert re.fullmatch(rb'"[a-z.]+@(studio\.)?example\.(com|org)"', address)
 
 

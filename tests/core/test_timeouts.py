@@ -158,8 +158,8 @@ async def test_a_nested_deadline_leaves_the_outer_one_untouched(
 
 
 async def _hang_and_go_on(deadlines: Deadlines) -> tuple[str, int]:
-    ended = await hang(deadlines, 1)
+    outcome = await hang(deadlines, 1)
     await ticks()
     task = asyncio.current_task()
     assert task is not None
-    return ended, task.cancelling()
+    return outcome, task.cancelling()

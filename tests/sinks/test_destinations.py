@@ -259,6 +259,6 @@ def test_a_template_that_begins_with_what_outsiders_fill_in_is_warned_of(
         tmp_path, kind, VALID[kind] | {key: "\"{{ data.company | default('xyz') }}\""}
     )
     assert warning == (
-        f"sink[0] (a).{key}: begins with a value of `data`, so that outsiders, such as those who "
-        "fill in a form, choose where their events go: put fixed text first"
+        f"sink[0] (a).{key}: begins with a value of `data`, so anyone who fills in a form chooses "
+        "where the event goes: put fixed text first"
     )

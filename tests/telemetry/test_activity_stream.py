@@ -17,7 +17,7 @@ class Stopped:
         raise AssertionError
 
 
-async def seen(watcher: Subscriber, count: int) -> list[Activity]:
+async def activities(watcher: Subscriber, count: int) -> list[Activity]:
     async with asyncio.timeout(1):
         return [await anext(watcher) for _ in range(count)]
 
@@ -27,11 +27,11 @@ async def test_every_subscriber_gets_all_activities_in_order() -> None:
     first, second = feed.watch(), feed.watch()
     feed.publish("accepted", id="a")
     feed.publish("delivered", id="a")
-    told: list[Activity] = [
+    expected: list[Activity] = [
         {"what": "accepted", "at_ms": NOW_MS, "id": "a"},
         {"what": "delivered", "at_ms": NOW_MS, "id": "a"},
     ]
-    assert await seen(first, 2) == await seen(second, 2) == told
+    assert await activities(first, 2) == await activities(second, 2) == expected
 
 
 async def test_a_subscriber_gets_no_earlier_activity() -> None:
@@ -39,7 +39,7 @@ async def test_a_subscriber_gets_no_earlier_activity() -> None:
     feed.publish("accepted", id="a")
     watcher = feed.watch()
     feed.publish("accepted", id="b")
-    assert await seen(watcher, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "b"}]
+    assert await activities(watcher, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "b"}]
 
 
 async def test_a_stream_knows_whether_it_has_subscribers() -> None:
@@ -56,12 +56,12 @@ async def test_a_slow_subscriber_gets_the_number_missed_before_the_next_activity
     slow = feed.watch()
     for number in range(QUEUE_MAX + 7):
         feed.publish("accepted", id=number)
-    (first,) = await seen(slow, 1)
+    (first,) = await activities(slow, 1)
     feed.publish("accepted", id="next")
-    told = await seen(slow, QUEUE_MAX + 1)
+    received = await activities(slow, QUEUE_MAX + 1)
     assert first["id"] == 0
-    assert [each.get("id") for each in told[: QUEUE_MAX - 1]] == list(range(1, QUEUE_MAX))
-    assert told[-2:] == [
+    assert [each.get("id") for each in received[: QUEUE_MAX - 1]] == list(range(1, QUEUE_MAX))
+    assert received[-2:] == [
         {"what": "missed", "at_ms": NOW_MS, "count": 7},
         {"what": "accepted", "at_ms": NOW_MS, "id": "next"},
     ]
@@ -72,10 +72,10 @@ async def test_a_slow_subscriber_gets_the_number_missed_without_a_next_activity(
     slow = feed.watch()
     for number in range(QUEUE_MAX + 3):
         feed.publish("accepted", id=number)
-    await seen(slow, QUEUE_MAX)
-    assert await seen(slow, 1) == [{"what": "missed", "at_ms": NOW_MS, "count": 3}]
+    await activities(slow, QUEUE_MAX)
+    assert await activities(slow, 1) == [{"what": "missed", "at_ms": NOW_MS, "count": 3}]
     feed.publish("accepted", id="next")
-    assert await seen(slow, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "next"}]
+    assert await activities(slow, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": "next"}]
 
 
 async def test_a_slow_subscriber_does_not_affect_a_fast_one() -> None:
@@ -83,7 +83,7 @@ async def test_a_slow_subscriber_does_not_affect_a_fast_one() -> None:
     _slow, quick = feed.watch(), feed.watch()
     for number in range(2 * QUEUE_MAX):
         feed.publish("accepted", id=number)
-        assert await seen(quick, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": number}]
+        assert await activities(quick, 1) == [{"what": "accepted", "at_ms": NOW_MS, "id": number}]
 
 
 async def test_a_closed_subscriber_gets_the_queued_activities_and_ends() -> None:
@@ -113,4 +113,4 @@ async def test_a_subscriber_gets_only_matching_activities_and_misses_no_others()
     for _ in range(2 * QUEUE_MAX):
         feed.publish("accepted", id="other")
     feed.publish("accepted", id="wanted", at_ms=5)
-    assert await seen(watcher, 1) == [{"what": "accepted", "at_ms": 5, "id": "wanted"}]
+    assert await activities(watcher, 1) == [{"what": "accepted", "at_ms": 5, "id": "wanted"}]

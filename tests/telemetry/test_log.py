@@ -158,8 +158,8 @@ def test_a_message_that_may_hold_values_is_left_out(lines: Lines) -> None:
     logging.getLogger("some.broker").error("cannot reach user:sec.ret@host")
     logging.getLogger("uvicorn.error").error(ValueError("sec.ret"))
     logging.getLogger("asyncio").error("Exception in callback send('sec.ret')\nhandle: sec.ret")
-    shown = [line.get("message") for line in lines()]
-    assert shown == [None, None, "Exception in callback send"]
+    messages = [line.get("message") for line in lines()]
+    assert messages == [None, None, "Exception in callback send"]
     assert "sec.ret" not in str(lines())
 
 

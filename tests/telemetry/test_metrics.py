@@ -67,9 +67,9 @@ def lead(events: int, *, last_ms: int = 1_700_000_000_000) -> Total:
 
 @pytest.fixture
 def metrics() -> Metrics:
-    made = Metrics(["main", "backup"], ["sales", "crm"], sqlite="3.51.0", revision="abc123")
-    made.show_secrets("main", ["1", "old"])
-    return made
+    instance = Metrics(["main", "backup"], ["sales", "crm"], sqlite="3.51.0", revision="abc123")
+    instance.show_secrets("main", ["1", "old"])
+    return instance
 
 
 def text(metrics: Metrics) -> str:
@@ -89,13 +89,13 @@ def types(metrics: Metrics) -> dict[str, str]:
 
 
 def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
-    seen: dict[str, set[str]] = {}
+    labels_by_name: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
         if line.startswith("relay_"):
             name = re.match(r"\w+", line)[0]  # type: ignore[index]
             name = re.sub(r"_(bucket|count|sum)$", "", name)
-            seen[name] = set(re.findall(r'[{,](\w+)="', line)) - {"le"}
-    assert seen == CONTRACT | OURS
+            labels_by_name[name] = set(re.findall(r'[{,](\w+)="', line)) - {"le"}
+    assert labels_by_name == CONTRACT | OURS
 
 
 def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> None:

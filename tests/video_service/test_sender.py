@@ -29,18 +29,18 @@ async def far() -> AsyncIterator[FarEnd]:
 @pytest.fixture
 async def sender(far: FarEnd, clock: ManualClock) -> AsyncIterator[Make]:
     """Creates senders whose waits take no time but advance the clock."""
-    made: list[Sender] = []
+    senders: list[Sender] = []
 
     async def sleep(seconds: float) -> None:
         clock.ms += round(seconds * 1000)
 
     def make(**changes: Any) -> Sender:
         options: dict[str, Any] = {"clock": clock, "sleep": sleep} | changes
-        made.append(Sender(far.url("/webhooks"), Secret(SECRET), **options))
-        return made[-1]
+        senders.append(Sender(far.url("/webhooks"), Secret(SECRET), **options))
+        return senders[-1]
 
     yield make
-    for each in made:
+    for each in senders:
         await each.close()
 
 
