@@ -27,7 +27,7 @@ HOSTILE = (
 )
 
 
-def shown() -> Iterator[tuple[str, list[str]]]:
+def documented() -> Iterator[tuple[str, list[str]]]:
     """Return each command of the document with its documented output."""
     for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
         for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
@@ -41,7 +41,7 @@ def undated(line: str) -> str:
 
 async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        for command, lines in shown():
+        for command, lines in documented():
             printed = await scene.run(command)
             assert [undated(line) for line in printed] == [undated(line) for line in lines], command
 
@@ -69,17 +69,17 @@ async def test_a_title_is_neither_a_spreadsheet_formula_nor_a_terminal_command(
                 lead = {"id": f"e{number}", "event": "lead.captured", "data": data}
                 body = orjson.dumps(lead)
                 header = signature.header(SECRET.encode(), now_s=int(time.time()), body=body)
-                answer = await client.post(
+                response = await client.post(
                     relay.url, content=body, headers={"service-signature": header}
                 )
-                assert answer.is_success
+                assert response.is_success
         scene = Scene(tmp_path)
         table, printed = await scene.run("audience"), await scene.run("audience --csv")
-        found = json.loads("".join(await scene.run("audience --json")))
+        report = json.loads("".join(await scene.run("audience --json")))
     rows = list(csv.DictReader(printed))
     assert {row["video"] for row in rows} == {f"v{number}" for number in range(len(HOSTILE))}
     assert not [row for row in rows if row["title"].strip()[0] in "=+-@\t\r"]
     assert {(row["lead people"], row["lead events"]) for row in rows} == {("1", "1")}
     assert all(line.isprintable() for line in (*table, *printed))
-    assert {group["title"] for group in found["groups"]} == set(HOSTILE)
-    assert found["total"][-1]["people"] == 1
+    assert {group["title"] for group in report["groups"]} == set(HOSTILE)
+    assert report["total"][-1]["people"] == 1

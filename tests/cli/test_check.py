@@ -43,14 +43,14 @@ def check(capfd: pytest.CaptureFixture[str]) -> Check:
     return check
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def write_config(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "config.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_a_valid_config_is_summarized(tmp_path: Path, check: Check) -> None:
-    result = check("--config", written(tmp_path, GOOD + STDOUT))
+    result = check("--config", write_config(tmp_path, GOOD + STDOUT))
     assert result.exit_code == 0
     for part in (
         "good",
@@ -64,7 +64,7 @@ def test_a_valid_config_is_summarized(tmp_path: Path, check: Check) -> None:
 
 
 def test_warnings_are_shown_and_do_not_fail_the_check(tmp_path: Path, check: Check) -> None:
-    result = check("--config", written(tmp_path, GOOD))
+    result = check("--config", write_config(tmp_path, GOOD))
     assert result.exit_code == 0
     assert "warning    sink: none is configured" in result.output
 
@@ -74,7 +74,7 @@ def test_a_target_that_outsiders_choose_is_a_warning(tmp_path: Path, check: Chec
         '[[sink]]\nname = "bus"\ntype = "nats"\nservers = "nats://127.0.0.1"\n'
         'subject = "{{ data.name }}"\nevents = ["lead.captured"]\n'
     )
-    result = check("--config", written(tmp_path, GOOD + sink))
+    result = check("--config", write_config(tmp_path, GOOD + sink))
     assert result.exit_code == 0
     assert "warning    sink[0] (bus).subject: begins with a value of `data`" in result.output
 
@@ -82,7 +82,7 @@ def test_a_target_that_outsiders_choose_is_a_warning(tmp_path: Path, check: Chec
 def test_every_fault_is_a_line_with_file_key_and_expected_value(
     tmp_path: Path, check: Check
 ) -> None:
-    path = written(tmp_path, GOOD.replace("/webhooks", "webhooks") + '[log]\nlevel = "loud"\n')
+    path = write_config(tmp_path, GOOD.replace("/webhooks", "webhooks") + '[log]\nlevel = "loud"\n')
     result = check("--config", path)
     assert result.exit_code == 1
     assert result.output.splitlines() == [
@@ -103,7 +103,7 @@ def test_faults_are_available_as_json(tmp_path: Path, check: Check) -> None:
 
 
 def test_the_summary_is_available_as_json(tmp_path: Path, check: Check) -> None:
-    summary = json.loads(check("--config", written(tmp_path, GOOD + STDOUT), "--json").output)
+    summary = json.loads(check("--config", write_config(tmp_path, GOOD + STDOUT), "--json").output)
     assert (summary["ok"], summary["faults"], summary["warnings"]) == (True, [], [])
     assert summary["sources"] == [{"name": "main", "path": "/webhooks"}]
     assert summary["sinks"] == [{"name": "console", "type": "stdout"}]
@@ -112,7 +112,7 @@ def test_the_summary_is_available_as_json(tmp_path: Path, check: Check) -> None:
 def test_the_path_comes_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: Check
 ) -> None:
-    monkeypatch.setenv("RELAY_CONFIG", str(written(tmp_path, GOOD + STDOUT)))
+    monkeypatch.setenv("RELAY_CONFIG", str(write_config(tmp_path, GOOD + STDOUT)))
     assert check().exit_code == 0
 
 
@@ -144,18 +144,20 @@ def test_a_store_that_serve_cannot_open_is_a_fault_and_no_file_is_created(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "linked").touch()
     os.link(tmp_path / "linked", tmp_path / "other")
-    for path, said in {
+    for path, message in {
         tmp_path: "is a folder: expected the path of a file",
         tmp_path / "pipe": "is not a regular file: expected the path of a file",
         tmp_path / "other": f"serve cannot open it: the file {tmp_path}/other has 2 hard links",
         tmp_path / "file" / "relay.db": f"serve cannot open it: {tmp_path}/file is not a folder",
     }.items():
-        result = check("--config", written(tmp_path, stored_at(path)))
+        result = check("--config", write_config(tmp_path, stored_at(path)))
         assert result.exit_code == 1
         assert result.output.count("store.path: ") == 1
-        assert f"store.path: {said}" in result.output
+        assert f"store.path: {message}" in result.output
     names = {"file", "pipe", "linked", "other", "config.toml"}
-    result = check("--config", written(tmp_path, stored_at(tmp_path / "new" / "deep" / "a.db")))
+    result = check(
+        "--config", write_config(tmp_path, stored_at(tmp_path / "new" / "deep" / "a.db"))
+    )
     assert result.exit_code == 0
     assert {each.name for each in tmp_path.iterdir()} == names
 
@@ -166,28 +168,30 @@ def test_a_store_of_another_user_is_a_fault_with_the_owners_name() -> None:
         owner = pwd.getpwuid(os.getuid()).pw_name
         folder.chmod(0o555)
         with somebody():
-            told = obstacle(store)
-            assert told is not None
-            assert told.endswith(f"the folder {name}, which belongs to {owner} (mode 0555)")
-            told = obstacle(folder / "data" / "relay.db")
-            assert told is not None
-            assert told.startswith(f"the folder {name}/data is missing, and the user ")
+            cause = obstacle(store)
+            assert cause is not None
+            assert cause.endswith(f"the folder {name}, which belongs to {owner} (mode 0555)")
+            cause = obstacle(folder / "data" / "relay.db")
+            assert cause is not None
+            assert cause.startswith(f"the folder {name}/data is missing, and the user ")
         folder.chmod(0o777)
         with somebody():
             assert obstacle(store) is None
         store.with_name("relay.db-wal").touch(0o444)
         with somebody():
-            told = obstacle(store)
-        assert told is not None
-        assert told.endswith(f"{name}/relay.db-wal, which belongs to {owner} (mode 0444)")
+            cause = obstacle(store)
+        assert cause is not None
+        assert cause.endswith(f"{name}/relay.db-wal, which belongs to {owner} (mode 0444)")
 
 
 def test_a_fault_of_the_store_is_reported_with_the_others(tmp_path: Path, check: Check) -> None:
-    result = check("--config", written(tmp_path, stored_at(tmp_path) + "odd = 1\n"), "--json")
+    result = check("--config", write_config(tmp_path, stored_at(tmp_path) + "odd = 1\n"), "--json")
     paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
     assert paths == ["store.odd", "store.path"]
     result = check(
-        "--config", written(tmp_path, stored_at(tmp_path) + '[log]\nlevel = "loud"\n'), "--json"
+        "--config",
+        write_config(tmp_path, stored_at(tmp_path) + '[log]\nlevel = "loud"\n'),
+        "--json",
     )
     paths = [fault["path"] for fault in json.loads(result.output)["faults"]]
     assert paths == ["log.level", "store.path"]
@@ -197,7 +201,7 @@ def test_connect_reports_on_each_sink(tmp_path: Path, check: Check) -> None:
     with socket.socket() as bound:  # bound, but not listening
         bound.bind(("127.0.0.1", 0))
         http = http_sink(bound, path="/marked")
-        result = check("--config", written(tmp_path, GOOD + STDOUT + http), "--connect")
+        result = check("--config", write_config(tmp_path, GOOD + STDOUT + http), "--connect")
     assert result.exit_code == 1
     assert "sink console (stdout): reached" in result.output
     assert "sink crm (http): connection refused; an event would be retried" in result.output
@@ -207,14 +211,14 @@ def test_connect_reports_on_each_sink(tmp_path: Path, check: Check) -> None:
 def test_connect_ends_at_the_sinks_timeout(tmp_path: Path, check: Check) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         http = http_sink(silent) + 'timeout = "50ms"\n'
-        result = check("--config", written(tmp_path, GOOD + http), "--connect", "--json")
+        result = check("--config", write_config(tmp_path, GOOD + http), "--connect", "--json")
     assert result.exit_code == 1
     (contact,) = json.loads(result.output)["connections"]
     assert (contact["sink"], contact["type"], contact["ok"]) == ("crm", "http", False)
     assert "in time" in contact["text"] or "within 0.05 s" in contact["text"]
 
 
-def judged(
+def verify_text(
     header: str, body: bytes = BODY, *options: str, secret: str = SECRET, at: int = NOW
 ) -> Result:
     arguments = ["--secret", secret, "--header", header, "--body", "-", "--at", str(at), *options]
@@ -230,7 +234,7 @@ DIGEST = HEADER.partition("v1=")[2]
 
 @pytest.mark.parametrize("prefix", ["", "Service-Signature: ", "service-signature:"])
 def test_a_valid_request_is_good(prefix: str) -> None:
-    result = judged(prefix + HEADER, at=NOW + 3)
+    result = verify_text(prefix + HEADER, at=NOW + 3)
     assert result.exit_code == 0
     assert result.output == "good: the signature matches; signed 3 s before the time of the check\n"
 
@@ -255,7 +259,7 @@ def test_a_valid_request_is_good(prefix: str) -> None:
     ],
 )
 def test_the_malformed_part_of_a_header_is_named(header: str, text: str) -> None:
-    result = judged(header)
+    result = verify_text(header)
     assert result.exit_code == 1
     assert result.output == f"malformed: the header is malformed: {text}\n"
 
@@ -268,10 +272,10 @@ def test_the_malformed_part_of_a_header_is_named(header: str, text: str) -> None
     ],
 )
 def test_a_stale_request_is_reported_with_its_clock_difference(at: int, text: str) -> None:
-    result = judged(HEADER, at=at)
+    result = verify_text(HEADER, at=at)
     assert result.exit_code == 1
     assert result.output.startswith(text)
-    assert judged(HEADER, BODY, "--tolerance", "10m", at=at).exit_code == 0
+    assert verify_text(HEADER, BODY, "--tolerance", "10m", at=at).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_a_stale_request_is_reported_with_its_clock_difference(at: int, text: st
     ],
 )
 def test_the_change_of_a_changed_body_is_named(body: bytes, cause: str | None) -> None:
-    result = judged(HEADER, body)
+    result = verify_text(HEADER, body)
     assert result.exit_code == 1
     assert result.output.startswith("mismatch: the v1 digest does not match this secret")
     assert f"{len(body)} bytes" in result.output
@@ -310,27 +314,27 @@ def test_the_change_of_a_changed_body_is_named(body: bytes, cause: str | None) -
 )
 def test_a_re_encoded_body_is_recognised(sent: bytes, form: str) -> None:
     received = b'{\n    "id": "1",\n    "name": "Zo\xc3\xab"\n}'
-    result = judged(signature.header(SECRET.encode(), now_s=NOW, body=sent), received)
+    result = verify_text(signature.header(SECRET.encode(), now_s=NOW, body=sent), received)
     assert f"once the JSON is written {form}: the body was changed" in result.output
 
 
 def test_white_space_around_the_secret_is_recognised() -> None:
-    result = judged(HEADER, secret=f"{SECRET} ")
+    result = verify_text(HEADER, secret=f"{SECRET} ")
     assert "the signature matches once white space around the secret is dropped" in result.output
 
 
 def test_several_digests_are_counted() -> None:
     header = f"t={NOW},v1={'0' * 64},v1={'1' * 64}"
-    assert "none of 2 v1 digests matches" in judged(header).output
+    assert "none of 2 v1 digests matches" in verify_text(header).output
 
 
 def test_the_verdict_is_available_as_json() -> None:
-    verdict = json.loads(judged(HEADER, BODY + b"\n", "--json").output)
+    verdict = json.loads(verify_text(HEADER, BODY + b"\n", "--json").output)
     assert (verdict["ok"], verdict["result"]) == (False, "mismatch")
     assert verdict["cause"].startswith("the signature matches once the trailing newline is dropped")
 
 
 def test_an_unresolvable_secret_is_named() -> None:
-    result = judged(HEADER, secret="env:RELAY_NO_SUCH_VARIABLE")
+    result = verify_text(HEADER, secret="env:RELAY_NO_SUCH_VARIABLE")
     assert result.exit_code == 2
     assert "the environment variable RELAY_NO_SUCH_VARIABLE is not set" in result.output

@@ -143,29 +143,29 @@ def test_an_invalid_interval_is_a_usage_error(tmp_path: Path, pace: str) -> None
 
 def test_the_suggested_commands_work(tmp_path: Path) -> None:
     with running(tmp_path) as process:
-        told = addresses(read_until(process.stderr, "TIME"))
-        folder = Path(told["config"]).parent
+        urls = addresses(read_until(process.stderr, "TIME"))
+        folder = Path(urls["config"]).parent
         secret = (folder / "secret").read_text(encoding="utf-8").strip()
         tries = "".join(read_until(process.stderr, "Ctrl-C"))
-        assert f"send lead.captured --url {told['webhooks']}" in tries
-        relay("send", "all", "--url", told["webhooks"], "--secret", f"file:{folder}/secret")
-        relay("check-config", "--config", told["config"])
-        relay("store", "check", "--config", told["config"])
-        counted = httpx.get(told["metrics"], trust_env=False).text
-        assert httpx.get(told["health"], trust_env=False).status_code == 200
-        shown = read_until(process.stderr, "yours: delivered")
+        assert f"send lead.captured --url {urls['webhooks']}" in tries
+        relay("send", "all", "--url", urls["webhooks"], "--secret", f"file:{folder}/secret")
+        relay("check-config", "--config", urls["config"])
+        relay("store", "check", "--config", urls["config"])
+        counted = httpx.get(urls["metrics"], trust_env=False).text
+        assert httpx.get(urls["health"], trust_env=False).status_code == 200
+        output = read_until(process.stderr, "yours: delivered")
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=DEADLINE_S)
     assert re.search(r'relay_events_total\{.*outcome="accepted".*\} [1-9]', counted)
-    assert secret not in "".join([tries, *shown, rest, counted])
+    assert secret not in "".join([tries, *output, rest, counted])
 
 
 def test_ports_in_use_are_avoided(tmp_path: Path) -> None:
-    with closing(socket.socket()) as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with closing(socket.socket()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):  # in use by another process, which serves the test as well
-            taken.bind(("127.0.0.1", 8080))
-            taken.listen()
+            listener.bind(("127.0.0.1", 8080))
+            listener.listen()
         result = demo("--events", "1", folder=tmp_path)
     assert result.returncode == 0
     assert "202 accepted" in result.stderr

@@ -79,9 +79,9 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
     def run(*arguments: str, event: str = "lead.json") -> Ran:
         files = ["--config", str(tmp_path / "config.toml"), "--event", str(tmp_path / event)]
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main([*arguments, *files])
-        return Ran(ended.value.code, *capfd.readouterr())  # type: ignore[arg-type]
+        return Ran(exit_info.value.code, *capfd.readouterr())  # type: ignore[arg-type]
 
     return run
 

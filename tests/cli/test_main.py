@@ -172,21 +172,23 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    told = tmp_path / "stderr"
-    with told.open("wb") as stderr:
+    log_file = tmp_path / "stderr"
+    with log_file.open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "relay", "--help"], stdout=subprocess.PIPE, stderr=stderr
         )
         assert process.stdout is not None
         process.stdout.close()
         process.wait(timeout=DEADLINE_S)
-    assert told.read_bytes() == b""
+    assert log_file.read_bytes() == b""
 
 
 def test_the_help_of_serve_names_every_exit_code_that_it_can_have() -> None:
-    told = run("serve", "--help").output
+    help_text = run("serve", "--help").output
     of_serve = {code for kind, code in cli._EXIT_CODES.items() if kind is not errors.NoVerdict}
-    assert {int(code) for code in re.findall(r"\b(\d+) (?:if|for|after)", told)} == of_serve | {
+    assert {
+        int(code) for code in re.findall(r"\b(\d+) (?:if|for|after)", help_text)
+    } == of_serve | {
         0,
         1,
     }

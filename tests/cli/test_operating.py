@@ -10,7 +10,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
-def shown() -> Iterator[tuple[str, list[str]]]:
+def documented() -> Iterator[tuple[str, list[str]]]:
     """Return each command of the document with its documented output."""
     for block in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
         for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
@@ -20,16 +20,16 @@ def shown() -> Iterator[tuple[str, list[str]]]:
 
 async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        for command, lines in shown():
+        for command, lines in documented():
             printed = await scene.run(command)
             assert [plain(line) for line in printed] == [plain(line) for line in lines], command
 
 
 def test_the_document_shows_every_command_of_a_running_relay() -> None:
-    groups = {" ".join(command.split()[:2]) for command, _ in shown()}
-    wanted = {"events list", "events show", "dead-letters list", "dead-letters replay"}
-    wanted |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}
-    wanted |= {"replays list", "replays cancel", "status", "store check"}
-    wanted |= {"store backup", "absences list", "unreadable list", "audit list"}
-    assert wanted <= groups
-    assert any(command.startswith("replay ") for command, _ in shown())
+    groups = {" ".join(command.split()[:2]) for command, _ in documented()}
+    expected = {"events list", "events show", "dead-letters list", "dead-letters replay"}
+    expected |= {"dead-letters discard", "sinks list", "sinks pause", "sinks resume", "sinks test"}
+    expected |= {"replays list", "replays cancel", "status", "store check"}
+    expected |= {"store backup", "absences list", "unreadable list", "audit list"}
+    assert expected <= groups
+    assert any(command.startswith("replay ") for command, _ in documented())

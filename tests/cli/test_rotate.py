@@ -58,7 +58,7 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("rotate finish --source main", "relay: No rotation of main has been begun"),
         ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
@@ -67,7 +67,9 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
         ("rotate status --source main", "main: no rotation, or it has expired."),
     ],
 )
-async def test_an_impossible_rotation_is_refused(tmp_path: Path, command: str, said: str) -> None:
+async def test_an_impossible_rotation_is_refused(
+    tmp_path: Path, command: str, message: str
+) -> None:
     async with staged(tmp_path) as scene:
         printed = await scene.run(command)
-    assert any(line.startswith(said) for line in printed), printed
+    assert any(line.startswith(message) for line in printed), printed

@@ -50,15 +50,15 @@ def hint(output: str) -> list[str]:
 
 async def paged(run: Run, *arguments: str) -> list[str]:
     """Return the ids of a list, following the next-page command of each page."""
-    found: list[str] = []
+    listed: list[str] = []
     command = list(arguments)
     while True:
         printed = (await run(*command)).output
         page, _, _ = printed.partition("Next page: ")
         ids = [word for line in page.splitlines() for word in line.split() if word[:2] == "e-"]
-        found += ids
+        listed += ids
         if "Next page: " not in printed:
-            return found
+            return listed
         command = hint(printed)
 
 
@@ -112,9 +112,9 @@ async def test_an_event_shows_the_response_excerpt_escaped(tmp_path: Path) -> No
         far_end.reply = lambda _: Reply(422, "no such field\n\x1b[2J\u202egnol".encode())
         await send(relay, body("a"))
         await relay.until_counted("relay_deliveries_total", "dead", "crm")
-        shown = (await run("events", "show", "a")).output
-        assert "answer: no such field" in shown
-        assert not {"\x1b", "\u202e"} & set(shown)
+        output = (await run("events", "show", "a")).output
+        assert "answer: no such field" in output
+        assert not {"\x1b", "\u202e"} & set(output)
 
 
 async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
@@ -125,12 +125,12 @@ async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
         await until(lambda: bool(far_end.requests), what="the try")
         await relay.until_counted("relay_sink_state", "crm", "throttled")
         await send(relay, body("behind"))
-        shown = (await run("events", "show", "behind")).output
-        assert "crm  pending, waits: sink is throttled, next try in " in shown
+        output = (await run("events", "show", "behind")).output
+        assert "crm  pending, waits: sink is throttled, next try in " in output
         assert "crm  pending, due in " in (await run("events", "show", "first")).output
         await run("sinks", "pause", "crm")
-        shown = (await run("events", "show", "behind")).output
-        assert "crm  pending, waits: sink is paused\n" in shown
+        output = (await run("events", "show", "behind")).output
+        assert "crm  pending, waits: sink is paused\n" in output
 
 
 async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: Path) -> None:

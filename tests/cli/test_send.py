@@ -158,9 +158,9 @@ async def test_with_retry_the_waits_are_printed(relay: FarEnd, send: Send) -> No
     relay.reply = lambda _: Reply(next(statuses))
     result = await send("lead.captured", "--retry", "--time-scale", "0.001")
     assert result.exit_code == 0
-    told = [line.strip() for line in result.stderr.splitlines()]
-    assert told[1] == "again in 0.02 s: attempt 2 of 6"
-    assert told[3] == "again in 0.04 s: attempt 3 of 6"
+    lines = [line.strip() for line in result.stderr.splitlines()]
+    assert lines[1] == "again in 0.02 s: attempt 2 of 6"
+    assert lines[3] == "again in 0.04 s: attempt 3 of 6"
     assert "202" in result.stdout
 
 
@@ -242,12 +242,12 @@ async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=slave)
     os.close(slave)
     await process.communicate()
-    shown = os.read(master, 65536).decode()
+    output = os.read(master, 65536).decode()
     os.close(master)
     assert process.returncode == 0
-    assert "\r0 of 20: 0 acknowledged, 0 failed" in shown
-    assert "\n" not in shown
-    assert shown.endswith("\r\x1b[K")
+    assert "\r0 of 20: 0 acknowledged, 0 failed" in output
+    assert "\n" not in output
+    assert output.endswith("\r\x1b[K")
 
 
 def config(folder: Path, relay: FarEnd, text: str = "") -> Path:

@@ -55,11 +55,11 @@ async def test_a_harmless_response_is_shown_and_exits_with_0(tmp_path: Path, sta
         far_end.reply = lambda _: Reply(status)
         tested = await run("sinks test crm", relay)
         checked = await run("check-config --connect", relay)
-        found = json.loads((await run("sinks test crm --json", relay)).stdout)["found"]
+        detail = json.loads((await run("sinks test crm --json", relay)).stdout)["found"]
     assert (tested.exit_code, checked.exit_code) == (0, 0)
-    assert tested.stdout == f"crm: reached ({found})\n"
-    assert f"sink crm (http): reached ({found})\n" in checked.stdout
-    assert found.startswith(f"{status} to OPTIONS")
+    assert tested.stdout == f"crm: reached ({detail})\n"
+    assert f"sink crm (http): reached ({detail})\n" in checked.stdout
+    assert detail.startswith(f"{status} to OPTIONS")
 
 
 async def send(relay: Relay, *ids: str) -> None:

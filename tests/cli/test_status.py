@@ -25,8 +25,8 @@ async def run(*arguments: str) -> Result:
 async def send(relay: Relay) -> None:
     async with http_client() as client:
         head = {"service-signature": signed(EVENT)}
-        answer = await client.post(relay.url, content=EVENT, headers=head)
-    assert answer.status_code == 202
+        response = await client.post(relay.url, content=EVENT, headers=head)
+    assert response.status_code == 202
 
 
 async def test_a_relay_without_problems_exits_with_0(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_comm
     assert why.startswith("401")
     assert head.split()[:3] == ["SINK", "STATE", "SINCE"]
     assert sink.split()[:2] == ["crm", "parked"]
-    (found,) = json.loads(as_json.stdout)["problems"]
-    assert (found["what"], found["severity"]) == ("sink crm is parked", "ticket")
-    assert found["since_at"].endswith("Z")
+    (listed,) = json.loads(as_json.stdout)["problems"]
+    assert (listed["what"], listed["severity"]) == ("sink crm is parked", "ticket")
+    assert listed["since_at"].endswith("Z")
 
 
 async def test_no_part_of_a_problem_is_cut_at_80_columns(

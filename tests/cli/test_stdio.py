@@ -33,12 +33,12 @@ async def test_an_event_for_a_closed_stdout_is_not_delivered(tmp_path: Path) -> 
         await relay.start()
         assert (await post(relay.url, lead("evt_1"))).status_code == 202
 
-        async def kept() -> bool:
+        async def is_parked() -> bool:
             parked = await relay.metric("relay_sink_state", sink="console", state="parked")
             pending = await relay.metric("relay_pending_deliveries", sink="console")
             return (parked, pending) == (1, 1)
 
-        await until(kept, what="a sink that is parked, with its backlog")
+        await until(is_parked, what="a sink that is parked, with its backlog")
         assert await relay.metric("relay_deliveries_total", outcome="delivered") == 0
         assert await relay.stop() == 0
 
@@ -47,35 +47,35 @@ async def test_an_event_for_a_closed_stdout_is_not_delivered(tmp_path: Path) -> 
 def test_the_demo_ends_with_0_and_removes_its_files(tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "relay", "demo", "--events", "2", "--every", "0"]
     environ = os.environ | {"TMPDIR": str(tmp_path)}
-    ended = subprocess.run(
+    process = subprocess.run(
         [*prefix(closed), *command],
         env=environ,
         capture_output=True,
         check=False,
         timeout=DEADLINE_S,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert process.returncode == 0, process.stderr
     assert list(tmp_path.iterdir()) == []
     if "2>" not in closed:
-        assert b"Delivered: 1" in ended.stderr
+        assert b"Delivered: 1" in process.stderr
 
 
 @pytest.mark.parametrize("closed", CLOSED)
 def test_an_error_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
     command = [sys.executable, "-m", "relay", "serve", "--config", str(tmp_path / "none.toml")]
-    ended = subprocess.run(
+    process = subprocess.run(
         [*prefix(closed), *command], capture_output=True, check=False, timeout=DEADLINE_S
     )
-    assert ended.returncode == os.EX_CONFIG
+    assert process.returncode == os.EX_CONFIG
     if "2>" not in closed:
-        assert b"none.toml" in ended.stderr
+        assert b"none.toml" in process.stderr
 
 
 def test_a_closed_stdin_is_empty(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relay", "verify", "--secret", "a-secret-of-sixteen"]
     command += ["--header", "t=1,v1=00", "--body", "-"]
-    ended = subprocess.run(
+    process = subprocess.run(
         [*prefix("<&-"), *command], capture_output=True, check=False, timeout=DEADLINE_S
     )
-    assert ended.returncode == 1
-    assert b"internal error" not in ended.stderr
+    assert process.returncode == 1
+    assert b"internal error" not in process.stderr

@@ -193,8 +193,8 @@ async def test_a_damaged_store_shows_its_faults(path: Path, check: Check) -> Non
 
 def _damage(path: Path, *, table: str) -> None:
     with closing(sqlite3.connect(path)) as db:
-        asked = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
-        (root,) = db.execute(asked, (table,)).fetchone()
+        query = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
+        (root,) = db.execute(query, (table,)).fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
         file.seek((root - 1) * size)

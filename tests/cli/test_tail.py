@@ -67,8 +67,8 @@ async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> No
         async with tailing(relay, "--since", "1h") as tail:
             accepted, tried = await tail.take(2)
     assert (accepted["what"], accepted["id"], accepted["sinks"]) == ("accepted", "a", ["crm"])
-    shown = {name: tried[name] for name in ("what", "sink", "id", "status", "reason")}
-    assert shown == {
+    fields = {name: tried[name] for name in ("what", "sink", "id", "status", "reason")}
+    assert fields == {
         "what": "retry",
         "sink": "crm",
         "id": "a",
@@ -93,11 +93,11 @@ async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: 
             await until(lambda: len(far_end.requests) > 40, what="some deliveries")
             async with tailing(relay, "--since", "1h") as tail:
                 lines = await tail.take(3 * len(ids))
-    seen = [(line["what"], line.get("sink"), line["id"]) for line in lines]
-    wanted: set[tuple[str, str | None, str]] = {("accepted", None, event_id) for event_id in ids}
-    wanted |= {("delivered", sink, event_id) for sink in ("crm", "billing") for event_id in ids}
-    assert len(seen) == len(set(seen))
-    assert set(seen) == wanted
+    activities = [(line["what"], line.get("sink"), line["id"]) for line in lines]
+    expected: set[tuple[str, str | None, str]] = {("accepted", None, event_id) for event_id in ids}
+    expected |= {("delivered", sink, event_id) for sink in ("crm", "billing") for event_id in ids}
+    assert len(activities) == len(set(activities))
+    assert set(activities) == expected
 
 
 async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
             *("--config", str(relay.config)),
             stderr=asyncio.subprocess.PIPE,
         )
-        _, told = await process.communicate()
+        _, stderr = await process.communicate()
     assert process.returncode == 1
-    assert b"There is no sink crmm in the config." in told
+    assert b"There is no sink crmm in the config." in stderr

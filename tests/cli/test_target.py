@@ -146,7 +146,7 @@ async def test_a_refused_connection_names_the_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "message"),
     [
         (
             Reply(404, b'{"title": "Not Found", "status": 404}', OTHER),
@@ -160,13 +160,13 @@ async def test_a_refused_connection_names_the_address() -> None:
     ],
 )
 async def test_a_relay_of_another_version_is_reported_with_both_versions(
-    reply: Reply, said: str
+    reply: Reply, message: str
 ) -> None:
     async with FarEnd() as far_end:
         far_end.reply = lambda _: reply
         result = await run("sinks", "list", "--url", far_end.url(), "--token", "a-token")
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert message in result.stderr
     assert f"this command has version {VERSION}, the relay at " in result.stderr
     assert "has 9.9.9" in result.stderr
 
