@@ -161,7 +161,7 @@ async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: 
         for command in ("list", "replay", "discard"):
             refused = await run("dead-letters", command, "--outcome", "pending")
             assert refused.exit_code != 0
-            assert "dead letter is dead" in refused.output
+            assert "dead letter" in refused.output
 
 
 async def test_a_cancelled_replay_shows_its_deliveries_in_progress(tmp_path: Path) -> None:
@@ -173,6 +173,8 @@ async def test_a_cancelled_replay_shows_its_deliveries_in_progress(tmp_path: Pat
         replaying = asyncio.create_task(run("replay", "--all"))
         await until(lambda: len(far_end.requests) > 3, what="the replay under way")
         cancelled = (await run("replays", "cancel", "1")).output
-        assert cancelled == "Replay 1 is cancelled: 0 of 3 deliveries settled, 1 in progress.\n"
+        # The other command's first line may be in it: both share the process's stdout.
+        line = "Replay 1 is cancelled: 0 of 3 deliveries settled, 1 in progress."
+        assert cancelled.splitlines()[-1] == line
         await far_end.stop()
         await replaying

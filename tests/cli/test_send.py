@@ -126,13 +126,13 @@ async def test_single_events_are_available_as_json(send: Send) -> None:
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
-        (401, "the secrets differ, or a clock is off"),
+        (401, "the secrets differ, or the clocks do"),
         (404, "no source has this path; check the URL"),
         (413, "larger than max_body"),
         (503, "stopping, or its store is full"),
         (307, "a redirect"),
-        (418, "is the URL right?"),
-        (500, "no relay"),
+        (418, "not by a relay; check the URL"),
+        (500, "not of a relay; check the URL"),
         (600, ""),
     ],
 )
@@ -313,7 +313,7 @@ async def test_an_unreadable_config_is_an_error_that_names_the_alternative(
     assert (await _run("--config", str(file), *around)).exit_code == 0
     unknown = await _run("--config", str(config(tmp_path, relay)), "--source", "mian")
     assert unknown.exit_code == 2
-    assert "there are: main, other" in unknown.stderr
+    assert "expected one of: main, other" in unknown.stderr
 
 
 async def test_without_any_config_the_defaults_are_used(
