@@ -40,12 +40,9 @@ def attributes(event: Event) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-def headers(event: Event) -> list[tuple[bytes, bytes]]:
+def headers(event: Event) -> list[tuple[str, str]]:
     """Make the `ce-` headers of HTTP's binary mode."""
-    return [
-        (b"ce-" + name.encode(), header_value(value).encode())
-        for name, value in attributes(event).items()
-    ]
+    return [(f"ce-{name}", header_value(value)) for name, value in attributes(event).items()]
 
 
 def rfc3339(ms: int) -> str:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import anyio
-import anyio.lowlevel
 import httpx
 import orjson
 
@@ -21,7 +19,6 @@ from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import SinkError
 from relay.outbound import tls
 from relay.outbound.http import client as http_client
-from relay.outbound.http.pool import ConnectionPools
 
 CONNECTIONS = 64
 
@@ -88,20 +85,18 @@ class Sender:
         Raises ValueError for a URL that is not http or https.
         """
         self.secret = secret
-        self._url = parse_url(url) if isinstance(url, str) else url
+        self._endpoint = http_client.Endpoint.of(parse_url(url) if isinstance(url, str) else url)
         self._clock = clock
         self._waits = tuple(wait * time_scale for wait in schedule)
         self._timeout_s = timeout_s
         self._header = header
         self._sleep = sleep
         # Never reached: each attempt has a timeout of its own.
-        self._client = ConnectionPools(
-            tls.trusting(), connections=connections, timeout_s=2 * timeout_s
+        self._client = http_client.Client(
+            timeout_s=2 * timeout_s, connections=connections, verify=tls.trusting()
         )
 
     async def __aenter__(self) -> Self:
-        # httpx imports its backend with the first request, which would count as response time.
-        await anyio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -113,7 +108,7 @@ class Sender:
         await self.close()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
     async def send(self, body: bytes, *, watch: Watch = _unwatched) -> Sent:
         """Post the body until it is acknowledged or the schedule ends."""
@@ -133,7 +128,9 @@ class Sender:
         started_s = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await http_client.exchange(self._client, self._request(body))
+                response = await self._client.exchange(
+                    self._endpoint, headers=self._headers(body), body=body
+                )
         except TimeoutError:
             status, outcome, reason = None, "", f"no answer within {self._timeout_s:g} s"
         except SinkError as error:
@@ -142,14 +139,13 @@ class Sender:
             status, outcome, reason = response.status, _outcome(response.excerpt), ""
         return Attempted(status, self._clock.monotonic() - started_s, outcome, reason)
 
-    def _request(self, body: bytes) -> httpx.Request:
+    def _headers(self, body: bytes) -> list[tuple[str, str]]:
         secret, now_s = self.secret.reveal().encode(), self._clock.now_ms() // 1000
-        headers = {
-            "User-Agent": USER_AGENT,
-            "Content-Type": "application/json",
-            self._header: signature.header(secret, now_s=now_s, body=body),
-        }
-        return httpx.Request("POST", self._url, content=body, headers=headers)
+        return [
+            ("User-Agent", USER_AGENT),
+            ("Content-Type", "application/json"),
+            (self._header, signature.header(secret, now_s=now_s, body=body)),
+        ]
 
 
 def parse_url(url: str) -> httpx.URL:

@@ -20,6 +20,7 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
 from relay.outbound import cloudevents, tls
 from relay.outbound.http import client as http_client
+from relay.outbound.http import responses
 from relay.sinks.http import standard_webhooks
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,7 +34,7 @@ _OURS = re.compile(
 OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
 """What a receiver that takes POST may well answer to OPTIONS; it says nothing about events."""
 
-RawHeaders = list[tuple[bytes, bytes]]
+Headers = list[tuple[str, str]]
 
 
 class Settings(SinkSettings, frozen=True, kw_only=True):
@@ -57,57 +58,54 @@ class HttpSink:
     """Posts to one URL."""
 
     def __init__(
-        self, client: httpx.AsyncBaseTransport, clock: Clock, *, settings: Settings, url: httpx.URL
+        self, client: http_client.Client, clock: Clock, *, settings: Settings, url: httpx.URL
     ) -> None:
         self._client = client
         self._clock = clock
-        self._url = url.copy_with(username=None, password=None, fragment=None)
+        self._endpoint = http_client.Endpoint.of(url, secrets=_secret_texts(settings, url))
         self._cloudevents = settings.format == "cloudevents"
         self._keys = _keys(settings.signing_secrets)
         self._own = [*_authorization(url), *_own_headers(settings.headers)]
-        # Made once, because httpx parses and merges headers anew for every request.
-        self._fixed = _fixed_headers(self._url, self._own)
-        self._secrets = tuple(_secret_texts(settings, url))
+        self._fixed = _fixed_headers(url, self._own)
 
     async def send(self, event: Event) -> SinkResponse:
-        request = httpx.Request("POST", self._url, headers=self._headers(event), content=event.body)
-        response = await self._exchange(request)
-        http_client.judge(response, now_ms=self._clock.now_ms())
+        response = await self._client.exchange(
+            self._endpoint, headers=self._headers(event), body=event.body
+        )
+        responses.judge(response, now_ms=self._clock.now_ms())
         return SinkResponse(response.status, response.excerpt)
 
     async def check(self) -> str:
         # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
         # event.
-        response = await self._exchange(httpx.Request("OPTIONS", self._url, headers=self._fixed))
+        response = await self._client.exchange(
+            self._endpoint, method="OPTIONS", headers=self._fixed
+        )
         if response.status in OF_OPTIONS:
             return f"{response.status} to OPTIONS, which does not say whether events are taken"
-        http_client.judge(response, now_ms=self._clock.now_ms(), asked="OPTIONS")
+        responses.judge(response, now_ms=self._clock.now_ms(), method="OPTIONS")
         return f"{response.status} to OPTIONS"
 
     def render(self, event: Event) -> dict[str, Any]:
-        masked = {name.lower() for name, _ in self._own} | {b"webhook-signature"}
+        masked = {name.lower() for name, _ in self._own} | {"webhook-signature"}
         headers = {
-            name.decode(): "***" if name.lower() in masked else value.decode()
-            for name, value in self._headers(event)
+            name: "***" if name.lower() in masked else value for name, value in self._headers(event)
         }
         return {"method": "POST", "headers": headers, "body": event.body.decode(errors="replace")}
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
-    async def _exchange(self, request: httpx.Request) -> http_client.Response:
-        return await http_client.exchange(self._client, request, secrets=self._secrets)
-
-    def _headers(self, event: Event) -> RawHeaders:
+    def _headers(self, event: Event) -> Headers:
         id_ = cloudevents.header_value(event.id)
         now_s = self._clock.now_ms() // 1000
         return [
             *self._fixed,
-            (b"content-length", b"%d" % len(event.body)),
+            ("content-length", str(len(event.body))),
             *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
-            (b"relay-event", cloudevents.header_value(event.kind).encode()),
-            (b"relay-source", cloudevents.header_value(event.source).encode()),
-            (b"relay-received-at", cloudevents.rfc3339(event.received_ms).encode()),
+            ("relay-event", cloudevents.header_value(event.kind)),
+            ("relay-source", cloudevents.header_value(event.source)),
+            ("relay-received-at", cloudevents.rfc3339(event.received_ms)),
             *(cloudevents.headers(event) if self._cloudevents else ()),
         ]
 
@@ -124,8 +122,8 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
     with faults.noted():
         verify = tls.context(settings) if tls.is_asked_for(settings) else None
     faults.tell()
-    client = http_client.client(
-        timeout=settings.timeout, connections=settings.concurrency, verify=verify
+    client = http_client.Client(
+        timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
     )
     return HttpSink(client, clock, settings=settings, url=url)
 
@@ -168,14 +166,14 @@ def _key(secret: Secret, place: str) -> bytes:
         raise ValueError(f"{place}: {error}") from None
 
 
-def _own_headers(headers: dict[str, Secret]) -> RawHeaders:
+def _own_headers(headers: dict[str, Secret]) -> Headers:
     faults, seen = Faults(), set[str]()
     for name, value in headers.items():
         with faults.noted():
             _check_header(name, value, seen)
         seen.add(name.lower())
     faults.tell()
-    return [(name.encode(), value.reveal().encode()) for name, value in headers.items()]
+    return [(name, value.reveal()) for name, value in headers.items()]
 
 
 def _check_header(name: str, value: Secret, seen: set[str]) -> None:
@@ -189,20 +187,20 @@ def _check_header(name: str, value: Secret, seen: set[str]) -> None:
         raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
 
 
-def _authorization(url: httpx.URL) -> RawHeaders:
+def _authorization(url: httpx.URL) -> Headers:
     if not url.userinfo:
         return []
     credentials = base64.b64encode(f"{url.username}:{url.password}".encode())
-    return [(b"authorization", b"Basic " + credentials)]
+    return [("authorization", f"Basic {credentials.decode()}")]
 
 
-def _fixed_headers(url: httpx.URL, own: RawHeaders) -> RawHeaders:
+def _fixed_headers(url: httpx.URL, own: Headers) -> Headers:
     defaults = {
-        b"host": url.netloc,
-        b"content-type": b"application/json",
-        b"user-agent": http_client.USER_AGENT.encode(),
-        b"accept": b"*/*",
-        b"accept-encoding": b"identity",
+        "host": url.netloc.decode(),
+        "content-type": "application/json",
+        "user-agent": http_client.USER_AGENT,
+        "accept": "*/*",
+        "accept-encoding": "identity",
     }
     names = {name.lower() for name, _ in own}
     return [*((name, value) for name, value in defaults.items() if name not in names), *own]
@@ -214,4 +212,4 @@ def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
     for secret in settings.signing_secrets:
         yield secret.reveal()
     for _, value in (*_own_headers(settings.headers), *_authorization(url)):
-        yield from (value.decode(), *value.decode().split())
+        yield from (value, *value.split())

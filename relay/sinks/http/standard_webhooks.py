@@ -34,17 +34,15 @@ def sign(key: bytes, *, id_: str, now_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(digest).decode()
 
 
-def headers(
-    keys: Sequence[bytes], *, id_: str, now_s: int, body: bytes
-) -> list[tuple[bytes, bytes]]:
+def headers(keys: Sequence[bytes], *, id_: str, now_s: int, body: bytes) -> list[tuple[str, str]]:
     """Make the headers of one attempt; every key signs, in order, and without keys nothing does.
 
     `id_` has to be fit for a header.
     """
-    signed = [(b"webhook-id", id_.encode()), (b"webhook-timestamp", b"%d" % now_s)]
+    signed = [("webhook-id", id_), ("webhook-timestamp", str(now_s))]
     if keys:
         signatures = " ".join(sign(key, id_=id_, now_s=now_s, body=body) for key in keys)
-        signed.append((b"webhook-signature", signatures.encode()))
+        signed.append(("webhook-signature", signatures))
     return signed
 
 

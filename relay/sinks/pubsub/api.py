@@ -3,25 +3,25 @@
 from functools import lru_cache
 from urllib.parse import quote
 
-import httpx
 import orjson
 
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured
 from relay.outbound.http import client as http_client
+from relay.outbound.http.responses import Response
 from relay.sinks.pubsub import errors
 from relay.sinks.pubsub import tokens as google_tokens
 
 SCOPE = "https://www.googleapis.com/auth/pubsub"
 PUBLISH = "pubsub.topics.publish"
 
-_HEAD = {
-    "content-type": "application/json",
-    "user-agent": http_client.USER_AGENT,
-    "accept": "application/json",
-    "accept-encoding": "identity",
-}
+_HEADERS = (
+    ("content-type", "application/json"),
+    ("user-agent", http_client.USER_AGENT),
+    ("accept", "application/json"),
+    ("accept-encoding", "identity"),
+)
 
 
 class Topics:
@@ -40,9 +40,9 @@ class Topics:
         self._project_url = project_url
         self._tokens = tokens
         self._clock = clock
-        self._client = http_client.client(timeout=timeout, connections=connections)
+        self._client = http_client.Client(timeout_s=timeout.seconds, connections=connections)
 
-    async def publish(self, topic: str, body: bytes) -> http_client.Response:
+    async def publish(self, topic: str, body: bytes) -> Response:
         """Publish the messages of a request's JSON; returns a 2xx, and raises SinkError."""
         return await self._ask("POST", topic, ":publish", body)
 
@@ -62,15 +62,14 @@ class Topics:
     async def close(self) -> None:
         if self._tokens is not None:
             await self._tokens.close()
-        await self._client.aclose()
+        await self._client.close()
 
-    async def _ask(
-        self, method: str, topic: str, verb: str = "", body: bytes = b""
-    ) -> http_client.Response:
+    async def _ask(self, method: str, topic: str, verb: str = "", body: bytes = b"") -> Response:
         token = {} if self._tokens is None else await self._tokens.headers()
-        url = _url(self._project_url, topic, verb)
-        request = httpx.Request(method, url, headers={**_HEAD, **token}, content=body)
-        response = await http_client.exchange(self._client, request)
+        endpoint = _endpoint(self._project_url, topic, verb)
+        response = await self._client.exchange(
+            endpoint, method=method, headers=(*_HEADERS, *token.items()), body=body
+        )
         if response.status == 401 and self._tokens is not None:
             self._tokens.forget(token)
         errors.judge(response, now_ms=self._clock.now_ms())
@@ -78,6 +77,6 @@ class Topics:
 
 
 @lru_cache(maxsize=64)
-def _url(project_url: str, topic: str, verb: str) -> httpx.URL:
-    """One for many requests, because each that is parsed costs as much as some messages."""
-    return httpx.URL(f"{project_url}/topics/{quote(topic, safe='')}{verb}")
+def _endpoint(project_url: str, topic: str, verb: str) -> http_client.Endpoint:
+    """Cached, because parsing one costs as much as some messages."""
+    return http_client.Endpoint.of(f"{project_url}/topics/{quote(topic, safe='')}{verb}")

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import google.auth
-import httpx
 import orjson
 from google.auth import exceptions
 from google.oauth2 import credentials as authorized_user
@@ -26,6 +25,7 @@ from google.oauth2 import service_account
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound.http import client as http_client
+from relay.outbound.http.responses import Response
 
 # It warns of each failed attempt, which the dispatcher reports once.
 for _name in ("google.auth", "google.oauth2"):
@@ -88,7 +88,7 @@ class Asker:
     """The library's transport, called in its thread."""
 
     def __init__(self, timeout: Duration) -> None:
-        self.client = http_client.client(timeout=timeout, connections=1)
+        self.client = http_client.Client(timeout_s=timeout.seconds, connections=1)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._timeout_s = timeout.seconds
         self._closed = False
@@ -103,32 +103,44 @@ class Asker:
         timeout: float | None = None,
         **_: object,
     ) -> _Answer:
-        request = httpx.Request(method, url, content=body, headers=dict(headers or {}))
-        wait_s = min(timeout or math.inf, self._timeout_s)
-        request.extensions["timeout"] = httpx.Timeout(wait_s).as_dict()
+        host, path = urlsplit(url).hostname, urlsplit(url).path
+        request = self._request(
+            url, method, body or b"", headers or {}, min(timeout or math.inf, self._timeout_s)
+        )
         try:
-            response = self._exchange(request)
+            response = self._run(request)
         except SinkError as error:
-            if urlsplit(url).path in ("", "/"):
-                # Only the search for a metadata server comes without a URL to ask.
+            if path in ("", "/"):
+                # Only the search for a metadata server has no path: there is none, then.
                 return _Answer(0, {}, b"")
-            raise type(error)(f"no token: {request.url.host}: {error.reason}") from None
+            raise type(error)(f"no token: {host}: {error.reason}") from None
         if response.status in _TRANSIENT:
             # The library would sleep and retry; the relay does that, and reports it.
-            raise Temporary(f"no token: {request.url.host} answers {response.status}")
+            raise Temporary(f"no token: {host} answers {response.status}")
         return _Answer(response.status, response.headers, response.body)
 
     def close(self) -> None:
         self._closed = True
         self._cancel()
 
-    def _exchange(self, request: httpx.Request) -> http_client.Response:
+    async def _request(
+        self, url: str, method: str, body: bytes, headers: Mapping[str, str], limit_s: float
+    ) -> Response:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self.client.exchange(
+                    http_client.Endpoint.of(url), method=method, headers=headers.items(), body=body
+                )
+        except TimeoutError:
+            raise Temporary("no answer in time") from None
+
+    def _run(self, request: Coroutine[None, None, Response]) -> Response:
         if not self._closed and self.loop is not None:
-            exchange = http_client.exchange(self.client, request)
-            asking = asyncio.run_coroutine_threadsafe(exchange, self.loop)
+            asking = asyncio.run_coroutine_threadsafe(request, self.loop)
             self._cancel = asking.cancel
             with suppress(CancelledError):
                 return asking.result()
+        request.close()
         raise Temporary("the sink is closed")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from relay.core.errors import Misconfigured, Refused, Temporary
-from relay.outbound.http import client as http_client
-from relay.outbound.http.client import Meaning, Response
+from relay.outbound.http import responses
+from relay.outbound.http.responses import Meaning, Response
 
 MEANINGS: Mapping[str, Meaning] = {
     "UNAUTHENTICATED": Meaning(Misconfigured, "Google does not accept the credentials"),
@@ -45,11 +45,11 @@ def judge(response: Response, *, now_ms: int) -> None:
     code = error.get("status") if isinstance(error, dict) else None
     meaning = MEANINGS.get(code) if isinstance(code, str) else None
     if 200 <= response.status < 300 or meaning is None or not isinstance(error, dict):
-        http_client.judge(replace(response, excerpt=""), now_ms=now_ms)
+        responses.judge(replace(response, excerpt=""), now_ms=now_ms)
         return
     reason = ", ".join([f"{response.status} {code}", *_reasons(error)]) + f": {meaning.text}"
     if meaning.error is Temporary:
-        wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
+        wait_ms = responses.retry_after_ms(response.headers, now_ms=now_ms)
         raise Temporary(reason, status=response.status, about_event=True, retry_after_ms=wait_ms)
     raise meaning.error(reason, status=response.status, about_event=code != "UNAUTHENTICATED")
 

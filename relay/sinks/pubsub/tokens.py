@@ -65,7 +65,7 @@ class Tokens:
         self._asker.close()
         if self._fetching is not None:
             await asyncio.wait({self._fetching}, timeout=FAREWELL_S)
-        await self._asker.client.aclose()
+        await self._asker.client.close()
 
     async def _wait(self) -> Token:
         untold, self._untold = self._untold, None

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound.http import client as http_client
+from relay.outbound.http import responses
+from relay.outbound.http.responses import Response
 
 _WORD = re.compile(r"[a-z_]+(?![a-z_0-9])")
 
@@ -58,24 +59,24 @@ MEANINGS: Mapping[str, Meaning] = {
 _NOT_OK = Meaning(Refused, "neither ok nor any answer that is known")
 
 
-def judge(response: http_client.Response, *, now_ms: int) -> None:
+def judge(response: Response, *, now_ms: int) -> None:
     """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured."""
     if response.status == 200 and _is_ok(response):
         return
     meaning = MEANINGS.get(_word(response))
     if meaning is None or (is_temporary(response) and meaning.error is not Temporary):
-        http_client.judge(response, now_ms=now_ms)
+        responses.judge(response, now_ms=now_ms)
         meaning = _NOT_OK
     raise _error(meaning, response, now_ms=now_ms)
 
 
-def is_temporary(response: http_client.Response) -> bool:
+def is_temporary(response: Response) -> bool:
     """True where the status alone says to try again, whatever the body says."""
-    known = http_client.MEANINGS.get(response.status)
+    known = responses.MEANINGS.get(response.status)
     return known is not None and known.error is Temporary
 
 
-def _error(meaning: Meaning, response: http_client.Response, *, now_ms: int) -> SinkError:
+def _error(meaning: Meaning, response: Response, *, now_ms: int) -> SinkError:
     # Only words that we know are repeated: the rest of an answer can hold anything.
     word = _word(response)
     said = f"{response.status} {word}" if word in MEANINGS else str(response.status)
@@ -84,7 +85,7 @@ def _error(meaning: Meaning, response: http_client.Response, *, now_ms: int) -> 
         return meaning.error(
             reason, status=response.status, answer=response.excerpt, about_event=True
         )
-    wait_ms = http_client.retry_after_ms(response.headers, now_ms=now_ms)
+    wait_ms = responses.retry_after_ms(response.headers, now_ms=now_ms)
     return Temporary(
         reason,
         status=response.status,
@@ -94,17 +95,17 @@ def _error(meaning: Meaning, response: http_client.Response, *, now_ms: int) -> 
     )
 
 
-def _is_ok(response: http_client.Response) -> bool:
+def _is_ok(response: Response) -> bool:
     return response.excerpt.strip() == "ok" or _json(response).get("ok") is True
 
 
-def _word(response: http_client.Response) -> str:
+def _word(response: Response) -> str:
     error = _json(response).get("error", response.excerpt)
     match = _WORD.match(error.strip()) if isinstance(error, str) else None
     return match[0] if match else ""
 
 
-def _json(response: http_client.Response) -> dict[str, Any]:
+def _json(response: Response) -> dict[str, Any]:
     try:
         document = orjson.loads(response.excerpt)
     except orjson.JSONDecodeError:

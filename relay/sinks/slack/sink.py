@@ -20,11 +20,18 @@ from relay.core.routing import Route
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
 from relay.outbound.http import client as http_client
+from relay.outbound.http.responses import Response
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plainest
 from relay.sinks.slack.responses import is_temporary, judge
 from relay.sinks.slack.template import OwnMessage
+
+_HEADERS = (
+    ("content-type", "application/json; charset=utf-8"),
+    ("accept-encoding", "identity"),
+    ("user-agent", http_client.USER_AGENT),
+)
 
 
 class Settings(SinkSettings, frozen=True, kw_only=True):
@@ -70,7 +77,7 @@ class SlackSink:
 
     def __init__(
         self,
-        client: httpx.AsyncBaseTransport,
+        client: http_client.Client,
         clock: Clock,
         settings: Settings,
         *,
@@ -88,7 +95,8 @@ class SlackSink:
         self._timeout = settings.timeout
         self._client = client
         self._clock = clock
-        self._url = url
+        self._endpoint = http_client.Endpoint.of(url)
+        self._root = http_client.Endpoint.of(url.copy_with(raw_path=b"/"))
         self._words = words
         # A trigger is no hook to a channel: any POST starts the workflow.
         self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
@@ -140,7 +148,7 @@ class SlackSink:
     async def close(self) -> None:
         if self._burst is not None:
             await self._burst.close()
-        await self._client.aclose()
+        await self._client.close()
 
     async def _post(self, payload: dict[str, Any]) -> SinkResponse:
         response = await self._exchange(payload)
@@ -162,23 +170,17 @@ class SlackSink:
             answer=second.answer,
         )
 
-    async def _exchange(self, payload: dict[str, Any]) -> http_client.Response:
-        headers = {
-            "content-type": "application/json; charset=utf-8",
-            "accept-encoding": "identity",
-            "user-agent": http_client.USER_AGENT,
-        }
-        content = orjson.dumps(payload)
-        request = httpx.Request("POST", self._url, headers=headers, content=content)
-        return await http_client.exchange(self._client, request)
+    async def _exchange(self, payload: dict[str, Any]) -> Response:
+        return await self._client.exchange(
+            self._endpoint, headers=_HEADERS, body=orjson.dumps(payload)
+        )
 
     async def _reach_host(self) -> None:
-        root = self._url.copy_with(raw_path=b"/")
-        response = await http_client.exchange(self._client, httpx.Request("HEAD", root))
+        response = await self._client.exchange(self._root, method="HEAD")
         if is_temporary(response):
             self._judge(response)
 
-    def _judge(self, response: http_client.Response) -> None:
+    def _judge(self, response: Response) -> None:
         # A workflow answers success with nothing, or with words of its own.
         if not (self._is_workflow and _is_success(response.status)):
             judge(response, now_ms=self._clock.now_ms())
@@ -197,7 +199,9 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
     with faults.noted():
         _check_order(settings)
     faults.tell()
-    client = http_client.client(timeout=settings.timeout, connections=settings.concurrency)
+    client = http_client.Client(
+        timeout_s=settings.timeout.seconds, connections=settings.concurrency
+    )
     return SlackSink(client, clock, settings, url=url, words=words)
 
 

@@ -8,15 +8,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound.http import client as http_client
-from relay.outbound.http.client import EXCERPT_BYTES, READ_BYTES, Response
+from relay.outbound.http import responses
+from relay.outbound.http.client import EXCERPT_BYTES, READ_BYTES, Client, Endpoint
+from relay.outbound.http.responses import Response
 from tests.conftest import NOW_MS
 from tests.sinks.far_end import FarEnd, Reply, until
 
@@ -25,20 +24,21 @@ PASSING = {408, 425, 429}
 
 CONNECTIONS = 4
 
-Client = httpx.AsyncBaseTransport
-
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with http_client.client(
-        timeout=Duration.parse("400ms"), connections=CONNECTIONS
-    ) as client:
-        yield client
+    client = Client(timeout_s=0.4, connections=CONNECTIONS)
+    yield client
+    await client.close()
+
+
+async def post(client: Client, url: str) -> Response:
+    return await client.exchange(Endpoint.of(url))
 
 
 def outcome_of(status: int) -> type[SinkError] | None:
     try:
-        http_client.judge(Response(status, httpx.Headers(), "said", complete=True), now_ms=NOW_MS)
+        responses.judge(Response(status, {}, "said", complete=True), now_ms=NOW_MS)
     except SinkError as error:
         return type(error)
     return None
@@ -57,14 +57,14 @@ def test_every_other_status_has_its_class(status: int) -> None:
     if status in PASSING:
         expected = Temporary
     assert outcome_of(status) is expected
-    assert http_client.MEANINGS[status].error is expected
+    assert responses.MEANINGS[status].error is expected
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 500])
 def test_an_error_carries_the_status_and_the_answer(status: int) -> None:
-    response = Response(status, httpx.Headers(), "said", complete=True)
+    response = Response(status, {}, "said", complete=True)
     with pytest.raises(SinkError, match=str(status)) as caught:
-        http_client.judge(response, now_ms=NOW_MS)
+        responses.judge(response, now_ms=NOW_MS)
     assert (caught.value.status, caught.value.answer) == (status, "said")
 
 
@@ -74,7 +74,7 @@ def test_a_status_that_http_does_not_have_loses_no_event(status: int) -> None:
 
 
 def asked(value: str) -> int | None:
-    return http_client.retry_after_ms(httpx.Headers({"retry-after": value}), now_ms=NOW_MS)
+    return responses.retry_after_ms({"retry-after": value}, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,12 @@ def test_retry_after_is_seconds_or_a_date_of_any_form(value: str, expected: int 
 
 
 def test_no_retry_after_asks_for_nothing() -> None:
-    assert http_client.retry_after_ms(httpx.Headers(), now_ms=NOW_MS) is None
+    assert responses.retry_after_ms({}, now_ms=NOW_MS) is None
 
 
 @given(st.text(st.characters(max_codepoint=255)))
 def test_no_retry_after_breaks_the_reader(value: str) -> None:
-    headers = httpx.Headers([(b"retry-after", value.encode("latin-1"))])
-    waited = http_client.retry_after_ms(headers, now_ms=NOW_MS)
+    waited = asked(value)
     assert waited is None or waited >= 0
 
 
@@ -129,25 +128,24 @@ def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
 async def test_a_connection_is_free_again_whenever_an_exchange_is_cancelled(
     far_end: FarEnd,
 ) -> None:
-    limit = Duration.parse("50ms")
-    async with http_client.client(timeout=limit, connections=1) as client:
-        for _ in range(20):
-            far_end.reply = lambda _: None
-            # What is due while the loop is busy comes at once: our limit and that of the client.
-            asyncio.get_running_loop().call_later(limit.seconds, time.sleep, 0.02)
-            with suppress(TimeoutError, Temporary):
-                async with asyncio.timeout(limit.seconds + 0.002):
-                    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
-            far_end.reply = lambda _: Reply()
-            response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
-            assert response.status == 200
+    limit_s = 0.05
+    client = Client(timeout_s=limit_s, connections=1)
+    for _ in range(20):
+        far_end.reply = lambda _: None
+        # Timers that are due while the loop is busy run at once: our limit and the client's.
+        asyncio.get_running_loop().call_later(limit_s, time.sleep, 0.02)
+        with suppress(TimeoutError, Temporary):
+            async with asyncio.timeout(limit_s + 0.002):
+                await post(client, far_end.url())
+        far_end.reply = lambda _: Reply()
+        response = await post(client, far_end.url())
+        assert response.status == 200
+    await client.close()
 
 
 async def test_what_broke_off_leaves_no_connection_behind(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: None
-    sending = asyncio.create_task(
-        http_client.exchange(client, httpx.Request("POST", far_end.url()))
-    )
+    sending = asyncio.create_task(post(client, far_end.url()))
     await until(lambda: len(far_end.requests) == 1, what="the request")
     sending.cancel()
     await until(lambda: far_end.open == 0, what="the end of its connection")
@@ -157,14 +155,14 @@ async def test_a_body_is_there_to_be_understood_but_is_not_shown(
     far_end: FarEnd, client: Client
 ) -> None:
     far_end.reply = lambda _: Reply(200, b"[" + b"1," * EXCERPT_BYTES + b"1]")
-    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    response = await post(client, far_end.url())
     assert response.body == b"[" + b"1," * EXCERPT_BYTES + b"1]"
     assert "body" not in repr(response)
 
 
 async def test_a_short_answer_is_complete(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, "gut \N{SMILE}\r\n".encode())
-    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    response = await post(client, far_end.url())
     assert (response.excerpt, response.complete) == ("gut \N{SMILE}\r\n", True)
 
 
@@ -173,14 +171,14 @@ async def test_of_a_long_answer_a_kilobyte_is_kept(
     far_end: FarEnd, client: Client, size: int
 ) -> None:
     far_end.reply = lambda _: Reply(500, b"\xc3\xbc" * (size // 2 + 1))
-    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    response = await post(client, far_end.url())
     assert response.excerpt == "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * (EXCERPT_BYTES // 2)
     assert not response.complete
 
 
 async def test_an_endless_answer_is_hung_up(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
-    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    await post(client, far_end.url())
     await until(lambda: far_end.open == 0, what="the end of the connection")
 
 
@@ -188,13 +186,13 @@ async def test_a_read_answer_leaves_its_connection_for_the_next(
     far_end: FarEnd, client: Client
 ) -> None:
     for _ in range(3):
-        await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+        await post(client, far_end.url())
     assert far_end.accepted == 1
 
 
 async def test_an_answer_cannot_steer_a_terminal(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, b"\x1b[2J\x00\x9b\xff\tok\n")
-    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    response = await post(client, far_end.url())
     assert response.excerpt == "\ufffd[2J\ufffd\ufffd\ufffd\tok\n"
 
 
@@ -213,15 +211,15 @@ async def test_an_answer_that_repeats_a_secret_is_masked(
     far_end: FarEnd, client: Client, echoed: str
 ) -> None:
     far_end.reply = lambda _: Reply(404, echoed.encode())
-    request = httpx.Request("POST", far_end.url("/hook/a%20marked-path?key=marked-query"))
-    response = await http_client.exchange(client, request, secrets=("marked-extra",))
+    url = far_end.url("/hook/a%20marked-path?key=marked-query")
+    response = await client.exchange(Endpoint.of(url, secrets=("marked-extra",)))
     assert "marked" not in response.excerpt
     assert "*" in response.excerpt
 
 
 async def test_a_redirect_is_not_followed(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
-    response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    response = await post(client, far_end.url())
     assert response.status == 307
     assert len(far_end.requests) == 1
 
@@ -231,17 +229,16 @@ async def test_a_redirect_to_nonsense_is_an_outcome(
     far_end: FarEnd, client: Client, location: str
 ) -> None:
     far_end.reply = lambda _: Reply(302, headers={"location": location})
-    request = httpx.Request("POST", far_end.url())
     with suppress(SinkError):
-        response = await http_client.exchange(client, request)
+        response = await post(client, far_end.url())
         assert response.status == 302
     assert len(far_end.requests) == 1
 
 
 async def test_cookies_are_not_kept(far_end: FarEnd, client: Client) -> None:
     far_end.reply = lambda _: Reply(200, headers={"set-cookie": "a=b"})
-    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
-    await http_client.exchange(client, httpx.Request("POST", far_end.url()))
+    await post(client, far_end.url())
+    await post(client, far_end.url())
     assert "cookie" not in far_end.requests[1].header
 
 
@@ -263,7 +260,7 @@ async def test_a_broken_exchange_has_a_fixed_text(
 ) -> None:
     far_end.reply = lambda _: reply
     with pytest.raises(Temporary) as caught:
-        await http_client.exchange(client, httpx.Request("POST", far_end.url("/marked")))
+        await post(client, far_end.url("/marked"))
     assert caught.value.reason == reason
     assert caught.value.__context__ is None
 
@@ -277,7 +274,7 @@ async def test_a_refused_connection_and_an_unknown_name_are_told_apart(
     reasons = []
     for url in urls:
         with pytest.raises(Temporary) as caught:
-            await http_client.exchange(client, httpx.Request("POST", url))
+            await post(client, url)
         reasons.append(caught.value.reason)
     assert reasons == ["connection refused", "name not found"]
 
@@ -286,18 +283,16 @@ async def test_nothing_is_logged(
     far_end: FarEnd, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        await http_client.exchange(client, httpx.Request("POST", far_end.url("/marked")))
+        await post(client, far_end.url("/marked"))
     assert "marked" not in caplog.text
 
 
 async def test_a_proxy_in_the_environment_is_not_used(
-    far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
+    far_end: FarEnd, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    async with http_client.client(timeout=Duration.parse("1s"), connections=1) as client:
-        response = await http_client.exchange(client, httpx.Request("POST", far_end.url()))
-    assert response.status == 200
+    assert (await post(client, far_end.url())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -314,16 +309,11 @@ async def test_an_exchange_that_ended_badly_leaves_all_connections_for_the_next(
     far_end: FarEnd, client: Client, reply: Reply | bytes | None
 ) -> None:
     def send(target: str) -> asyncio.Task[Response]:
-        request = httpx.Request("POST", far_end.url(target), extensions={"timeout": {}})
-        return asyncio.create_task(http_client.exchange(client, request))
+        return asyncio.create_task(post(client, far_end.url(target)))
 
     far_end.reply = lambda request: reply if request.target == "/bad" else None
-    # Something is under way, so that the bad one does not get the connection that is tried first.
-    tasks = [send("/held")]
-    await until(lambda: len(far_end.requests) == 1, what="the request that is held")
     with suppress(Temporary):
-        await http_client.exchange(client, httpx.Request("POST", far_end.url("/bad")))
-    await cancel(tasks)
+        await post(client, far_end.url("/bad"))
     far_end.requests.clear()
     tasks = [send("/held") for _ in range(CONNECTIONS)]
     await until(lambda: len(far_end.requests) == CONNECTIONS, what="all requests at once")

@@ -10,19 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import aiohttp
 import msgspec
 import pytest
 
 from relay.core import config_values
-from relay.core.config_values import Duration
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
-from relay.outbound.http import client as http_client
-from relay.outbound.http.backend import Backend
-from relay.outbound.http.framing import INTERIM_MAX
-from relay.outbound.http.stream import Unasked
+from relay.outbound.http.client import Client, Endpoint
+from relay.outbound.http.guard import INTERIM_MAX, GuardedConnector
+from relay.outbound.http.responses import Response
 from relay.sinks.http import sink as http
 from relay.sinks.slack import sink as slack
 from tests.brokers.pubsub_double import said
@@ -69,17 +67,15 @@ def wires() -> Iterator[Wires]:
         yield wires
 
 
-Client = httpx.AsyncBaseTransport
-
-
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with http_client.client(timeout=Duration.parse("5s"), connections=1) as client:
-        yield client
+    client = Client(timeout_s=5, connections=1)
+    yield client
+    await client.close()
 
 
-def post(url: str, body: bytes = b"x") -> httpx.Request:
-    return httpx.Request("POST", url, content=body)
+async def post(client: Client, url: str, body: bytes = b"x") -> Response:
+    return await client.exchange(Endpoint.of(url), body=body)
 
 
 BEHIND = {
@@ -101,9 +97,9 @@ async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
     far_end: FarEnd, client: Client, answer: bytes
 ) -> None:
     far_end.reply = lambda _: Raw(raw=answer) if len(far_end.requests) == 1 else FAILURE
-    assert (await http_client.exchange(client, post(far_end.url()))).status // 100 == 2
+    assert (await post(client, far_end.url())).status // 100 == 2
     await until(lambda: far_end.open == 0, what="the end of that connection")
-    assert (await http_client.exchange(client, post(far_end.url()))).status == 500
+    assert (await post(client, far_end.url())).status == 500
     assert (len(far_end.requests), far_end.accepted) == (2, 2)
 
 
@@ -111,15 +107,34 @@ async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
 async def test_what_comes_while_nothing_is_asked_ends_the_connection(
     wires: Wires, client: Client, late: bytes
 ) -> None:
-    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
-    first = await wires.accept()
-    await first.take()
-    await first.say(EMPTY)
-    assert (await asking).status == 200
+    first = await use_once(wires, client)
     await first.say(late)
     with suppress(ConnectionResetError):
         assert await first.take() == b""
-    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
+    asking = asyncio.create_task(post(client, wires.url))
+    second = await wires.accept()
+    await second.take()
+    await second.say(EMPTY.replace(b"200", b"500"))
+    assert (await asking).status == 500
+
+
+async def use_once(wires: Wires, client: Client) -> Wire:
+    """Leave an idle connection behind."""
+    asking = asyncio.create_task(post(client, wires.url))
+    wire = await wires.accept()
+    await wire.take()
+    await wire.say(EMPTY)
+    assert (await asking).status == 200
+    return wire
+
+
+async def test_an_answer_that_the_kernel_holds_before_its_request_is_none(
+    wires: Wires, client: Client
+) -> None:
+    first = await use_once(wires, client)
+    # No turn of the loop after it, so that nothing has read it when the request is made.
+    first.say_now(EMPTY)
+    asking = asyncio.create_task(post(client, wires.url))
     second = await wires.accept()
     await second.take()
     await second.say(EMPTY.replace(b"200", b"500"))
@@ -127,36 +142,29 @@ async def test_what_comes_while_nothing_is_asked_ends_the_connection(
 
 
 @pytest.mark.parametrize("is_used", [False, True])
-async def test_an_answer_that_is_there_before_its_request_is_none(
-    wires: Wires, is_used: bool
+async def test_an_answer_right_before_its_request_is_none(
+    wires: Wires, client: Client, monkeypatch: pytest.MonkeyPatch, *, is_used: bool
 ) -> None:
-    stream = await Backend().connect_tcp("127.0.0.1", wires.port, 5)
-    wire = await wires.accept()
     if is_used:
-        await stream.write(b"request")
-        reading = asyncio.create_task(stream.read(1000, 5))
-        await wire.take()
-        await wire.say(EMPTY)
-        assert await reading == EMPTY
-        assert not stream.get_extra_info("is_readable")
-    # No turn of the loop after it: the kernel has it when the request is to go.
-    wire.say_now(EMPTY)
-    await stream.write(b"request")
-    with pytest.raises(Unasked):
-        await stream.read(1000, 5)
+        await use_once(wires, client)
+    connect = GuardedConnector.connect
+
+    async def early(*args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
+        connection = await connect(*args, **kwargs)
+        (wires.accepted[0] if is_used else wires.accept_now()).say_now(EMPTY)
+        return connection
+
+    monkeypatch.setattr(GuardedConnector, "connect", early)
+    with pytest.raises(Temporary, match="an answer came before the request"):
+        await post(client, wires.url)
     with suppress(ConnectionResetError):
-        assert await wire.take() == b""
-    await stream.aclose()
+        assert await wires.accepted[0].take() == b""
 
 
 async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.Task[Any]]:
     """A large second request on a used connection, of which the far end has taken a part."""
-    asking = asyncio.create_task(http_client.exchange(client, post(wires.url)))
-    wire = await wires.accept()
-    await wire.take()
-    await wire.say(EMPTY)
-    await asking
-    asking = asyncio.create_task(http_client.exchange(client, post(wires.url, LARGE)))
+    wire = await use_once(wires, client)
+    asking = asyncio.create_task(post(client, wires.url, LARGE))
     return wire, await wire.take(), asking
 
 
@@ -169,7 +177,7 @@ async def test_an_answer_before_the_end_of_a_later_request_is_none(
     with pytest.raises(Temporary, match="an answer came before the request"):
         await asking
     # On a connection of its own the same request is answered as it may be: by its head alone.
-    asking = asyncio.create_task(http_client.exchange(client, post(wires.url, LARGE)))
+    asking = asyncio.create_task(post(client, wires.url, LARGE))
     wire = await wires.accept()
     await wire.take()
     await wire.say(answer)
@@ -191,7 +199,7 @@ async def test_interim_answers_are_skipped_but_not_without_end(
 ) -> None:
     far_end.reply = lambda _: Raw(raw=CONTINUE * interim + EMPTY)
     for _ in range(2):
-        asking = http_client.exchange(client, post(far_end.url()))
+        asking = post(client, far_end.url())
         if taken:
             assert (await asking).status == 200
         else:
@@ -206,7 +214,7 @@ async def test_an_exchange_that_is_in_order_keeps_its_connection(
     answers = [EMPTY, CHUNKED, CONTINUE + EMPTY, EMPTY.replace(b"200", b"204"), EMPTY * 1]
     far_end.reply = lambda _: Raw(raw=answers[len(far_end.requests) - 1])
     for _ in answers:
-        assert (await http_client.exchange(client, post(far_end.url()))).status < 300
+        assert (await post(client, far_end.url())).status < 300
     assert far_end.accepted == 1
 
 

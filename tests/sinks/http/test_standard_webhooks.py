@@ -68,9 +68,9 @@ def test_all_keys_sign_in_order() -> None:
     keys = [standard_webhooks.key(SECRET), b"other" * 6]
     headers = dict(standard_webhooks.headers(keys, id_="evt_1", now_s=NOW_S, body=b"{}"))
     each = [standard_webhooks.sign(k, id_="evt_1", now_s=NOW_S, body=b"{}") for k in keys]
-    assert headers[b"webhook-signature"].decode() == " ".join(each)
+    assert headers["webhook-signature"] == " ".join(each)
 
 
 def test_without_keys_there_is_an_id_and_a_time_but_no_signature() -> None:
     headers = standard_webhooks.headers([], id_="evt_1", now_s=NOW_S, body=b"{}")
-    assert headers == [(b"webhook-id", b"evt_1"), (b"webhook-timestamp", b"1772443800")]
+    assert headers == [("webhook-id", "evt_1"), ("webhook-timestamp", "1772443800")]

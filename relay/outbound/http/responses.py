@@ -1,0 +1,104 @@
+"""Meanings of HTTP responses: status, Retry-After, and the error that follows from them (pure).
+
+outgoing-http.md, sections 3 and 4.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+
+_DATE_ERRORS = (ValueError, TypeError, IndexError, ArithmeticError)
+"""Everything that the date parser raises: an absurd zone is an OverflowError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response as far as it was read; `complete` says that `excerpt` is all of it."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names are case-insensitive."""
+    excerpt: str
+    complete: bool
+    body: bytes = field(default=b"", repr=False)
+    """The bytes as read, with any secret in them: to be parsed, never to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The error that a status outside 2xx raises, and its sentence for the operator."""
+
+    error: type[SinkError]
+    text: str
+
+
+_BY_CLASS = {
+    3: Meaning(Misconfigured, "a redirect, which is never followed: is the URL right?"),
+    4: Meaning(Refused, "the far end refuses this event"),
+    5: Meaning(Temporary, "the far end has a fault"),
+}
+
+MEANINGS: dict[int, Meaning] = {
+    **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
+    401: Meaning(Misconfigured, "the far end does not know our credentials"),
+    402: Meaning(Misconfigured, "the far end wants to be paid"),
+    403: Meaning(Misconfigured, "our credentials do not permit this"),
+    404: Meaning(Misconfigured, "nothing is at this URL"),
+    405: Meaning(Misconfigured, "the URL does not take this method"),
+    407: Meaning(Misconfigured, "a proxy wants credentials"),
+    408: Meaning(Temporary, "the far end gave up waiting for our request"),
+    410: Meaning(Misconfigured, "the URL is gone for good"),
+    413: Meaning(Refused, "the event is too large for the far end"),
+    415: Meaning(Refused, "the far end does not take this type of content"),
+    421: Meaning(Misconfigured, "the far end does not serve this host name"),
+    425: Meaning(Temporary, "the far end asks for it later"),
+    426: Meaning(Misconfigured, "the far end wants another protocol"),
+    429: Meaning(Temporary, "the far end asks for a slower pace"),
+    502: Meaning(Temporary, "the server behind the far end fails"),
+    503: Meaning(Temporary, "the far end cannot serve now"),
+    504: Meaning(Temporary, "the server behind the far end does not answer"),
+}
+"""Every status from 300 to 599; 2xx alone is success (outgoing-http.md, section 3)."""
+
+_UNKNOWN = Meaning(Temporary, "a status that HTTP does not have")
+
+
+def judge(response: Response, *, now_ms: int, method: str | None = None) -> None:
+    """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
+
+    `method` is named in the error where it is not the one that events are sent with.
+    """
+    status = response.status
+    if 200 <= status < 300:
+        return
+    meaning = MEANINGS.get(status, _UNKNOWN)
+    reason = (
+        f"{status}: {meaning.text}" if method is None else f"{status} to {method}: {meaning.text}"
+    )
+    if meaning.error is not Temporary:
+        raise meaning.error(reason, status=status, answer=response.excerpt, about_event=True)
+    raise Temporary(
+        reason,
+        status=status,
+        answer=response.excerpt,
+        about_event=True,
+        retry_after_ms=retry_after_ms(response.headers, now_ms=now_ms),
+    )
+
+
+def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
+    """Read Retry-After, seconds or a date (RFC 9110, 10.2.3); None where it says nothing usable."""
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}", value):
+        return int(value) * 1000
+    try:
+        date = parsedate_to_datetime(value)
+    except _DATE_ERRORS:
+        return None
+    # A date without a zone is GMT, the only one that HTTP knows.
+    due_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    return max(0, int(due_s * 1000) - now_ms)
