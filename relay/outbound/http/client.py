@@ -31,6 +31,9 @@ USER_AGENT = f"relay/{version('relay')}"
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
 """Maximum read of a response, so that its connection can be used again; a longer one is cut off."""
+FIELD_BYTES = 16 * 1024
+"""Maximum size of the status line, and of each header: twice what most servers would send."""
+FIELDS = 128
 IDLE_S = 5.0
 """An idle connection is dropped after this long: the peer may have closed it by then."""
 
@@ -158,6 +161,9 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC,
             auto_decompress=False,
+            max_line_size=FIELD_BYTES,
+            max_field_size=FIELD_BYTES,
+            max_headers=FIELDS,
             timeout=aiohttp.ClientTimeout(connect=self._timeout_s, sock_read=self._timeout_s),
         )
 

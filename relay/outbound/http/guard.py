@@ -44,8 +44,8 @@ class Framing:
         """Whether every request has its response, and nothing else has come."""
         return not (self.is_due or self._is_broken)
 
-    def asked(self) -> None:
-        """Note that a request is sent."""
+    def expect(self) -> None:
+        """Take the next bytes for a response."""
         self.is_due, self.is_begun, self.interim = True, False, 0
 
     def feed(self, data: bytes) -> None:
@@ -93,13 +93,12 @@ class Guard(asyncio.Protocol):
             (self._socket.fileno(), select.POLLOUT)
         ]
 
-    def asked(self) -> None:
-        """Note that a request is about to be written."""
+    def expect(self) -> None:
+        """Expect the response to a request that is about to be written."""
         # With TLS the kernel may hold records that are part of no response.
         if not self._is_tls and not self._transport.is_closing() and self._count(_UNREAD) > 0:
             self._refuse()
-        self._framing.asked()
-        self._response.clear()
+        self._framing.expect()
 
     def abort(self, use: int) -> None:
         """Close the connection and drop unsent bytes, unless it serves a later request already."""
@@ -121,11 +120,8 @@ class Guard(asyncio.Protocol):
             surplus = len(self._response) - _length_of_first(self._response)
             data = data[: len(data) - surplus]
         self._inner.data_received(data)
-        # The rest of a request that is answered early could fill the connection for good.
-        if not framing.is_due and (
-            not framing.is_clean or self._transport.get_write_buffer_size() > 0
-        ):
-            self._transport.abort()
+        if not framing.is_due:
+            self._end_response()
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
@@ -151,6 +147,12 @@ class Guard(asyncio.Protocol):
         if self._framing.is_begun or self.uses < 2:
             return False
         return self._transport.get_write_buffer_size() > 0 or self._count(_UNCONFIRMED) > 0
+
+    def _end_response(self) -> None:
+        self._response.clear()
+        # The rest of a request that is answered early could fill the connection for good.
+        if not self._framing.is_clean or self._transport.get_write_buffer_size() > 0:
+            self._transport.abort()
 
     def _refuse(self) -> None:
         self.error = UnexpectedResponseError()
@@ -191,7 +193,7 @@ class GuardedConnector(aiohttp.TCPConnector):
         guard.uses += 1
         current_use.set(Use(guard, guard.uses))
         # Before Python 3.12 aiohttp writes in a task, which begins right behind this call.
-        asyncio.get_running_loop().call_soon(guard.asked)
+        asyncio.get_running_loop().call_soon(guard.expect)
         return connection
 
 
@@ -200,7 +202,7 @@ def _length_of_first(data: bytes) -> int:
 
     def is_whole(size: int) -> bool:
         framing = Framing()
-        framing.asked()
+        framing.expect()
         framing.feed(data[:size])
         return not framing.is_due
 
