@@ -135,12 +135,13 @@ class Asker:
             raise Temporary("no answer in time") from None
 
     def _run(self, request: Coroutine[None, None, Response]) -> Response:
-        if not self._closed and self.loop is not None:
-            asking = asyncio.run_coroutine_threadsafe(request, self.loop)
-            self._cancel = asking.cancel
+        if self._closed or self.loop is None:
+            request.close()
+        else:
+            future = asyncio.run_coroutine_threadsafe(request, self.loop)
+            self._cancel = future.cancel
             with suppress(CancelledError):
-                return asking.result()
-        request.close()
+                return future.result()
         raise Temporary("the sink is closed")
 
 
