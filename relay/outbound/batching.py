@@ -92,16 +92,16 @@ class _Batch(Generic[Item]):
                     self.outcomes.setdefault(place, late)
 
     async def _deliver(self, part: Sequence[int]) -> None:
-        found = await self._try(part)
-        if isinstance(found, Refused) and len(part) > 1:
+        result = await self._try(part)
+        if isinstance(result, Refused) and len(part) > 1:
             # By halves one is soon found whose fault it is; the others are taken.
             middle = len(part) // 2
             await self._deliver(part[:middle])
             await self._deliver(part[middle:])
-        elif isinstance(found, Exception):
-            self.outcomes.update(dict.fromkeys(part, found))
+        elif isinstance(result, Exception):
+            self.outcomes.update(dict.fromkeys(part, result))
         else:
-            self.outcomes.update(found)
+            self.outcomes.update(result)
 
     async def _try(self, part: Sequence[int]) -> Mapping[int, SinkResponse | Exception] | Exception:
         """What became of each, or an error of all of them."""
@@ -109,8 +109,8 @@ class _Batch(Generic[Item]):
             # The client kept the cancellation for itself, and answered.
             raise asyncio.CancelledError
         try:
-            found = await self.send([self.items[place] for place in part])
-            return dict(zip(part, found, strict=True))
+            result = await self.send([self.items[place] for place in part])
+            return dict(zip(part, result, strict=True))
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

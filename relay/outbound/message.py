@@ -136,7 +136,7 @@ class DestinationTemplate(Target):
             return f"does not fit: expected {naming.expected}" if name else "is empty"
         if not name.startswith(self._reserved):
             return None
-        row = next(each for each in naming.reserved if name.startswith(each.prefix))
+        row = next(reserved for reserved in naming.reserved if name.startswith(reserved.prefix))
         if self._is_chosen_by_operator(row):
             return None
         return f"begins with {row.prefix}, which is reserved for {row.meaning}"
@@ -163,5 +163,7 @@ def _taken(settings: SinkSettings) -> Iterator[Event]:
         return
     for kind in KINDS:
         yield from (
-            each for each in sample_events.series(kind) if route.evaluate(each).outcome == "takes"
+            sample
+            for sample in sample_events.series(kind)
+            if route.evaluate(sample).outcome == "takes"
         )

@@ -50,7 +50,7 @@ Write = Callable[[Pieces], Iterator[str]]
 
 def escaping(escape: Escape) -> Write:
     """Escape every value in the same way, wherever it lands."""
-    return lambda pieces: (escape(each) if isinstance(each, Value) else each for each in pieces)
+    return lambda pieces: (escape(piece) if isinstance(piece, Value) else piece for piece in pieces)
 
 
 # They escape for HTML, or mark a text as escaped already.
@@ -179,10 +179,10 @@ def opens_with(source: str, name: str) -> bool:
     except (TemplateSyntaxError, RecursionError):
         return False
     names = list(tree.find_all(nodes.Name))
-    if all(each.name != name for each in names):
+    if all(node.name != name for node in names):
         return False
     # What a template keeps under a name of its own may hold it.
-    held_by = {name, *(each.name for each in names if each.ctx != "load")}
+    held_by = {name, *(node.name for node in names if node.ctx != "load")}
     return any(
         isinstance(part, nodes.Name) and part.name in held_by
         for first in _first(tree.body)
@@ -224,7 +224,7 @@ def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | 
         if any(tree.find_all(nodes.ScopedEvalContextModifier)):
             raise InvalidTemplate("autoescape: values are always escaped for where they land")
         if not unknown:
-            is_random = any(each.name == "random" for each in tree.find_all(nodes.Filter))
+            is_random = any(node.name == "random" for node in tree.find_all(nodes.Filter))
             tree = _Capture().visit(tree).set_environment(environment)
             template = environment.from_string(tree)
             # Jinja copies them for every event, which is slow from the mapping that it makes.

@@ -37,7 +37,9 @@ class Meaning:
 
 
 _BY_CLASS = {
-    3: Meaning(Misconfigured, "a redirect, which is never followed: is the URL right?"),
+    3: Meaning(
+        Misconfigured, "a redirect, which is never followed: put the final URL into the config"
+    ),
     4: Meaning(Refused, "the far end refuses this event"),
     5: Meaning(Temporary, "the far end has a fault"),
 }
@@ -45,18 +47,18 @@ _BY_CLASS = {
 MEANINGS: dict[int, Meaning] = {
     **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
     401: Meaning(Misconfigured, "the far end does not know our credentials"),
-    402: Meaning(Misconfigured, "the far end wants to be paid"),
+    402: Meaning(Misconfigured, "the far end requires payment"),
     403: Meaning(Misconfigured, "our credentials do not permit this"),
     404: Meaning(Misconfigured, "nothing is at this URL"),
     405: Meaning(Misconfigured, "the URL does not take this method"),
-    407: Meaning(Misconfigured, "a proxy wants credentials"),
+    407: Meaning(Misconfigured, "a proxy requires credentials"),
     408: Meaning(Temporary, "the far end gave up waiting for our request"),
     410: Meaning(Misconfigured, "the URL is gone for good"),
     413: Meaning(Refused, "the event is too large for the far end"),
     415: Meaning(Refused, "the far end does not take this type of content"),
     421: Meaning(Misconfigured, "the far end does not serve this host name"),
     425: Meaning(Temporary, "the far end asks for it later"),
-    426: Meaning(Misconfigured, "the far end wants another protocol"),
+    426: Meaning(Misconfigured, "the far end requires another protocol"),
     429: Meaning(Temporary, "the far end asks for a slower pace"),
     502: Meaning(Temporary, "the server behind the far end fails"),
     503: Meaning(Temporary, "the far end cannot serve now"),

@@ -182,7 +182,7 @@ def _check_header(name: str, value: Secret, seen: set[str]) -> None:
     if _OURS.fullmatch(name):
         raise ValueError(f"headers.{name}: is set by the relay itself")
     if name.lower() in seen:
-        raise ValueError(f"headers.{name}: stands there twice, in other letters")
+        raise ValueError(f"headers.{name}: duplicate header; names are case-insensitive")
     if _VALUE.fullmatch(value.reveal()) is None:
         raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
 

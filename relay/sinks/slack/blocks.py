@@ -103,18 +103,18 @@ def address(label: str, value: object) -> list[Fact]:
 
 def table(facts: Sequence[Fact]) -> list[Block]:
     """Labels on the left and values on the right; long values below, in full width."""
-    cells = [each for each in facts if len(each.value["text"]) <= LONG_VALUE or _is_ours(each)]
+    cells = [fact for fact in facts if len(fact.value["text"]) <= LONG_VALUE or _is_ours(fact)]
     rows = FIELDS_MAX // 2
     blocks: list[Block] = [
         {
             "type": "section",
-            "fields": [part for each in cells[i : i + rows] for part in _pair(each)],
+            "fields": [part for fact in cells[i : i + rows] for part in _pair(fact)],
         }
         for i in range(0, len(cells), rows)
     ]
-    for each in facts:
-        if each not in cells:
-            blocks += _wide(each)
+    for fact in facts:
+        if fact not in cells:
+            blocks += _wide(fact)
     return blocks
 
 
@@ -123,23 +123,23 @@ def size(blocks: Sequence[Block]) -> int:
     return len(orjson.dumps(blocks).decode())
 
 
-def room_for(each: Fact) -> int:
+def room_for(fact: Fact) -> int:
     """What a fact adds to `size` at most."""
-    return size(_wide(each)) + 1
+    return size(_wide(fact)) + 1
 
 
-def _pair(each: Fact) -> tuple[Block, Block]:
+def _pair(fact: Fact) -> tuple[Block, Block]:
     # A label can be a form field's name: it must not end the bold type that it stands in.
-    name = clean(each.label.translate(_MARKS), limit=LABEL_MAX) or NOTHING
-    return mrkdwn("*", Value(name), "*"), each.value
+    name = clean(fact.label.translate(_MARKS), limit=LABEL_MAX) or NOTHING
+    return mrkdwn("*", Value(name), "*"), fact.value
 
 
-def _wide(each: Fact) -> list[Block]:
-    return [section(text) for text in _pair(each)]
+def _wide(fact: Fact) -> list[Block]:
+    return [section(text) for text in _pair(fact)]
 
 
-def _is_ours(each: Fact) -> bool:
-    return bool(each.value["type"] == "mrkdwn")
+def _is_ours(fact: Fact) -> bool:
+    return bool(fact.value["type"] == "mrkdwn")
 
 
 def _json(value: object) -> str:

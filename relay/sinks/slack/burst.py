@@ -107,11 +107,11 @@ class Burst:
                 _tell([outcome], error)
 
 
-def _tell(outcomes: Iterable[_Future], found: SinkResponse | Exception) -> None:
+def _tell(outcomes: Iterable[_Future], result: SinkResponse | Exception) -> None:
     for outcome in outcomes:
         if outcome.done():
             continue
-        if isinstance(found, SinkResponse):
-            outcome.set_result(found)
+        if isinstance(result, SinkResponse):
+            outcome.set_result(result)
         else:
-            outcome.set_exception(found)
+            outcome.set_exception(result)

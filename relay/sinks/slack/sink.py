@@ -248,5 +248,7 @@ def _samples(settings: Settings) -> Iterator[Event]:
         return
     for kind in KINDS:
         yield from (
-            each for each in sample_events.series(kind) if route.evaluate(each).outcome == "takes"
+            sample
+            for sample in sample_events.series(kind)
+            if route.evaluate(sample).outcome == "takes"
         )

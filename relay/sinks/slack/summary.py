@@ -167,8 +167,8 @@ def _pairs(fields: object) -> list[tuple[str, Any]]:
     match fields:
         case dict():
             return list(fields.items())
-        case list() if all(isinstance(each, dict) and "value" in each for each in fields):
-            return [(_name(each), each["value"]) for each in fields]
+        case list() if all(isinstance(field, dict) and "value" in field for field in fields):
+            return [(_name(field), field["value"]) for field in fields]
     return [("Details", fields)]
 
 
@@ -178,7 +178,7 @@ def _name(field: dict[str, Any]) -> str:
 
 def _spoken(name: str) -> str:
     """`jobTitle` and `job_title` as people write it."""
-    words = _WORD_START.sub(lambda found: " " + found[1].lower(), name[:300])
+    words = _WORD_START.sub(lambda match: " " + match[1].lower(), name[:300])
     words = re.sub(r"[_\s]+", " ", words).strip()
     return words[:1].upper() + words[1:]
 

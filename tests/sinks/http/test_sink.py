@@ -233,7 +233,7 @@ async def test_more_sends_than_connections_wait_their_turn(
         ({"headers": {"x-own": "marked\n"}}, r"headers.x-own: .*ASCII"),
         ({"headers": {"x-own": " marked"}}, r"headers.x-own: .*blanks"),
         ({"headers": {"x-own": "mörked"}}, r"headers.x-own: .*ASCII"),
-        ({"headers": {"X-Own": "marked", "x-own": "2"}}, r"headers.x-own: .*twice"),
+        ({"headers": {"X-Own": "marked", "x-own": "2"}}, r"headers.x-own: duplicate"),
         ({"headers": {"Webhook-Id": "marked"}}, r"headers.Webhook-Id: .*relay itself"),
         ({"headers": {"CE-type": "marked"}}, r"headers.CE-type: .*relay itself"),
         ({"headers": {"relay-event": "marked"}}, r"headers.relay-event: .*relay itself"),
