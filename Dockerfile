@@ -89,7 +89,7 @@ RUN RELAY_SECRET=smoke-0123456789abcdef RELAY_ADMIN_TOKEN=smoke-fedcba9876543210
     SLACK_URL=https://slack.invalid/services/T/B/x CRM_URL=https://crm.invalid/hook \
     CRM_AUTH=smoke CRM_SIGNING=whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY= \
     relay check-config --config /usr/share/doc/relay/config.example.toml \
- && python3 -c 'from relay.store import driver; assert not driver.has_wal_reset_fault(), driver.VERSION'
+ && python3 -c 'from relay.store.sqlite import driver; assert not driver.has_wal_reset_fault(), driver.VERSION'
 
 VOLUME /var/lib/relay
 # Public, behind a proxy; metrics, health and the admin API, for the inside only.

@@ -1,5 +1,4 @@
-"""Grafana's dashboards as code: `python -m deploy.grafana` writes dashboards/ anew.
+"""Grafana's dashboards as code: `python -m deploy.grafana` writes dashboards/*.json.
 
-Built with Grafana's own typed library, so that a panel has no option that Grafana does not know.
-The JSON beside it is what is shipped; nobody edits it.
+The JSON is shipped and never edited by hand.
 """

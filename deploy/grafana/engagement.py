@@ -1,55 +1,107 @@
-"""The dashboard for those who own the videos: what viewers do, and how many leave an address.
+"""The dashboard for the owners of the videos: views and leads, in their words."""
 
-The words are theirs: no sinks, no milestones, no status codes.
-"""
+from deploy.grafana.layout import HIDDEN, board, line, source, targets
+from deploy.grafana.panels import bars, by_hour, levels, ranking, stat, table
+from deploy.grafana.queries import grown, grown_a_week_ago, grown_in_each_bar, share
+from deploy.grafana.style import BAD, BLUE, DOUBTFUL, GOOD, NONE_YET, SKY, Json, steps
 
-from grafana_foundation_sdk.builders import dashboard
+LEADS = "relay_leads_captured_total{SOURCE}"
+STARTED = 'relay_video_watched_total{SOURCE, milestone="started"}'
+FINISHED = 'relay_video_watched_total{SOURCE, milestone="completed"}'
+STEPS = {
+    "Started": STARTED,
+    "Watched 25 %": 'relay_video_watched_total{SOURCE, milestone="25%"}',
+    "Watched 50 %": 'relay_video_watched_total{SOURCE, milestone="50%"}',
+    "Watched 75 %": 'relay_video_watched_total{SOURCE, milestone="75%"}',
+    "Finished": FINISHED,
+}
+"""The milestones in the order in which a viewer passes them."""
+LOST = {
+    f"{earlier} → {later.removeprefix('Watched ')}": share(grown(STEPS[later]), grown(views))
+    for (earlier, views), later in zip(STEPS.items(), [*STEPS][1:], strict=False)
+}
+CHANGE = f"{share(grown(LEADS), grown_a_week_ago(LEADS))} - 1"
+"""Against the same stretch of the week before: a Monday is compared with a Monday."""
+LAST_LEAD = 'relay_last_event_timestamp_seconds{SOURCE, event="lead.captured"}'
+LAST_VIEW = 'relay_last_event_timestamp_seconds{SOURCE, event="video.watched"}'
 
-from deploy.grafana import comparing, frame, leads, queries, views
-from deploy.grafana.words import LEADS
+TODAY = {"timeFrom": "now/d", "hideTimeOverride": True}
+THIS_WEEK = {"timeFrom": "now/w", "hideTimeOverride": True}
+DAYS = {"maxDataPoints": 13, "interval": "1h"}
+"""Two weeks become bars of a day each, and less becomes bars of at least an hour."""
 
-UID = "relay-engagement"
+
+def _per_hundred(part: str, of: str) -> str:
+    return f"100 * {share(part, of)}"
 
 
-def build() -> dashboard.Dashboard:
-    board = frame.dashboard(
-        "Engagement",
-        UID,
-        "Leads and views of your videos: how many, when, where from, and where viewers stop.",
-        shown="now-13d/d",
-    )
-    for variable in (*frame.hidden_targets(), frame.source("relay_leads_captured_total")):
-        board.with_variable(variable)
-    board.link(frame.link("Relay", "relay-operations", "For those who run the relay"))
-    monday = "since Monday"
-    midnight = "since midnight"
-    for panel in (
-        leads.leads_so_far("Leads today", "now/d", "midnight"),
-        leads.change("Change from a week ago", "now/d", midnight),
-        leads.leads_so_far("Leads this week", "now/w", "Monday"),
-        leads.change("Change from last week", "now/w", monday),
-        views.finish_rate(),
-        leads.leads_per_finish(),
-        leads.leads_over_time(),
-        leads.leads_by_source(),
-        views.funnel(),
-        views.drop_off(),
-        views.views_over_time(),
-        leads.leads_per_finish_over_time(),
-        comparing.by_hour(
-            "When people watch",
-            "Views started and steps reached by hour of the day, over all days shown, in the time"
-            " zone of your Grafana profile, which is your browser's unless you have set another.",
-            queries.of_source("relay_video_watched_total"),
-        ),
-        comparing.by_hour(
-            "When leads come in",
-            "New leads by hour of the day, over all days shown, in the same time zone.",
-            LEADS,
-        ),
-        comparing.by_source(),
-        comparing.latest("Last lead", "lead.captured", "lead"),
-        comparing.latest("Last view", "video.watched", "sign of a viewer"),
-    ):
-        board.with_panel(panel)
-    return board
+# fmt: off
+_ROUND: Json = {"decimals": 0, "noValue": NONE_YET}
+_CHANGED = _ROUND | {"thresholds": steps(DOUBTFUL, (0, GOOD))}
+_LEADS, _STARTED, _FINISHED = (grown(each, "source") for each in (LEADS, STARTED, FINISHED))
+
+PANELS = [
+    *line(4,
+        stat("Leads today", grown(LEADS), "locale", **TODAY),
+        stat("Change from a week ago", CHANGE, "percentunit", **TODAY, **_CHANGED),
+        stat("Leads this week", grown(LEADS), "locale", **THIS_WEEK),
+        stat("Change from last week", CHANGE, "percentunit", **THIS_WEEK, **_CHANGED),
+        stat("Watched to the end", share(grown(FINISHED), grown(STARTED)), "percentunit", **_ROUND),
+        stat("Leads per 100 finished views",
+            _per_hundred(grown(LEADS), grown(FINISHED)), "locale", **_ROUND),
+    ),
+    *line(9,
+        bars("Leads over time", {"{{source}}": grown_in_each_bar(LEADS, "source")}, **DAYS),
+        ranking("Leads by source",
+            {"{{source}}": f"sort_desc({_LEADS})"}, "locale", noValue=NONE_YET),
+        widths=(16, 8),
+    ),
+    *line(8,
+        ranking("How far people watch",
+            {name: grown(views) for name, views in STEPS.items()}, "locale"),
+        ranking("Where people stop",
+            {step: f"1 - {share}" for step, share in LOST.items()}, "percentunit",
+            max=1, color={"mode": "thresholds"},
+            thresholds=steps(BLUE, (0.3, DOUBTFUL), (0.5, BAD)), **_ROUND),
+    ),
+    *line(8,
+        # Not stacked: every viewer who finished also started.
+        bars("Views over time",
+            {"Started": grown_in_each_bar(STARTED), "Finished": grown_in_each_bar(FINISHED)},
+            custom={"stacking": {"mode": "none"}, "fillOpacity": 100},
+            colours={"Started": SKY, "Finished": BLUE}, **DAYS),
+        levels("Leads per 100 finished views over time",
+            {"{{source}}": _per_hundred(
+                grown_in_each_bar(LEADS, "source"), grown_in_each_bar(FINISHED, "source"))},
+            "locale", decimals=0, **DAYS),
+    ),
+    *line(8,
+        by_hour("When people watch", grown_in_each_bar("relay_video_watched_total{SOURCE}")),
+        by_hour("When leads come in", grown_in_each_bar(LEADS)),
+    ),
+    *line(5,
+        table("By source", {"source": "Source"},
+            {
+                "Leads": _LEADS,
+                "Started": _STARTED,
+                "Finished": _FINISHED,
+                "Watched to the end": share(_FINISHED, _STARTED),
+                "Leads per 100 finished views": _per_hundred(_LEADS, _FINISHED),
+            },
+            decimals=0, units={"Watched to the end": "percentunit"}),
+        stat("Last lead", f"1000 * max ({LAST_LEAD} > 0)", "dateTimeFromNow", noValue=NONE_YET),
+        stat("Last view", f"1000 * max ({LAST_VIEW} > 0)", "dateTimeFromNow", noValue=NONE_YET),
+        widths=(16, 4, 4),
+    ),
+]
+# fmt: on
+
+BOARD = board(
+    "Engagement",
+    "relay-engagement",
+    "Leads and views of your videos: how many, when, where from, and where viewers stop.",
+    shown="now-13d/d",
+    variables=[*targets(hide=HIDDEN), source("relay_leads_captured_total")],
+    other=("Relay", "relay-operations", "For those who run the relay"),
+    panels=PANELS,
+)

@@ -1,250 +1,138 @@
-"""The kinds of panels that the dashboards are made of, each with what all of its kind have alike.
+"""The builder: every panel of a dashboard is one call, by its kind, with title, query and unit.
 
-What differs from panel to panel is said where the panel is: title, description, unit and queries
-are demanded here, so that none is without.
+Queries are a string, or several by their legends. Further options have Grafana's names (`decimals`,
+`noValue`); an unknown one is refused. Descriptions are in docs/dashboards.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from string import ascii_uppercase
+from typing import Any
 
-from grafana_foundation_sdk.builders import (
-    barchart,
-    bargauge,
-    common,
-    heatmap,
-    stat,
-    statetimeline,
-    table,
-    timeseries,
+from deploy.grafana.kinds import KINDS
+from deploy.grafana.queries import expanded
+from deploy.grafana.style import PALETTE, Json, fixed
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+"""The data source chosen above the dashboard."""
+
+Queries = str | Mapping[str, str]
+
+_PANEL = ("timeFrom", "hideTimeOverride", "maxDataPoints", "transformations", "interval")
+_FIELD = (
+    *("unit", "decimals", "min", "max", "mappings", "thresholds", "color", "links", "noValue"),
+    "custom",
 )
-from grafana_foundation_sdk.builders.prometheus import Dataquery as Query
-from grafana_foundation_sdk.cog.builder import Builder
-from grafana_foundation_sdk.cog.variants import Dataquery
-from grafana_foundation_sdk.models import common as kinds
-from grafana_foundation_sdk.models import dashboard as models
-from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
-
-from deploy.grafana import looks
-from deploy.grafana.asking import DATASOURCE
-
-DAYS = 13
-"""How many points the owners' dashboard asks for at least: two weeks become bars of a day each."""
 
 
-def number(title: str, description: str, unit: str, *queries: Query) -> stat.Panel:
-    """One value, or few, in large letters."""
-    return (
-        stat.Panel()
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .datasource(DATASOURCE)
-        .targets(_named(queries))
-        .height(4)
-        .reduce_options(_last())
-        .graph_mode(kinds.BigValueGraphMode.NONE)
-        .color_mode(kinds.BigValueColorMode.VALUE)
-        .color_scheme(looks.by_threshold())
-        .thresholds(looks.steps(looks.PLAIN))
-        .mappings(looks.without_numbers())
-        .no_value(looks.NOTHING)
-    )
+def panel(kind: str, title: str, queries: Queries, unit: str = "", **options: Any) -> Json:
+    """Put the parts in Grafana's order, without number, place and description."""
+    look = KINDS[kind]
+    own: Json = look["own"] | ({"unit": unit} if unit else {}) | options
+    if "custom" in own:
+        own["custom"] = look["own"]["custom"] | own["custom"]
+    if "transformations" in own:
+        steps = own["transformations"].items()
+        own["transformations"] = [{"id": name, "options": step} for name, step in steps]
+    overrides = [
+        *(_override(name, "color", fixed(value)) for name, value in own.pop("colours", {}).items()),
+        *(_override(name, "unit", value) for name, value in own.pop("units", {}).items()),
+    ]
+    links = [runbook(alert, alert.lower()) for alert in own.pop("alerts", [])]
+    if unknown := own.keys() - {*_PANEL, *_FIELD}:
+        raise TypeError(f"panel {title!r}: unknown options {unknown}")
+    defaults = {key: own[key] for key in _FIELD if key in own}
+    if look["type"] == "timeseries":
+        defaults["color"] = {"mode": PALETTE}
+    return {
+        "type": look["type"],
+        "id": None,
+        "targets": _targets(queries, look["target"]),
+        "title": title,
+        "description": None,
+        "transparent": False,
+        "datasource": DATASOURCE,
+        "gridPos": None,
+        "links": links or None,
+        "repeatDirection": "h",
+        **{key: own[key] for key in _PANEL if key in own},
+        "options": look["options"],
+        "fieldConfig": {"defaults": defaults, "overrides": overrides},
+    }
 
 
-def age(title: str, description: str, *queries: Query) -> stat.Panel:
-    """Seconds as "1 hour, 6 minutes": the unit writes as many parts more as there are decimals."""
-    return number(title, description, "dtdurations", *queries).decimals(1)
+stat, lines, levels, durations, bars, ranking, _by_hour, heat, states, _table = (
+    partial(panel, kind) for kind in KINDS
+)
 
 
-def levels(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
-    """Lines over a ground: of what is at 0 when all is quiet."""
-    return lines(title, description, unit, *queries).axis_soft_min(0)
+def by_hour(title: str, query: str) -> Json:
+    """Sums by the hour of the day, over all days of the range.
 
-
-def lines(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
-    return (
-        _over_time(title, description, unit, queries)
-        .draw_style(kinds.GraphDrawStyle.LINE)
-        .line_width(2)
-        .fill_opacity(8)
-        .show_points(kinds.VisibilityMode.NEVER)
-        .legend(_legend("last", "max"))
-    )
-
-
-def durations(title: str, description: str, *queries: Query) -> timeseries.Panel:
-    """Seconds on a scale on which milliseconds and minutes can both be read."""
-    return (
-        lines(title, description, "s", *queries)
-        .scale_distribution(
-            common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(10)
-        )
-        .fill_opacity(0)
-    )
-
-
-def bars(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
-    """Counts of equal stretches of time, on top of one another.
-
-    A bar is never of less than 5 minutes, so that it has several scrapes also where they are 60 s
-    apart. Counts, not rates, because what comes once must be seen.
+    The browser reads the hour off each bar's time, because Prometheus knows only UTC. A bar is a
+    quarter of an hour, which no time zone cuts; the number of points is Prometheus' limit.
     """
-    return (
-        _over_time(title, description, unit, queries)
-        .draw_style(kinds.GraphDrawStyle.BARS)
-        .bar_alignment(kinds.BarAlignment.AFTER)
-        .bar_width_factor(0.85)
-        .line_width(0)
-        .fill_opacity(85)
-        .axis_soft_min(0)
-        .stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL))
-        .decimals(0)
-        .max_data_points(100)
-        .interval("5m")
-        .legend(_legend("sum"))
-    )
+    named = {"Time": {"operation": "groupby", "aggregations": []}}
+    added = {"Value": {"operation": "aggregate", "aggregations": ["sum"]}}
+    transformations = {
+        "formatTime": {"timeField": "Time", "outputFormat": "HH", "useTimezone": True},
+        "groupBy": {"fields": named | added},
+        "sortBy": {"fields": {}, "sort": [{"field": "Time"}]},
+        "organize": {"renameByName": {"Time": "Hour", "Value (sum)": title}},
+    }
+    return _by_hour(title, query, transformations=transformations)
 
 
-def ranking(title: str, description: str, unit: str, *queries: Query) -> bargauge.Panel:
-    """Bars beside each other that are compared at one moment, in the order of the queries."""
-    return (
-        bargauge.Panel()
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .datasource(DATASOURCE)
-        .targets(_named(queries))
-        .reduce_options(_last())
-        .orientation(kinds.VizOrientation.HORIZONTAL)
-        .display_mode(kinds.BarGaugeDisplayMode.BASIC)
-        .value_mode(kinds.BarGaugeValueMode.TEXT)
-        .name_placement(kinds.BarGaugeNamePlacement.LEFT)
-        .show_unfilled(True)
-        .color_scheme(looks.fixed(looks.BLUE))
-        .min(0)
-        .no_value(looks.NOTHING)
-    )
+def table(title: str, labels: Mapping[str, str], queries: Queries, **options: Any) -> Json:
+    """Labels under their headings, then the values of several queries under their names.
 
-
-def columns(title: str, description: str, unit: str, query: Query) -> barchart.Panel:
-    """One bar for each row of a table, whose first column names it."""
-    return (
-        barchart.Panel()
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .datasource(DATASOURCE)
-        .targets(_named([query]))
-        .orientation(kinds.VizOrientation.VERTICAL)
-        .show_value(kinds.VisibilityMode.NEVER)
-        .bar_width(0.85)
-        .color_scheme(looks.fixed(looks.BLUE))
-        .fill_opacity(85)
-        .line_width(0)
-        .legend(common.VizLegendOptions().show_legend(False))
-        .min(0)
-    )
-
-
-def heat(title: str, description: str, unit: str, query: Query) -> heatmap.Panel:
-    """How many fell into which bucket, over time; the unit is that of the buckets."""
-    return (
-        heatmap.Panel()
-        .title(title)
-        .description(description)
-        .unit("short")
-        .datasource(DATASOURCE)
-        .targets(_named([query]))
-        .calculate(False)
-        .y_axis(heatmap.YAxisConfig().unit(unit))
-        .color(
-            heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Viridis").steps(64)
-        )
-        .cell_gap(1)
-    )
-
-
-def states(
-    title: str, description: str, words: Mapping[int, tuple[str, str]], query: Query
-) -> statetimeline.Panel:
-    """What was in which state when."""
-    return (
-        statetimeline.Panel()
-        .title(title)
-        .description(description)
-        .unit("none")
-        .datasource(DATASOURCE)
-        .targets(_named([query]))
-        .mappings(looks.said(words))
-        .color_scheme(looks.by_threshold())
-        .show_value(kinds.VisibilityMode.AUTO)
-        .row_height(0.8)
-        .merge_values(True)
-        .legend(common.VizLegendOptions().show_legend(True))
-    )
-
-
-def sheet(
-    title: str, description: str, headings: Mapping[str, str], *queries: Query
-) -> table.Panel:
-    """A table of what the queries say about the same labels; fields without a heading are left out.
-
-    The value of the only query is called Value; of several, Value #A, Value #B and so on.
+    Grafana calls these values Value #A, Value #B and so on.
     """
+    values = [] if isinstance(queries, str) else zip(ascii_uppercase, queries, strict=False)
+    headings = {**labels, **{f"Value #{letter}": name for letter, name in values}}
     order = {field: place for place, field in enumerate(headings)}
-    merge = models.DataTransformerConfig(id_val="merge", options={})
-    shown = models.DataTransformerConfig(
-        id_val="filterFieldsByName", options={"include": {"names": [*headings]}}
-    )
-    arranged = models.DataTransformerConfig(
-        id_val="organize", options={"indexByName": order, "renameByName": {**headings}}
-    )
-    return (
-        table.Panel()
-        .title(title)
-        .description(description)
-        .unit("locale")
-        .datasource(DATASOURCE)
-        .targets(_named(queries))
-        .transformations([merge, shown, arranged])
-        .no_value(looks.NOTHING)
-    )
+    transformations = {
+        "merge": {},
+        "filterFieldsByName": {"include": {"names": [*headings]}},
+        "organize": {"indexByName": order, "renameByName": headings},
+    }
+    return _table(title, queries, transformations=transformations, **options)
 
 
-def _over_time(
-    title: str, description: str, unit: str, queries: Sequence[Query]
-) -> timeseries.Panel:
-    return (
-        timeseries.Panel()
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .datasource(DATASOURCE)
-        .targets(_named(queries))
-        .tooltip(
-            common.VizTooltipOptions()
-            .mode(kinds.TooltipDisplayMode.MULTI)
-            .sort(kinds.SortOrder.DESCENDING)
-        )
-    )
+def runbook(title: str, section: str) -> Json:
+    """Link to a section; `raw`, because an encoded address leads nowhere."""
+    return link(f"Runbook: {title}", f"${{runbook:raw}}#{section}", targetBlank=True)
 
 
-def _named(queries: Sequence[Query]) -> list[Builder[Dataquery]]:
-    """Letter the queries, as Grafana does; they must say themselves where they are asked."""
-    named = zip(queries, ascii_uppercase, strict=False)
-    return [query.ref_id(letter).datasource(DATASOURCE) for query, letter in named]
+def link(title: str, url: str, **more: Any) -> Json:
+    return {
+        "title": title,
+        "type": "link",
+        "icon": "",
+        "tooltip": "",
+        "tags": [],
+        "asDropdown": False,
+        "targetBlank": False,
+        "includeVars": False,
+        "keepTime": False,
+        "url": url,
+        **more,
+    }
 
 
-def _last() -> common.ReduceDataOptions:
-    return common.ReduceDataOptions().calcs(["lastNotNull"])
+def _targets(queries: Queries, how: Json) -> list[Json]:
+    """Letter the queries, as Grafana does; in tables, legends are not used."""
+    named = {"": queries} if isinstance(queries, str) else queries
+    return [
+        {"expr": expanded(expr), "refId": letter}
+        | how
+        | ({} if how.get("format") == "table" else {"legendFormat": legend})
+        | {"datasource": DATASOURCE}
+        for letter, (legend, expr) in zip(ascii_uppercase, named.items(), strict=False)
+    ]
 
 
-def _legend(*calculations: str) -> common.VizLegendOptions:
-    names = {"last": "lastNotNull", "max": "max", "sum": "sum"}
-    return (
-        common.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(kinds.LegendDisplayMode.TABLE)
-        .placement(kinds.LegendPlacement.BOTTOM)
-        .calcs([names[each] for each in calculations])
-    )
+def _override(name: str, option: str, value: object) -> Json:
+    """Set an option of one series; a name between slashes is a regular expression."""
+    matcher = {"id": "byRegexp" if name[0] == "/" else "byName", "options": name.strip("/")}
+    return {"matcher": matcher, "properties": [{"id": option, "value": value}]}

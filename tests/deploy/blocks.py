@@ -26,10 +26,10 @@ Point = tuple[int, str, float]
 def write(folder: Path) -> None:
     """Write the day's blocks, and those of its recording rules, into a data folder."""
     folder.mkdir()
-    _write(folder, _scraped())
+    write_points(folder, _scraped(), block_s=_BLOCK_S)
     with Prometheus(data=folder) as server:
         recorded = sorted(_recorded(server))
-    _write(folder, recorded)
+    write_points(folder, recorded, block_s=_BLOCK_S)
 
 
 def _scraped() -> Iterator[Point]:
@@ -38,10 +38,10 @@ def _scraped() -> Iterator[Point]:
             yield scrape.at_s, head, value
 
 
-def _write(folder: Path, points: Iterable[Point]) -> None:
-    """The points come in order of time."""
+def write_points(folder: Path, points: Iterable[Point], *, block_s: int) -> None:
+    """Write points, ordered by time, as blocks into a data folder."""
     file = folder.with_suffix(".openmetrics")
-    for _, some in groupby(points, key=lambda point: point[0] // _BLOCK_S):
+    for _, some in groupby(points, key=lambda point: point[0] // block_s):
         with file.open("w", encoding="utf-8") as text:
             text.writelines(f"{head} {value} {at_s}\n" for at_s, head, value in some)
             text.write("# EOF\n")

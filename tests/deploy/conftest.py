@@ -1,4 +1,4 @@
-"""What several parts of deploy/ are tested with."""
+"""Fixtures shared by the tests of deploy/."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy import blocks, compose
+from tests.deploy import blocks, compose, fortnight
 from tests.deploy import image as images
 from tests.deploy.image import Builder, Debian, Image
 from tests.deploy.prometheus import Prometheus, require_prometheus
@@ -23,6 +23,17 @@ def scripted_day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheu
     blocks.write(folder)
     with Prometheus(data=folder) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def two_weeks(
+    scripted_day: Prometheus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """The scripted day with the days around it (fortnight.py)."""
+    folder = tmp_path_factory.mktemp("fortnight") / "data"
+    fortnight.write(folder, scripted_day)
+    with Prometheus(data=folder) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

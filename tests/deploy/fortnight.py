@@ -6,11 +6,11 @@ The alerts are those that Prometheus would have recorded on the scripted day.
 """
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from tests.deploy import blocks
 from tests.deploy.day import BEFORE
 from tests.deploy.prometheus import JOB, Labels, Prometheus, rules
 from tests.deploy.story import END_S, SCRAPE_S, START_S
@@ -20,6 +20,9 @@ VIEWED_S = START_S + 3 * DAY_S + 17 * 3600
 """Thursday, 17:00 UTC."""
 FIRST_S = START_S - 10 * DAY_S
 """The Friday thirteen days before: the two weeks that the dashboard shows at first."""
+
+SHOWN = {"engagement": (FIRST_S, VIEWED_S), "relay": (START_S, END_S)}
+"""Time shown in tests and pictures: the one's default, and the whole scripted day."""
 
 BUSY = (1.0, 1.1, 1.18, 1.05, 0.8, 0.34, 0.28)
 """How busy the days of the week are, from Monday on."""
@@ -39,19 +42,7 @@ def write(folder: Path, day: Prometheus) -> None:
     # Blocks never change, whoever reads them.
     shutil.copytree(day._data, folder, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head"))
     points = sorted((*_around(day), *_alerts(day)))
-    file = folder.with_suffix(".openmetrics")
-    for begin_s in range(points[0][0] // DAY_S * DAY_S, VIEWED_S, DAY_S):
-        some = [point for point in points if begin_s <= point[0] < begin_s + DAY_S]
-        lines = (f"{head} {value} {at_s}\n" for at_s, head, value in some)
-        file.write_text("".join(lines) + "# EOF\n", encoding="utf-8")
-        done = subprocess.run(
-            ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(folder)],
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    file.unlink()
+    blocks.write_points(folder, points, block_s=DAY_S)
 
 
 def _around(day: Prometheus) -> Iterator[Point]:
@@ -89,26 +80,25 @@ def _factor(number: int) -> float:
 
 def _alerts(day: Prometheus) -> Iterator[Point]:
     for rule in rules("alert"):
-        lasting_s, kept_s = (_seconds(rule.get(key, "0m")) for key in ("for", "keep_firing_for"))
-        found = day.ask_range(rule["expr"], from_s=START_S + SCRAPE_S, to_s=END_S, step_s=SCRAPE_S)
-        for labels, values in found.items():
-            told = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
-            told |= {"__name__": "ALERTS", "alertstate": "firing"}
-            head = _head(tuple(sorted(told.items())))
-            times = [int(at_s) for at_s, _ in values]
-            yield from ((at_s, head, 1.0) for at_s in _firing(times, lasting_s, kept_s))
+        for labels, times in firing(day, rule):
+            alert = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
+            alert |= {"__name__": "ALERTS", "alertstate": "firing"}
+            yield from ((at_s, _head(tuple(sorted(alert.items()))), 1.0) for at_s in times)
 
 
-def _firing(times: list[int], lasting_s: int, kept_s: int) -> list[int]:
-    """When an alert fires whose condition holds at these times."""
-    firing: set[int] = set()
-    since_s = before_s = 0
-    for at_s in times:
-        since_s = since_s if at_s - before_s == SCRAPE_S else at_s
-        before_s = at_s
-        if at_s - since_s >= lasting_s:
-            firing.update(range(at_s, at_s + kept_s + 1, SCRAPE_S))
-    return sorted(at_s for at_s in firing if at_s <= END_S)
+def firing(day: Prometheus, rule: dict[str, str]) -> Iterator[tuple[Labels, list[int]]]:
+    """The scrapes of the day at which an alert fires, by the labels of its series."""
+    lasting_s, kept_s = (_seconds(rule.get(key, "0m")) for key in ("for", "keep_firing_for"))
+    found = day.ask_range(rule["expr"], from_s=START_S + SCRAPE_S, to_s=END_S, step_s=SCRAPE_S)
+    for labels, values in found.items():
+        times: set[int] = set()
+        since_s = before_s = 0
+        for at_s in (int(at_s) for at_s, _ in values):
+            since_s = since_s if at_s - before_s == SCRAPE_S else at_s
+            before_s = at_s
+            if at_s - since_s >= lasting_s:
+                times.update(range(at_s, min(at_s + kept_s, END_S) + 1, SCRAPE_S))
+        yield labels, sorted(times)
 
 
 def _seconds(duration: str) -> int:

@@ -4,7 +4,7 @@ promtool answers the queries from series that are made for them, with a scrape e
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,13 @@ from deploy.grafana import queries
 from tests.deploy import rule_tests, viewer
 from tests.deploy.prometheus import CONFIG, require_prometheus
 
-LEADS = "relay_leads_captured_total"
-REQUESTS = "relay_requests_total"
+LEADS = "relay_leads_captured_total{RELAY}"
+REQUESTS = "relay_requests_total{RELAY}"
 
 FROM_S, TO_S, BAR_S = 600, 1200, 300
 """Asked is for the scrapes 41 to 80, in all and in two bars."""
 
+Count = Callable[..., str]
 Scrapes = Sequence[int | None]
 """A counter's value at each scrape; nothing where the scrape fails."""
 
@@ -43,7 +44,7 @@ GOES_ON: dict[str, tuple[list[Scrapes], int]] = {
 }
 """What becomes of a counter of the store's totals, at each relay, and how many came."""
 
-BEGINS_ANEW: dict[str, tuple[list[Scrapes], int]] = {
+RESTARTS: dict[str, tuple[list[Scrapes], int]] = {
     "nothing comes": ([[100] * 81], 0),
     "one every minute": ([[100 + scrape // 4 for scrape in range(81)]], 10),
     "it restarts": ([[100] * 45 + [106] * 15 + [2] * 5 + [5] * 16], 11),
@@ -70,7 +71,7 @@ def written(scrapes: Scrapes) -> str:
 
 
 def asked(expr: str, *, at_s: int, count: int) -> dict[str, object]:
-    expr = viewer.filled(expr, range_s=TO_S - FROM_S, step_s=BAR_S)
+    expr = viewer.filled(queries.expanded(expr), range_s=TO_S - FROM_S, step_s=BAR_S)
     samples = [{"labels": "{}", "value": count}]
     return {"expr": expr, "eval_time": f"{at_s}s", "exp_samples": samples}
 
@@ -80,8 +81,9 @@ def faults(
 ) -> str:
     """What promtool finds wrong."""
     require_prometheus()
+    name = metric.removesuffix("{RELAY}")
     series = [
-        {"series": f'{metric}{{job="relay",instance="{place}"}}', "values": written(scrapes)}
+        {"series": f'{name}{{job="relay",instance="{place}"}}', "values": written(scrapes)}
         for place, scrapes in enumerate(relays)
     ]
     test = {"interval": "15s", "input_series": series, "promql_expr_test": [*checks]}
@@ -94,42 +96,30 @@ def both_bars(expr: str) -> str:
     return f"sum_over_time(({expr})[{TO_S - FROM_S - 1}s:{BAR_S}s])"
 
 
-@pytest.mark.parametrize("story", GOES_ON)
-def test_a_total_that_goes_on_is_counted_as_it_grew_in_all_and_in_bars(
-    tmp_path: Path, story: str
-) -> None:
-    relays, count = GOES_ON[story]
-    checks = (
-        asked(queries.grown(queries.of_relay(LEADS)), at_s=TO_S, count=count),
-        asked(
-            both_bars(queries.grown_in_each_bar(queries.of_relay(LEADS))),
-            at_s=TO_S - BAR_S,
-            count=count,
-        ),
-    )
-    assert faults(tmp_path / "test.yml", LEADS, relays, checks) == ""
+COUNTS: dict[str, tuple[str, Count, Count]] = {
+    "goes on": (LEADS, queries.grown, queries.grown_in_each_bar),
+    "restarts": (REQUESTS, queries.counted, queries.counted_in_each_bar),
+}
+CASES = [("goes on", each) for each in GOES_ON] + [("restarts", each) for each in RESTARTS]
 
 
-@pytest.mark.parametrize("story", BEGINS_ANEW)
-def test_a_counter_that_begins_anew_is_counted_over_restarts_in_all_and_in_bars(
-    tmp_path: Path, story: str
+@pytest.mark.parametrize(("kind", "story"), CASES)
+def test_a_counter_is_counted_exactly_in_total_and_in_bars(
+    tmp_path: Path, kind: str, story: str
 ) -> None:
-    relays, count = BEGINS_ANEW[story]
+    metric, in_all, in_bars = COUNTS[kind]
+    relays, count = (GOES_ON if kind == "goes on" else RESTARTS)[story]
     checks = (
-        asked(queries.counted(queries.of_relay(REQUESTS)), at_s=TO_S, count=count),
-        asked(
-            both_bars(queries.counted_in_each_bar(queries.of_relay(REQUESTS))),
-            at_s=TO_S - BAR_S,
-            count=count,
-        ),
+        asked(in_all(metric), at_s=TO_S, count=count),
+        asked(both_bars(in_bars(metric)), at_s=TO_S - BAR_S, count=count),
     )
-    assert faults(tmp_path / "test.yml", REQUESTS, relays, checks) == ""
+    assert faults(tmp_path / "test.yml", metric, relays, checks) == ""
 
 
 def test_a_week_ago_is_counted_in_the_same_way(tmp_path: Path) -> None:
     week = 7 * 86_400
     relays: list[Scrapes] = [[100] * 45 + [110] * 36]
-    check = asked(queries.grown_a_week_ago(queries.of_relay(LEADS)), at_s=TO_S + week, count=10)
+    check = asked(queries.grown_a_week_ago(LEADS), at_s=TO_S + week, count=10)
     assert faults(tmp_path / "test.yml", LEADS, relays, [check]) == ""
 
 

@@ -6,10 +6,8 @@ import pytest
 
 from relay.core.event import MILESTONES
 from relay.telemetry.metrics import Metrics
-from tests.deploy import story
+from tests.deploy import fortnight, story
 from tests.deploy.prometheus import Prometheus, rules
-
-_UNIT_S = {"m": 60, "h": 3600, "d": 86_400}
 
 EXPECTED = {
     ("RelayDown", "page"): "18:30",
@@ -22,28 +20,6 @@ EXPECTED = {
     ("RelayConfigReloadFailed", "ticket"): "20:00",
 }
 """The alerts of that day, with the time of what causes them; all within an hour of it."""
-
-
-def lasting_s(rule: dict[str, str]) -> int:
-    return int(rule["for"][:-1]) * _UNIT_S[rule["for"][-1]] if "for" in rule else 0
-
-
-def fires_at(day: Prometheus, rule: dict[str, str]) -> int | None:
-    """When an alert's condition has first held for long enough, in Unix seconds."""
-    step_s = story.SCRAPE_S
-    held = day.ask_range(
-        rule["expr"], from_s=story.START_S + step_s, to_s=story.END_S, step_s=step_s
-    )
-    firsts = []
-    for values in held.values():
-        since_s = before_s = 0.0
-        for at_s, _ in values:
-            since_s = since_s if at_s - before_s == step_s else at_s
-            before_s = at_s
-            if at_s - since_s >= lasting_s(rule):
-                firsts.append(int(at_s))
-                break
-    return min(firsts, default=None)
 
 
 def test_the_day_has_every_series_that_a_relay_exposes(scripted_day: Prometheus) -> None:
@@ -63,12 +39,12 @@ def test_the_rules_record_something_in_every_hour_of_the_day(
     assert [len(values) for values in hours.values()] == [24]
 
 
-def test_the_day_brings_the_alerts_of_its_story_and_no_others(scripted_day: Prometheus) -> None:
-    fired = {
-        (rule["alert"], rule["labels"]["severity"]): fires_at(scripted_day, rule)
+def test_the_alerts_of_its_story_fire_and_no_others(scripted_day: Prometheus) -> None:
+    times = {
+        (rule["alert"], rule["labels"]["severity"]): min(firing)
         for rule in rules("alert")
+        if (firing := [at_s for _, times in fortnight.firing(scripted_day, rule) for at_s in times])
     }
-    times = {alert: at_s for alert, at_s in fired.items() if at_s is not None}
     assert times.keys() == EXPECTED.keys()
     for alert, clock in EXPECTED.items():
         assert 0 <= times[alert] - story.at(clock) <= 3600, alert

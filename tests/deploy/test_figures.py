@@ -21,17 +21,6 @@ STEPS = {"Started": "started", "Finished": "completed"}
 
 
 @pytest.fixture(scope="module")
-def server(
-    scripted_day: Prometheus, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus]:
-    """Has the days before the scripted one as well."""
-    folder = tmp_path_factory.mktemp("fortnight") / "data"
-    fortnight.write(folder, scripted_day)
-    with Prometheus(data=folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def came() -> list[Acknowledged]:
     day = Day()
     for _ in day.scrapes():
@@ -48,7 +37,7 @@ def seen(came: list[Acknowledged]) -> list[Acknowledged]:
 def figures(
     name: str,
     title: str,
-    server: Prometheus,
+    two_weeks: Prometheus,
     *,
     from_s: int = story.START_S,
     to_s: int = story.END_S,
@@ -64,7 +53,7 @@ def figures(
             asked.name(labels) or source(labels): sum(
                 value for at_s, value in values if at_s < to_s or not asked.step_s
             )
-            for labels, values in asked.answer(server).items()
+            for labels, values in asked.answer(two_weeks).items()
         }
 
 
@@ -95,49 +84,53 @@ def view(milestone: str) -> Callable[[Acknowledged], str | None]:
 
 @pytest.mark.parametrize("title", ["Leads by source", "Leads over time"])
 def test_leads_by_source_are_those_that_came(
-    server: Prometheus, came: list[Acknowledged], title: str
+    two_weeks: Prometheus, came: list[Acknowledged], title: str
 ) -> None:
-    assert [*figures("engagement", title, server)] == [counted(came, lead)]
+    assert [*figures("engagement", title, two_weeks)] == [counted(came, lead)]
 
 
 def test_the_table_has_the_same_leads_and_views(
-    server: Prometheus, came: list[Acknowledged]
+    two_weeks: Prometheus, came: list[Acknowledged]
 ) -> None:
-    leads, started, finished, *_ = figures("engagement", "By source", server)
+    leads, started, finished, *_ = figures("engagement", "By source", two_weeks)
     assert leads == counted(came, lead)
     assert started == counted(came, view("started"))
     assert finished == counted(came, view("completed"))
 
 
 def test_leads_so_far_are_those_that_came_since_midnight(
-    server: Prometheus, came: list[Acknowledged]
+    two_weeks: Prometheus, came: list[Acknowledged]
 ) -> None:
     for clock in ("05:59", "06:01", "18:31", "18:34", "23:59"):
         until_s = story.at(clock)
         so_far = [each for each in came if each.minute_s < until_s]
-        (found,) = figures("engagement", "Leads today", server, to_s=until_s)
+        (found,) = figures("engagement", "Leads today", two_weeks, to_s=until_s)
         assert found == {"": sum(counted(so_far, lead).values())}, clock
 
 
-def test_the_funnel_has_the_views_that_came(server: Prometheus, came: list[Acknowledged]) -> None:
+def test_the_funnel_has_the_views_that_came(
+    two_weeks: Prometheus, came: list[Acknowledged]
+) -> None:
     steps = [
         sum(counted(came, view(milestone)).values())
         for milestone in ("started", "25%", "50%", "75%", "completed")
     ]
-    found = [*figures("engagement", "How far people watch", server)]
+    found = [*figures("engagement", "How far people watch", two_weeks)]
     assert [[*each.values()] for each in found] == [[count] for count in steps]
 
 
-def test_views_over_time_add_up_to_the_funnel(server: Prometheus, came: list[Acknowledged]) -> None:
-    for found in figures("engagement", "Views over time", server):
+def test_views_over_time_add_up_to_the_funnel(
+    two_weeks: Prometheus, came: list[Acknowledged]
+) -> None:
+    for found in figures("engagement", "Views over time", two_weeks):
         ((name, count),) = found.items()
         assert count == sum(counted(came, view(STEPS[name])).values())
 
 
-def test_two_weeks_have_one_total_in_all_panels(server: Prometheus) -> None:
+def test_two_weeks_have_one_total_in_all_panels(two_weeks: Prometheus) -> None:
     def shown(title: str) -> list[Figures]:
         first_s, last_s = fortnight.FIRST_S, fortnight.VIEWED_S
-        return [*figures("engagement", title, server, from_s=first_s, to_s=last_s)]
+        return [*figures("engagement", title, two_weeks, from_s=first_s, to_s=last_s)]
 
     leads, started, finished, *_ = shown("By source")
     assert shown("Leads over time") == shown("Leads by source") == [leads]
@@ -160,13 +153,13 @@ def test_no_count_is_shortened(name: str) -> None:
     assert [title for title, unit in units.items() if unit == "short"] == []
 
 
-def test_shares_are_those_of_the_counts(server: Prometheus, came: list[Acknowledged]) -> None:
+def test_shares_are_those_of_the_counts(two_weeks: Prometheus, came: list[Acknowledged]) -> None:
     started, finished, leads = (
         sum(counted(came, of).values()) for of in (view("started"), view("completed"), lead)
     )
-    (watched,) = figures("engagement", "Watched to the end", server)
+    (watched,) = figures("engagement", "Watched to the end", two_weeks)
     assert watched[""] == pytest.approx(finished / started)
-    (per_hundred,) = figures("engagement", "Leads per 100 finished views", server)
+    (per_hundred,) = figures("engagement", "Leads per 100 finished views", two_weeks)
     assert per_hundred[""] == pytest.approx(100 * leads / finished)
 
 
@@ -177,7 +170,7 @@ def test_shares_are_those_of_the_counts(server: Prometheus, came: list[Acknowled
 )
 @pytest.mark.parametrize("title", ["When people watch", "When leads come in"])
 def test_hours_of_the_day_are_the_viewers_own_where_they_begin_at_a_quarter_too(
-    server: Prometheus, came: list[Acknowledged], zone: tzinfo, title: str
+    two_weeks: Prometheus, came: list[Acknowledged], zone: tzinfo, title: str
 ) -> None:
     kind = VIDEO_WATCHED if title == "When people watch" else LEAD_CAPTURED
 
@@ -187,48 +180,52 @@ def test_hours_of_the_day_are_the_viewers_own_where_they_begin_at_a_quarter_too(
 
     (panel,) = [each for each in viewer.panels(viewer.read("engagement")) if each["title"] == title]
     (asked,) = viewer.asks(panel, from_s=story.START_S, to_s=story.END_S - 1)
-    (values,) = asked.answer(server).values()
+    (values,) = asked.answer(two_weeks).values()
     found = viewer.by_hour(panel, values, zone)
     assert {name: count for name, count in found.items() if count} == counted(came, hour)
     assert [*found] == [f"{hour:02}" for hour in range(24)]
 
 
 def test_acknowledged_are_the_requests_that_were(
-    server: Prometheus, seen: list[Acknowledged]
+    two_weeks: Prometheus, seen: list[Acknowledged]
 ) -> None:
-    (acknowledged,) = figures("relay", "Acknowledged", server)
+    (acknowledged,) = figures("relay", "Acknowledged", two_weeks)
     assert acknowledged == {"": len(seen)}
-    (by_code,) = figures("relay", "Requests by answer", server)
+    (by_code,) = figures("relay", "Requests by answer", two_weeks)
     by_answer = counted(seen, lambda each: "202" if each.outcome == "accepted" else "200")
     assert {code: by_code[code] for code in ("200", "202")} == by_answer
 
 
-def test_events_by_kind_are_those_that_came(server: Prometheus, seen: list[Acknowledged]) -> None:
+def test_events_by_kind_are_those_that_came(
+    two_weeks: Prometheus, seen: list[Acknowledged]
+) -> None:
     new = [each for each in seen if each.outcome == "accepted"]
     views = [each for each in new if each.arrival.kind == VIDEO_WATCHED]
     others = [each for each in new if each.arrival.kind != VIDEO_WATCHED]
-    assert [*figures("relay", "Views", server)] == [
+    assert [*figures("relay", "Views", two_weeks)] == [
         counted(views, lambda each: each.arrival.source)
     ]
-    assert [*figures("relay", "Events other than views", server)] == [
+    assert [*figures("relay", "Events other than views", two_weeks)] == [
         counted(others, lambda each: each.arrival.kind)
     ]
 
 
 def test_requests_that_brought_no_new_event_are_those_that_did_not(
-    server: Prometheus, seen: list[Acknowledged]
+    two_weeks: Prometheus, seen: list[Acknowledged]
 ) -> None:
     odd = counted(seen, lambda each: each.outcome if each.outcome != "accepted" else None)
-    assert [*figures("relay", "Duplicates and oddities", server)] == [odd]
+    assert [*figures("relay", "Duplicates and oddities", two_weeks)] == [odd]
 
 
-def test_as_many_are_verified_as_acknowledged(server: Prometheus, seen: list[Acknowledged]) -> None:
-    verified, _ = figures("relay", "Verified, by secret", server)
+def test_as_many_are_verified_as_acknowledged(
+    two_weeks: Prometheus, seen: list[Acknowledged]
+) -> None:
+    verified, _ = figures("relay", "Verified, by secret", two_weeks)
     assert sum(verified.values()) == len(seen)
 
 
-def test_as_many_tries_deliver_as_deliveries_end_well(server: Prometheus) -> None:
-    ended, _ = figures("relay", "Deliveries that ended", server)
-    (tries,) = figures("relay", "Tries by result", server)
+def test_as_many_tries_deliver_as_deliveries_end_well(two_weeks: Prometheus) -> None:
+    ended, _ = figures("relay", "Deliveries that ended", two_weeks)
+    (tries,) = figures("relay", "Tries by result", two_weeks)
     delivered = sum(count for name, count in ended.items() if name.endswith(": delivered"))
     assert tries["delivered"] == delivered > 1000

@@ -3,21 +3,16 @@
 import tempfile
 from pathlib import Path
 
-from tests.deploy import blocks, fortnight, story, viewer
+from tests.deploy import blocks, fortnight, viewer
 from tests.deploy.drawing.board import draw
 from tests.deploy.prometheus import Prometheus
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
-SHOWN = {
-    "engagement": (fortnight.FIRST_S, fortnight.VIEWED_S),
-    "relay": (story.START_S, story.END_S),
-}
-
 with tempfile.TemporaryDirectory() as place:
     blocks.write(Path(place) / "day")
     with Prometheus(data=Path(place) / "day") as day:
         fortnight.write(Path(place) / "all", day)
     with Prometheus(data=Path(place) / "all") as server:
-        for name, (from_s, to_s) in SHOWN.items():
+        for name, (from_s, to_s) in fortnight.SHOWN.items():
             board = viewer.read(name)
             draw(board, IMAGES / f"{name}.png", server=server, from_s=from_s, to_s=to_s)

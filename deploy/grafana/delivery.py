@@ -1,0 +1,52 @@
+"""Panels about the sinks: backlog and deliveries."""
+
+from deploy.grafana.layout import line, row
+from deploy.grafana.panels import bars, durations, heat, levels, states
+from deploy.grafana.queries import came, quantile, rate
+from deploy.grafana.style import BAD, DOUBTFUL, GOOD, GREY, PURPLE, words
+
+STATES = {"active": GOOD, "paused": GREY, "throttled": DOUBTFUL, "parked": BAD}
+"""From the best to the worst: normal, intended, self-healing, waiting for a person."""
+WORST_STATE = " or ".join(
+    f'{number} * relay_sink_state{{SINK, state="{state}"}}' for number, state in enumerate(STATES)
+)
+LAGS = "relay_delivery_lag_seconds_bucket{SINK}"
+OLDEST = "relay_oldest_pending_timestamp_seconds{SINK}"
+OLDEST_AGE = f"(time() - {OLDEST}) * ({OLDEST} > bool 0)"
+"""0 where nothing is pending."""
+
+# fmt: off
+PANELS = [
+    *row("Sinks"),
+    *line(6,
+        states("State of the sinks", {"{{sink}}": f"max by (sink) ({WORST_STATE})"},
+            mappings=words(*((number, *each) for number, each in enumerate(STATES.items()))),
+            alerts=["RelaySinkParked", "RelaySinkPaused"]),
+    ),
+    *line(8,
+        levels("Waiting", {"{{sink}}": "sum by (sink) (relay_pending_deliveries{SINK})"}, "locale",
+            decimals=0),
+        levels("Age of the oldest that waits", {"{{sink}}": f"max by (sink) ({OLDEST_AGE})"},
+            "dthms", alerts=["RelayBacklogOld"]),
+        levels("Dead letters", {"{{sink}}": "sum by (sink) (relay_dead_letters{SINK})"}, "locale",
+            decimals=0, alerts=["RelayDeadLetters", "RelayDeadLettersForgotten"]),
+    ),
+    *row("Deliveries"),
+    *line(8,
+        bars("Deliveries that ended",
+            {
+                "{{sink}}: {{outcome}}": came("relay_deliveries_total{SINK}", "sink", "outcome"),
+                "{{sink}}: damaged body": came("relay_damaged_bodies_total{SINK}", "sink"),
+            },
+            colours={"/.*(dead|damaged body)/": BAD}, noValue="nothing was delivered"),
+        bars("Tries by result", {"{{result}}": came("relay_attempts_total{SINK}", "result")},
+            colours={"delivered": GOOD, "retry": DOUBTFUL, "parked": PURPLE, "dead": BAD},
+            noValue="nothing was tried"),
+        durations("How long a try takes",
+            {"{{sink}}": quantile(0.95, "relay_attempt_seconds_bucket{SINK}", "sink")}),
+    ),
+    *line(8,
+        durations("From receipt to delivery", {"{{sink}}": quantile(0.95, LAGS, "sink")}),
+        heat("From receipt to delivery, all events", {"{{le}}": rate(LAGS, "le")}),
+    ),
+]
