@@ -25,9 +25,9 @@ CHANGE = f"{share(grown(LEADS), grown_a_week_ago(LEADS))} - 1"
 LAST_LEAD = 'relay_last_event_timestamp_seconds{SOURCE, event="lead.captured"}'
 LAST_VIEW = 'relay_last_event_timestamp_seconds{SOURCE, event="video.watched"}'
 
-TODAY = {"timeFrom": "now/d", "hideTimeOverride": True}
-THIS_WEEK = {"timeFrom": "now/w", "hideTimeOverride": True}
-DAYS = {"maxDataPoints": 13, "interval": "1h"}
+TODAY: Json = {"timeFrom": "now/d", "hideTimeOverride": True}
+THIS_WEEK: Json = {"timeFrom": "now/w", "hideTimeOverride": True}
+DAYS: Json = {"maxDataPoints": 13, "interval": "1h"}
 """Two weeks become bars of a day each, and less becomes bars of at least an hour."""
 
 

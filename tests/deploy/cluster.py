@@ -60,10 +60,13 @@ class Objects(tuple[Object, ...]):
         return pod
 
     @property
+    def containers(self) -> list[Object]:
+        return [*self.pod.get("initContainers", []), *self.pod["containers"]]
+
+    @property
     def relay(self) -> Object:
         """The relay's container, wherever in the pod it is."""
-        every = [*self.pod.get("initContainers", []), *self.pod["containers"]]
-        found: Object = next(each for each in every if each["name"] == "relay")
+        (found,) = [each for each in self.containers if each["name"] == "relay"]
         return found
 
     @property

@@ -1,7 +1,6 @@
-"""The rules of Grafana's dashboard-linter, a program that cannot be counted on to be at hand.
+"""The rules of Grafana's dashboard-linter, under its names, so that both read one `.lint` file.
 
-A rule yields the faults that it finds and has the linter's name for it, so that one `.lint` file
-says to both what to let pass.
+The linter itself is a Go program that is rarely installed.
 """
 
 import re
@@ -17,28 +16,29 @@ import yaml
 from tests.deploy.viewer import Panel, panels
 
 Board = dict[str, Any]
-Fault = tuple[str, str]
-"""The panel's title (or nothing) and what is wrong."""
 
 UNITS = {
     *("none", "ops", "short", "locale", "bytes", "s", "percentunit", "dateTimeFromNow"),
     *("dtdurations", "dthms"),
 }
-"""Of the units that the linter knows, those in use; another one is first looked up there."""
+"""Units in use that the linter knows; look a new one up there first."""
 
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _RATE_INTERVAL = timedelta(seconds=9001)
 _STANDS_FOR = {"__rate_interval": "9001s", "__interval": "77s", "__range": "7777s"}
-_FUNCTIONS = {"label_names", "label_values", "metrics", "query_result"}
+_LABEL_QUERY = r"(label_names|label_values|metrics|query_result)\((.+), \w+\)"
 
 
-def expressions(panel: Panel) -> Iterator[promql.Expr]:
+def parts(panel: Panel) -> Iterator[promql.Expr]:
+    """Every part of a panel's queries."""
     for target in panel["targets"]:
-        yield promql.parse(outside_of_strings(target["expr"]))
+        found: list[promql.Expr] = []
+        promql.walk(promql.parse(_filled(target["expr"])), found.append)
+        yield from found
 
 
-def outside_of_strings(expr: str) -> str:
-    """Replace the variables that are no part of a string; there, any text will do."""
+def _filled(expr: str) -> str:
+    """Replace the variables outside of strings; inside, any text will do."""
     return re.sub(
         r'"[^"]*"|\$\{?(\w+)\}?',
         lambda found: _STANDS_FOR[found[1]] if found[1] else found[0],
@@ -46,165 +46,93 @@ def outside_of_strings(expr: str) -> str:
     )
 
 
-def parts(expr: promql.Expr) -> list[promql.Expr]:
-    """The expression and all within it."""
-    found: list[promql.Expr] = []
-    promql.walk(expr, found.append)
-    return found
+def asks_for(panel: Panel, label: str) -> bool:
+    """Whether every selector matches the variable of this name."""
+    wanted = (label, promql.MatchOp.Re, f"${label}")
+    return all(
+        wanted in [(each.name, each.op, each.value) for each in part.matchers.matchers]
+        for part in parts(panel)
+        if isinstance(part, promql.VectorSelector)
+    )
 
 
-def selectors(panel: Panel) -> Iterator[promql.VectorSelector]:
-    for expr in expressions(panel):
-        for part in parts(expr):
-            if isinstance(part, promql.VectorSelector):
-                yield part
+def _variables(board: Board, **options: Any) -> list[dict[str, Any]]:
+    return [each for each in board["templating"]["list"] if options.items() <= each.items()]
 
 
-def _variables(board: Board, kind: str) -> list[dict[str, Any]]:
-    return [each for each in board["templating"]["list"] if each["type"] == kind]
+def _offers(board: Board, name: str) -> bool:
+    options = {"datasource": _DATASOURCE, "label": name.title(), "multi": True, "allValue": ".+"}
+    return bool(_variables(board, type="query", name=name, **options))
 
 
-def template_datasource(board: Board) -> Iterator[Fault]:
-    found = [(each["name"], each["label"]) for each in _variables(board, "datasource")]
-    if found != [("datasource", "Data source")]:
-        yield "", f"wants one variable 'datasource' called 'Data source', has {found}"
+def _asks_by_promql(variable: dict[str, Any]) -> bool:
+    found = re.fullmatch(_LABEL_QUERY, variable["query"])
+    return found is not None and promql.parse(found[2]) is not None
 
 
-def _template(name: str) -> Callable[[Board], Iterator[Fault]]:
-    def rule(board: Board) -> Iterator[Fault]:
-        (found,) = [each for each in _variables(board, "query") if each["name"] == name] or [{}]
-        wanted = {
-            "datasource": _DATASOURCE,
-            "label": name.title(),
-            "multi": True,
-            "allValue": ".+",
-        }
-        for key, value in wanted.items():
-            if found.get(key) != value:
-                yield "", f"variable {name} wants {key} {value}"
-
-    return rule
+def _is_promql(panel: Panel) -> bool:
+    try:
+        return bool([*parts(panel)])
+    except (ValueError, KeyError):
+        return False
 
 
-def template_label_promql(board: Board) -> Iterator[Fault]:
-    for variable in _variables(board, "query"):
-        found = re.fullmatch(r"([a-z_]+)\((.+), \w+\)", variable["query"])
-        if found is None or found[1] not in _FUNCTIONS:
-            yield "", f"variable {variable['name']}: {variable['query']}"
-        else:
-            promql.parse(found[2])
+def _windows(panel: Panel, *functions: str) -> list[promql.MatrixSelector]:
+    calls = [part for part in parts(panel) if isinstance(part, promql.Call)]
+    named = [call for call in calls if call.func.name in functions]
+    return [arg for call in named for arg in call.args if isinstance(arg, promql.MatrixSelector)]
 
 
-def template_on_time_change_reload(board: Board) -> Iterator[Fault]:
-    for variable in _variables(board, "query"):
-        if variable["refresh"] != 2:
-            yield "", f"variable {variable['name']} is not read again for another time"
+def _counts_by_rate(panel: Panel) -> bool:
+    selectors = [part for part in parts(panel) if isinstance(part, promql.VectorSelector)]
+    counters = Counter(str(each) for each in selectors if (each.name or "").endswith("_total"))
+    counted = _windows(panel, "rate", "irate", "increase")
+    return not counters - Counter(str(each.vector_selector) for each in counted)
 
 
-def panel_datasource(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        asked = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
-        if any(each != _DATASOURCE for each in asked):
-            yield panel["title"], "does not ask the chosen data source"
-
-
-def panel_title_description(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        if not panel.get("title") or not panel.get("description"):
-            yield panel.get("title", ""), "wants a title and a description"
-
-
-def panel_units(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        if panel["fieldConfig"]["defaults"].get("unit") not in UNITS:
-            yield panel["title"], "wants a known unit"
-
-
-def panel_no_targets(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        if not panel["targets"]:
-            yield panel["title"], "asks nothing"
-
-
-def target_promql(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        try:
-            list(expressions(panel))
-        except (ValueError, KeyError) as error:
-            yield panel["title"], str(error)
-
-
-def target_rate_interval(board: Board) -> Iterator[Fault]:
-    for panel, call in _calls(board):
-        windows = [each.range for each in call.args if isinstance(each, promql.MatrixSelector)]
-        if call.func.name in {"rate", "irate"} and {*windows} - {_RATE_INTERVAL}:
-            yield panel["title"], f"{call.func.name} over something else than $__rate_interval"
-
-
-def target_counter_agg(board: Board) -> Iterator[Fault]:
-    for panel in panels(board):
-        all_parts = [part for expr in expressions(panel) for part in parts(expr)]
-        counted = [
-            str(window.vector_selector)
-            for part in all_parts
-            if isinstance(part, promql.Call) and part.func.name in {"rate", "irate", "increase"}
-            for window in part.args
-            if isinstance(window, promql.MatrixSelector)
-        ]
-        counters = [
-            str(part)
-            for part in all_parts
-            if isinstance(part, promql.VectorSelector) and (part.name or "").endswith("_total")
-        ]
-        if Counter(counters) - Counter(counted):
-            yield panel["title"], "has a counter outside of rate, irate and increase"
-
-
-def _target(label: str) -> Callable[[Board], Iterator[Fault]]:
-    def rule(board: Board) -> Iterator[Fault]:
-        for panel in panels(board):
-            for selector in selectors(panel):
-                wanted = (label, promql.MatchOp.Re, f"${label}")
-                found = [(each.name, each.op, each.value) for each in selector.matchers.matchers]
-                if wanted not in found:
-                    yield panel["title"], f"{selector.name} wants {label}"
-
-    return rule
-
-
-def uneditable(board: Board) -> Iterator[Fault]:
-    if board["editable"]:
-        yield "", "can be edited"
-
-
-def _calls(board: Board) -> Iterator[tuple[Panel, promql.Call]]:
-    for panel in panels(board):
-        for expr in expressions(panel):
-            for part in parts(expr):
-                if isinstance(part, promql.Call):
-                    yield panel, part
-
-
-RULES: dict[str, Callable[[Board], Iterator[Fault]]] = {
-    "template-datasource-rule": template_datasource,
-    "template-job-rule": _template("job"),
-    "template-instance-rule": _template("instance"),
-    "template-label-promql-rule": template_label_promql,
-    "template-on-time-change-reload-rule": template_on_time_change_reload,
-    "panel-datasource-rule": panel_datasource,
-    "panel-title-description-rule": panel_title_description,
-    "panel-units-rule": panel_units,
-    "panel-no-targets-rule": panel_no_targets,
-    "target-promql-rule": target_promql,
-    "target-rate-interval-rule": target_rate_interval,
-    "target-counter-agg-rule": target_counter_agg,
-    "target-job-rule": _target("job"),
-    "target-instance-rule": _target("instance"),
-    "uneditable-dashboard": uneditable,
+BOARD_RULES: dict[str, Callable[[Board], bool]] = {
+    "template-datasource-rule": lambda board: (
+        [(each["name"], each["label"]) for each in _variables(board, type="datasource")]
+        == [("datasource", "Data source")]
+    ),
+    "template-job-rule": lambda board: _offers(board, "job"),
+    "template-instance-rule": lambda board: _offers(board, "instance"),
+    "template-label-promql-rule": lambda board: all(
+        map(_asks_by_promql, _variables(board, type="query"))
+    ),
+    "template-on-time-change-reload-rule": lambda board: all(
+        each["refresh"] == 2 for each in _variables(board, type="query")
+    ),
+    "uneditable-dashboard": lambda board: not board["editable"],
 }
+PANEL_RULES: dict[str, Callable[[Panel], bool]] = {
+    "panel-datasource-rule": lambda panel: all(
+        each["datasource"] == _DATASOURCE for each in (panel, *panel["targets"])
+    ),
+    "panel-title-description-rule": lambda panel: bool(panel["title"] and panel["description"]),
+    "panel-units-rule": lambda panel: panel["fieldConfig"]["defaults"].get("unit") in UNITS,
+    "panel-no-targets-rule": lambda panel: bool(panel["targets"]),
+    "target-promql-rule": _is_promql,
+    "target-rate-interval-rule": lambda panel: all(
+        window.range == _RATE_INTERVAL for window in _windows(panel, "rate", "irate")
+    ),
+    "target-counter-agg-rule": _counts_by_rate,
+    "target-job-rule": lambda panel: asks_for(panel, "job"),
+    "target-instance-rule": lambda panel: asks_for(panel, "instance"),
+}
+RULES = [*BOARD_RULES, *PANEL_RULES]
 
 
-def let_pass(file: Path) -> set[tuple[str, str, str]]:
+def broken(rule: str, board: Board) -> set[tuple[str, str, str]]:
+    """Rule, dashboard and panel (or nothing) of each fault."""
+    if rule in BOARD_RULES:
+        titles = [] if BOARD_RULES[rule](board) else [""]
+    else:
+        titles = [each["title"] for each in panels(board) if not PANEL_RULES[rule](each)]
+    return {(rule, board["title"], title) for title in titles}
+
+
+def exceptions(file: Path) -> set[tuple[str, str, str]]:
     """Rule, dashboard and panel of each exception that a `.lint` file gives a reason for."""
     exclusions = yaml.safe_load(file.read_text(encoding="utf-8"))["exclusions"]
     return {

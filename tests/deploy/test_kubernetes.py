@@ -13,7 +13,6 @@ from relay.admin.readiness import PROBE_TIMEOUT_S
 from relay.app.service import ADMIN_GRACE
 from relay.core.config_values import Duration, Size
 from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, ROOT, SIDECAR, Object, Objects, built
-from tests.deploy.pod_security import broken, containers
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -53,8 +52,25 @@ def test_no_object_takes_the_volume_or_the_secret_along_when_it_is_deleted(
     assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
-def test_a_pod_keeps_the_restricted_standard(objects: Objects) -> None:
-    assert broken(objects.pod) == []
+def test_a_pod_keeps_the_restricted_pod_security_standard(objects: Objects) -> None:
+    user = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001}
+    volume = {"fsGroup": 10001, "fsGroupChangePolicy": "OnRootMismatch"}
+    seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert objects.pod["securityContext"] == user | volume | seccomp
+    assert not objects.pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "ephemeralContainers"}
+    for volume in objects.pod["volumes"]:
+        assert volume.keys() - {"name"} <= {"configMap", "secret", "emptyDir"}
+    for container in objects.containers:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert not [port for port in container.get("ports", []) if "hostPort" in port]
+        handlers = [each for name, each in container.items() if name.endswith("Probe")]
+        handlers += container.get("lifecycle", {}).values()
+        assert not [each for each in handlers if "host" in each.get("httpGet", {})]
+        assert not [each for each in handlers if "tcpSocket" in each]
 
 
 def test_there_is_one_relay_with_a_volume_that_no_second_pod_can_mount(objects: Objects) -> None:
@@ -119,7 +135,7 @@ def test_only_the_public_port_has_a_service(objects: Objects) -> None:
 def test_every_volume_is_mounted_and_every_mount_has_its_volume(objects: Objects) -> None:
     claims = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
     volumes = {each["name"] for each in (*objects.pod["volumes"], *_metadata(claims))}
-    mounts = [mount for each in containers(objects.pod) for mount in each["volumeMounts"]]
+    mounts = [mount for each in objects.containers for mount in each["volumeMounts"]]
     assert {each["name"] for each in mounts} == volumes
     maps = {each["metadata"]["name"] for each in objects.of("ConfigMap")}
     used = {
@@ -133,7 +149,7 @@ def _metadata(claims: list[Object]) -> list[Object]:
 
 
 def test_config_and_secrets_are_mounted_as_whole_directories(objects: Objects) -> None:
-    for each in containers(objects.pod):
+    for each in objects.containers:
         for mount in each["volumeMounts"]:
             assert not mount.keys() & {"subPath", "subPathExpr"}
     for volume in objects.pod["volumes"]:
@@ -170,7 +186,6 @@ def test_the_example_of_the_secret_has_the_keys_that_the_config_reads() -> None:
 def test_only_the_pods_group_reads_its_secrets(objects: Objects) -> None:
     (volume,) = (each for each in objects.pod["volumes"] if each["name"] == "secrets")
     assert volume["secret"]["defaultMode"] == 0o440
-    assert objects.pod["securityContext"]["fsGroup"] == 10001
 
 
 def test_user_config_and_store_are_the_images(objects: Objects) -> None:

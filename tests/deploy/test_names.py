@@ -129,14 +129,3 @@ def test_a_name_or_a_label_that_does_not_exist_is_found() -> None:
         "relay_requests_total{sink='crm'}",
         "relay_requests_total{code=~'2..|9..'}",
     }
-
-
-def test_the_dashboards_and_the_rules_are_among_what_is_looked_at() -> None:
-    looked_at = {path.relative_to(ROOT).as_posix() for path in files()}
-    assert looked_at >= {
-        "deploy/prometheus/rules.yml",
-        "deploy/grafana/dashboards/engagement.json",
-        "deploy/grafana/dashboards/relay.json",
-        "deploy/kubernetes/base/prometheus-rule.yaml",
-        "docs/runbook.md",
-    }

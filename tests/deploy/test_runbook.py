@@ -96,17 +96,6 @@ def test_a_query_has_an_answer_on_the_scripted_day(scripted_day: Prometheus, que
     assert scripted_day.ask(query, at_s=story.at("13:05"))
 
 
-def test_links_within_the_runbook_lead_to_sections() -> None:
-    anchors = set(re.findall(r"\]\(#([^)]+)\)", RUNBOOK))
-    assert anchors <= {name.lower() for name in SECTIONS}
-
-
-def test_links_to_other_documents_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", RUNBOOK)
-    docs = Path(__file__).parents[2] / "docs"
-    assert [link for link in links if not (docs / link).exists()] == []
-
-
 def test_log_events_that_are_named_are_in_the_code() -> None:
     code = "\n".join(
         path.read_text(encoding="utf-8")
