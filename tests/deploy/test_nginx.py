@@ -10,14 +10,12 @@ import orjson
 import pytest
 
 from relay.config import ServerSettings
-from relay.server.listener import KEEP_ALIVE_S
 from tests import service
 from tests.caller import PATH, head
 from tests.deploy.proxies import HOST, SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
+from tests.deploy.test_proxy_files import directives
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
-
-README = SHIPPED.parents[1] / "README.md"
 
 MAX_BODY = ServerSettings().max_body
 SENDERS_PATIENCE_S = 10
@@ -108,7 +106,7 @@ async def test_what_dribbles_in_is_not_passed_on_before_it_is_whole(
 
 
 async def test_one_address_cannot_take_all_connections(nginx: Nginx) -> None:
-    limit = int(directives("nginx.conf")["limit_conn"].split()[1])
+    limit = int(directives(SHIPPED / "nginx/nginx.conf")["limit_conn"].split()[1])
     dribbled = post(event(1000))[:-100]
     async with contextlib.AsyncExitStack() as held:
         for _ in range(limit):
@@ -201,50 +199,3 @@ async def test_a_request_that_failed_twice_is_left_to_the_sender(tmp_path: Path)
         caller.write(post(event(100)))
         assert (await caller._reader.readline()).startswith(b"HTTP/1.1 502 ")
     assert len(relay.requests) == 2
-
-
-def directives(file: str) -> dict[str, str]:
-    """The directives of a shipped file by their names, without those that hold others."""
-    return read((SHIPPED / "nginx" / file).read_text())
-
-
-def read(text: str) -> dict[str, str]:
-    lines = re.findall(r"^ *([a-z_]+) +([^;{]+);", text, re.MULTILINE)
-    return dict(lines)
-
-
-def seconds(value: str) -> float:
-    number, unit = re.fullmatch(r"(\d+)(ms|s)", value).groups()  # type: ignore[union-attr]
-    return int(number) / (1000 if unit == "ms" else 1)
-
-
-def test_every_wait_is_shorter_than_the_senders_patience() -> None:
-    passing, whole = directives("relay/pass.conf"), directives("nginx.conf")
-    waits = {name: value for name, value in passing.items() if name.endswith("_timeout")}
-    waits["client_header_timeout"] = whole["client_header_timeout"]
-    assert {name for name, value in waits.items() if seconds(value) >= SENDERS_PATIENCE_S} == set()
-    assert len(waits) == 5
-    assert seconds(waits["proxy_read_timeout"]) > ServerSettings().ack_timeout.seconds
-
-
-def test_nginx_closes_idle_connections_before_the_relay_does() -> None:
-    assert seconds(directives("relay/upstream.conf")["keepalive_timeout"]) < KEEP_ALIVE_S
-
-
-def test_the_limit_of_a_body_is_the_relays_default() -> None:
-    passing = directives("relay/pass.conf")
-    assert passing["client_max_body_size"] == "1m"
-    assert MAX_BODY == 1024 * 1024
-
-
-def test_the_readmes_lines_are_those_that_are_shipped() -> None:
-    (snippet,) = re.findall(r"```nginx\n(.*?)```", README.read_text(), re.DOTALL)
-    shown, shipped = read(snippet), directives("relay/pass.conf")
-    assert shown.pop("proxy_pass") == "http://127.0.0.1:8080"
-    assert len(shown) > 5
-    assert shown.items() <= shipped.items()
-    assert headers(snippet) <= headers((SHIPPED / "nginx/relay/pass.conf").read_text())
-
-
-def headers(text: str) -> set[str]:
-    return set(re.findall(r"proxy_set_header +([^;]+);", text))
