@@ -30,18 +30,29 @@ def row(title: str) -> list[Json]:
     return line(1, {"type": "row", "collapsed": False, "id": None, "panels": [], "title": title})
 
 
-def board(title: str, uid: str, description: str, *, shown: str, **parts: Any) -> Json:
+def board(
+    title: str,
+    uid: str,
+    description: str,
+    *,
+    shown: str,
+    variables: list[Json],
+    panels: list[Json],
+    other: tuple[str, str, str],
+    marks: str = "",
+) -> Json:
     """A dashboard; `shown` is the start of the time that it shows at first.
 
-    It links to another one with the same choices; each keeps its own time.
+    `other` is the dashboard to link to, with the same choices but a time of its own; `marks` a
+    query for alerts to mark in every panel.
     """
     datasource = _variable("datasource", "datasource", label="Data source", query="prometheus")
-    other, uid_of_other, tooltip = parts["other"]
+    name, uid_of_other, tooltip = other
     shared = {"icon": "dashboard", "tooltip": tooltip, "includeVars": True}
     return {
         "schemaVersion": 41,
-        "templating": {"list": [datasource, *parts["variables"]]},
-        "annotations": {"list": [_marks(parts["marks"])]} if "marks" in parts else {},
+        "templating": {"list": [datasource, *variables]},
+        "annotations": {"list": [_marks(marks)]} if marks else {},
         "uid": uid,
         "title": title,
         "description": description,
@@ -53,13 +64,12 @@ def board(title: str, uid: str, description: str, *, shown: str, **parts: Any) -
         "fiscalYearStartMonth": 0,
         "weekStart": "monday",
         "refresh": "1m",
-        "panels": [*_placed(parts["panels"])],
-        "links": [link(other, f"/d/{uid_of_other}", **shared)],
+        "panels": [*_placed(panels)],
+        "links": [link(name, f"/d/{uid_of_other}", **shared)],
     }
 
 
 def _marks(alerts: str) -> Json:
-    """Mark in every panel when an alert fired."""
     return {
         "name": "Alerts",
         "datasource": DATASOURCE,

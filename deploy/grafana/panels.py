@@ -19,10 +19,8 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 Queries = str | Mapping[str, str]
 
 _PANEL = ("timeFrom", "hideTimeOverride", "maxDataPoints", "transformations", "interval")
-_FIELD = (
-    *("unit", "decimals", "min", "max", "mappings", "thresholds", "color", "links", "noValue"),
-    "custom",
-)
+_VALUE = ("unit", "decimals", "min", "max", "mappings", "thresholds", "color", "links", "noValue")
+_FIELD = (*_VALUE, "custom")
 
 
 def panel(kind: str, title: str, queries: Queries, unit: str = "", **options: Any) -> Json:
@@ -61,9 +59,14 @@ def panel(kind: str, title: str, queries: Queries, unit: str = "", **options: An
     }
 
 
-stat, lines, levels, durations, bars, ranking, _by_hour, heat, states, _table = (
-    partial(panel, kind) for kind in KINDS
-)
+stat = partial(panel, "stat")
+lines = partial(panel, "lines")
+levels = partial(panel, "levels")
+durations = partial(panel, "durations")
+bars = partial(panel, "bars")
+ranking = partial(panel, "ranking")
+heat = partial(panel, "heat")
+states = partial(panel, "states")
 
 
 def by_hour(title: str, query: str) -> Json:
@@ -80,7 +83,7 @@ def by_hour(title: str, query: str) -> Json:
         "sortBy": {"fields": {}, "sort": [{"field": "Time"}]},
         "organize": {"renameByName": {"Time": "Hour", "Value (sum)": title}},
     }
-    return _by_hour(title, query, transformations=transformations)
+    return panel("by_hour", title, query, transformations=transformations)
 
 
 def table(title: str, labels: Mapping[str, str], queries: Queries, **options: Any) -> Json:
@@ -96,7 +99,7 @@ def table(title: str, labels: Mapping[str, str], queries: Queries, **options: An
         "filterFieldsByName": {"include": {"names": [*headings]}},
         "organize": {"indexByName": order, "renameByName": headings},
     }
-    return _table(title, queries, transformations=transformations, **options)
+    return panel("table", title, queries, transformations=transformations, **options)
 
 
 def runbook(title: str, section: str) -> Json:

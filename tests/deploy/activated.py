@@ -1,4 +1,4 @@
-"""A real relay whose listening sockets are kept open by somebody else, as systemd does.
+"""A real relay whose listening sockets stay open in another process, as with systemd.
 
 For a test with a proxy in front:
 
@@ -23,7 +23,7 @@ from tests.guarantees.process import Relay
 
 BACKLOG = 4096
 
-# The process that is started becomes the relay, so it alone knows its own number.
+# The started process becomes the relay: only it knows its PID.
 _HAND_OVER = """
 import os, sys
 count = int(sys.argv[1])
@@ -67,7 +67,7 @@ async def relay(
             inherits=inherits,
         )
         for name, each in zip(names, sockets, strict=True):
-            # The config says something else, and what is handed over counts.
+            # Differs from the config: the handed-over socket takes precedence.
             match name:
                 case "admin":
                     handed.admin_port = each.getsockname()[1]
@@ -88,7 +88,7 @@ def listening(backlog: int = BACKLOG) -> socket.socket:
 
 
 def _out_of_the_way(opened: socket.socket, closing: ExitStack) -> int:
-    """A descriptor above all those that the sockets are moved to."""
+    """Duplicate a descriptor above the numbers that the sockets move to."""
     copies = [opened.dup()]
     while copies[-1].fileno() < 8:
         copies.append(opened.dup())

@@ -56,7 +56,7 @@ def write_points(folder: Path, points: Iterable[Point], *, block_s: int) -> None
 
 
 def _recorded(server: Prometheus) -> Iterator[Point]:
-    """What the rules would have recorded; promtool's own way makes twenty times as many blocks."""
+    """Recorded values of the rules; promtool's own backfill makes twenty times as many blocks."""
     for rule in rules("record"):
         series = server.ask_range(rule["expr"], from_s=START_S, to_s=END_S, step_s=SCRAPE_S)
         for labels, values in series.items():
@@ -79,7 +79,7 @@ def found(scrape: Scrape) -> Iterator[tuple[str, float]]:
 
 
 def _process_value(sample: Sample, scrape: Scrape) -> float:
-    """What this test's own process is like, is not the relay's; its age and its growth are told."""
+    """Replace values of the test's own process by those of a relay of this age."""
     age_s = scrape.at_s - scrape.started_s
     told: dict[str, float] = {
         "process_cpu_seconds_total": 0.7 + 0.009 * age_s,
@@ -92,7 +92,7 @@ def _process_value(sample: Sample, scrape: Scrape) -> float:
 
 @cache
 def _of_process() -> tuple[Sample, ...]:
-    """What an exposition holds beside the relay's own metrics."""
+    """Metrics of the process and of Python in an exposition."""
     text = Metrics([], [], sqlite="").exposition("")[0].decode()
     return tuple(
         sample

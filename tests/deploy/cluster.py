@@ -1,4 +1,4 @@
-"""The Kubernetes files as the cluster would get them: built, and each object within reach."""
+"""The Kubernetes files, built as for the cluster."""
 
 import subprocess
 import sys
@@ -23,12 +23,12 @@ Object = dict[str, Any]
 
 @cache
 def built(folder: Path) -> "Objects":
-    """The same for a folder that does not change meanwhile."""
+    """Build a folder once; for folders that do not change."""
     return build(folder)
 
 
 def build(folder: Path) -> "Objects":
-    """What `kubectl apply -k FOLDER` would send."""
+    """Build the objects that `kubectl apply -k FOLDER` would send."""
     done = subprocess.run(
         [KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
     )

@@ -34,7 +34,7 @@ def address(document: dict[str, Any], service: str) -> str:
 
 
 def files(document: dict[str, Any], service: str, secrets: Path) -> dict[str, Path]:
-    """What a service is given to read: each place in the container with its file or folder here.
+    """The files mounted into a service: paths in the container and on this host.
 
     Secrets are taken from `secrets`, which stands in for the folder that only an operator has.
     """

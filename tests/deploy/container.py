@@ -79,7 +79,7 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """The number of its PID 1 out here."""
+        """The PID of its process 1 on the host."""
         (child,) = self._children()
         return int(child)
 
@@ -95,7 +95,7 @@ class Container:
         )
 
     def stop(self) -> int:
-        """Send PID 1 the image's signal; its exit code."""
+        """Send the image's stop signal to PID 1, and return the exit code."""
         number = signal.Signals[self._image.config["StopSignal"]]
         subprocess.run(["kill", f"-{number.value}", str(self.pid)], check=True)
         return self._process.wait(PATIENCE_S)

@@ -46,14 +46,18 @@ def _filled(expr: str) -> str:
     )
 
 
-def asks_for(panel: Panel, label: str) -> bool:
-    """Whether every selector matches the variable of this name."""
-    wanted = (label, promql.MatchOp.Re, f"${label}")
-    return all(
-        wanted in [(each.name, each.op, each.value) for each in part.matchers.matchers]
-        for part in parts(panel)
-        if isinstance(part, promql.VectorSelector)
-    )
+def selectors(panel: Panel) -> Iterator[promql.VectorSelector]:
+    return (part for part in parts(panel) if isinstance(part, promql.VectorSelector))
+
+
+def asks_for(selector: promql.VectorSelector, label: str) -> bool:
+    """Whether a selector matches the variable of this name."""
+    matchers = [(each.name, each.op, each.value) for each in selector.matchers.matchers]
+    return (label, promql.MatchOp.Re, f"${label}") in matchers
+
+
+def _all_ask_for(label: str) -> Callable[[Panel], bool]:
+    return lambda panel: all(asks_for(each, label) for each in selectors(panel))
 
 
 def _variables(board: Board, **options: Any) -> list[dict[str, Any]]:
@@ -84,8 +88,8 @@ def _windows(panel: Panel, *functions: str) -> list[promql.MatrixSelector]:
 
 
 def _counts_by_rate(panel: Panel) -> bool:
-    selectors = [part for part in parts(panel) if isinstance(part, promql.VectorSelector)]
-    counters = Counter(str(each) for each in selectors if (each.name or "").endswith("_total"))
+    totals = (each for each in selectors(panel) if (each.name or "").endswith("_total"))
+    counters = Counter(map(str, totals))
     counted = _windows(panel, "rate", "irate", "increase")
     return not counters - Counter(str(each.vector_selector) for each in counted)
 
@@ -117,8 +121,8 @@ PANEL_RULES: dict[str, Callable[[Panel], bool]] = {
         window.range == _RATE_INTERVAL for window in _windows(panel, "rate", "irate")
     ),
     "target-counter-agg-rule": _counts_by_rate,
-    "target-job-rule": lambda panel: asks_for(panel, "job"),
-    "target-instance-rule": lambda panel: asks_for(panel, "instance"),
+    "target-job-rule": _all_ask_for("job"),
+    "target-instance-rule": _all_ask_for("instance"),
 }
 RULES = [*BOARD_RULES, *PANEL_RULES]
 

@@ -1,8 +1,7 @@
-"""A scripted day of a relay, from midnight to midnight, as its own metrics tell it.
+"""A scripted day of a relay, from midnight to midnight, as its metrics show it.
 
-The real `Metrics` is told what happens and is read once a minute, as a scrape would, so that names,
-types and label sets cannot differ from the relay's. Nothing here is by chance: the dice fall the
-same way each time.
+The real `Metrics` counts and is read once a minute, as by a scrape, so that names, types and label
+sets are the relay's. The random numbers are seeded: every run is the same.
 
 Two sources (`main`, and `academy` with two fifths of its traffic) and three sinks: `crm` and
 `warehouse` take everything, `sales` takes leads and completed views. `story.EVENTFUL` says what
@@ -54,7 +53,7 @@ class Arrival(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What really came, and in which minute; the scrape at its end is the first to see it."""
+    """An acknowledged request and its minute; the scrape at its end is the first to see it."""
 
     minute_s: int
     arrival: Arrival
@@ -62,7 +61,7 @@ class Acknowledged(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """What a scrape finds: nothing while the relay is away."""
+    """One scrape; without metrics while the relay is away."""
 
     at_s: int
     started_s: int
@@ -71,7 +70,7 @@ class Scrape(NamedTuple):
 
 @dataclass
 class Queue:
-    """What waits for one sink: the times at which it came."""
+    """The backlog of one sink, as times of arrival."""
 
     name: str
     waiting: deque[float] = field(default_factory=deque)
@@ -88,14 +87,14 @@ class Queue:
 
 
 def _before() -> Iterator[Total]:
-    """What the store counted before the day: enough for the days around it (fortnight.py)."""
+    """The store's totals before the day: enough for the days around it (fortnight.py)."""
     kinds = ((LEAD_CAPTURED, ""), *((VIDEO_WATCHED, milestone) for milestone in MILESTONES))
     for source, (kind, milestone) in itertools.product(SOURCES, kinds):
         yield Total(source, kind, milestone, BEFORE, (START_S - 600) * 1000)
 
 
 class Day:
-    """Tells the metrics of one relay after another what happens, minute by minute."""
+    """Replays a story into the metrics of one relay after another, minute by minute."""
 
     def __init__(self, story: Story = EVENTFUL) -> None:
         self._story = story
@@ -109,7 +108,7 @@ class Day:
         self._metrics = self._begin(START_S)
 
     def scrapes(self) -> Iterator[Scrape]:
-        """What is found at each minute's end."""
+        """One scrape at each minute's end."""
         for now_s in range(START_S + SCRAPE_S, END_S + 1, SCRAPE_S):
             minute_s = now_s - SCRAPE_S
             if self._story.tells("crash", minute_s):
@@ -144,7 +143,7 @@ class Day:
         self._metrics.was_down(away_s, 0)
 
     def _sender(self, minute_s: int) -> None:
-        """Make up who begins to watch within the minute, and what follows from it."""
+        """Schedule the views that begin within the minute, and their later events."""
         hour = (minute_s - START_S) // 3600
         for source, share in zip(SOURCES, (1.0, 0.4), strict=True):
             for _ in range(self._poisson(STARTED_PER_HOUR[hour] * share / 60)):
@@ -165,7 +164,7 @@ class Day:
             heapq.heappush(self._coming, Arrival(at_s + 15, source, LEAD_CAPTURED))
 
     def _door(self, now_s: int) -> None:
-        """All that calls within the minute that ends now."""
+        """Handle the requests of the minute that ends now."""
         while self._coming and self._coming[0].at_s < now_s:
             self._take(heapq.heappop(self._coming), now_s)
         minute_s = now_s - SCRAPE_S
@@ -261,7 +260,7 @@ class Day:
         self._count(queue)
 
     def _count(self, queue: Queue) -> None:
-        """Also told of a sink that the config has no more."""
+        """Also of a sink that the config no longer has."""
         oldest_ms = int(queue.waiting[0] * 1000) if queue.waiting else None
         self._metrics.backlog(queue.name, len(queue.waiting), queue.dead, oldest_ms)
 

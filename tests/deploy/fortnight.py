@@ -1,7 +1,7 @@
-"""Two weeks around the scripted day, as far as those see them who own the videos, and its alerts.
+"""Two weeks of leads and views around the scripted day, and the day's alerts.
 
-Each day is the scripted one over again, with more viewers or fewer by the day of the week; so the
-week can be compared with the one before it. `VIEWED_S` is the Thursday after the scripted Monday.
+Each day repeats the scripted one with traffic by the day of the week, so that a week can be
+compared with the one before. `VIEWED_S` is the Thursday after the scripted Monday.
 The alerts are those that Prometheus would have recorded on the scripted day.
 """
 
@@ -25,7 +25,7 @@ SHOWN = {"engagement": (FIRST_S, VIEWED_S), "relay": (START_S, END_S)}
 """Time shown in tests and pictures: the one's default, and the whole scripted day."""
 
 BUSY = (1.0, 1.1, 1.18, 1.05, 0.8, 0.34, 0.28)
-"""How busy the days of the week are, from Monday on."""
+"""Relative traffic by day of the week, from Monday."""
 EARLIER = 0.86
 """The week before had fewer viewers."""
 
@@ -39,7 +39,7 @@ Point = tuple[int, str, float]
 
 def write(folder: Path, day: Prometheus) -> None:
     """Write the blocks of the day itself, its alerts and the days around it into a data folder."""
-    # Blocks never change, whoever reads them.
+    # Blocks are immutable, also while they are read.
     shutil.copytree(day._data, folder, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head"))
     points = sorted((*_around(day), *_alerts(day)))
     blocks.write_points(folder, points, block_s=DAY_S)
@@ -74,7 +74,7 @@ def _days(head: str, grown: list[float], days: range, *, begin: float) -> Iterat
 
 
 def _factor(number: int) -> float:
-    """How busy a day is, counted from the scripted one on."""
+    """Relative traffic of a day, counted from the scripted one."""
     return BUSY[number % 7] * (1 if number > 0 else EARLIER)
 
 

@@ -28,7 +28,7 @@ ORIGIN = {
     "CREATED": "2026-11-22T12:00:00Z",
     "SOURCE": "https://git.example/relay",
 }
-"""What a build is told of what it is made of."""
+"""Build arguments that name the image's origin."""
 
 _UNREAD = ("doc", "locale", "man")
 """Folders of /usr/share that cost time and are never looked at."""
@@ -83,7 +83,7 @@ class Builder:
 
 
 def run(command: Sequence[str | Path]) -> str:
-    """Run a program to its good end; what it says on stdout."""
+    """Run a program that must succeed, and return its stdout."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
     return done.stdout
@@ -99,7 +99,7 @@ def require_builder() -> None:
 
 @dataclass(frozen=True)
 class Debian:
-    """What is taken from the packages of the image's release, which this machine's may not be."""
+    """Packages of the image's Debian release, which may differ from the host's."""
 
     archive: Path
     """A small system with Python."""
@@ -127,7 +127,7 @@ def bootstrap(folder: Path) -> Debian:
 
 
 def surroundings(folder: Path) -> Path:
-    """How this machine's pip reaches its packages; the stand-in knows it from the start."""
+    """The host's pip settings, for the base image."""
     names = ("global.cert", "global.index-url", "global.proxy", "global.trusted-host")
     told = run([sys.executable, "-m", "pip", "config", "list"])
     known = dict(re.findall(r"^([\w.-]+)='(.*)'$", told, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""A load that goes on over restarts: who was acknowledged, and who was answered otherwise."""
+"""A load over restarts, with acknowledged events and other responses."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ PAUSE_S = 0.005
 
 
 class Load:
-    """Callers that post one event after the other, and what they were answered."""
+    """Callers that post one event after the other."""
 
     def __init__(self, url: str) -> None:
         self._url = url

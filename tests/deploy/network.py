@@ -11,7 +11,7 @@ _ALONE = "ip link set lo up && echo up && exec sleep infinity"
 
 
 def inside(number: int) -> list[str]:
-    """What goes before a command that shall run on a host."""
+    """Prefix of a command that runs on a host."""
     return ["nsenter", f"--net=/proc/{number}/ns/net"]
 
 

@@ -23,10 +23,10 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Prometheus:
-    """Runs from the beginning of the block to its end; errors of the API fail the test."""
+    """Runs within its block; errors of the API fail the test."""
 
     def __init__(self, *, data: Path, config: Path | None = None) -> None:
-        """Without a config it scrapes nothing, and knows no rules."""
+        """Without a config it scrapes nothing and has no rules."""
         self._data = data
         self._config = config
         self._port = free_port()

@@ -27,7 +27,7 @@ HOST = "hooks.example.com"
 """The public name in what is shipped."""
 
 STRANGER = "127.0.0.2"
-"""Where callers come from, so that they are told apart from the proxy."""
+"""The callers' address, distinct from the proxy's."""
 
 _ANY_CERTIFICATE = ssl.create_default_context()
 _ANY_CERTIFICATE.check_hostname = False
@@ -170,7 +170,7 @@ class Traefik(Proxy):
         return [self.name, f"--configfile={self.folder / 'traefik.yml'}"]
 
     def listens(self) -> bool:
-        """Whether it has read what goes where; its port is open some time before.
+        """Whether it has read its routes; its port opens earlier.
 
         A body that is too large is refused by a middleware, so that the relay does not see it.
         """
@@ -187,7 +187,7 @@ class Traefik(Proxy):
 
 
 def place(shipped: Path, copy: Path, changes: Mapping[str, str]) -> None:
-    """Copy a file with other places; each that is put in another's stead has to be there."""
+    """Copy a file with replacements; every replaced text must exist."""
     text = shipped.read_text(encoding="utf-8")
     for old, new in changes.items():
         assert old in text, f"{shipped} does not say {old}"
@@ -196,7 +196,7 @@ def place(shipped: Path, copy: Path, changes: Mapping[str, str]) -> None:
 
 
 def event(size: int) -> bytes:
-    """An event of exactly so many bytes, some of them beyond ASCII."""
+    """An event of exactly this many bytes, some of them beyond ASCII."""
     start, end = b'{"id":"evt_large","event":"video.ready","data":"', b'"}'
     filler = "".join(chr(code) for code in range(0x20, 0x2FF) if chr(code) not in '"\\')
     inner = filler.encode() * (size // len(filler.encode()) + 1)
@@ -211,7 +211,7 @@ def post(
     sign: bool = True,
     secret: str = SECRET,
 ) -> bytes:
-    """A whole request to the public name; signed as the sender does unless told otherwise."""
+    """A whole request to the public name, signed unless `sign` is false."""
     lines = [("Host", HOST), ("Content-Length", str(len(body))), *header]
     if sign:
         lines.append(("Service-Signature", signed(body, secret=secret)))

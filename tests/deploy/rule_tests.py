@@ -18,7 +18,7 @@ _OF_THE_DAY = 'group by (alertname) (count_over_time(ALERTS{{alertstate="{state}
 
 
 def run(file: Path) -> str:
-    """What promtool finds wrong with a file of scenarios; nothing if all is as expected."""
+    """Promtool's complaints about a file of scenarios; empty if all is as expected."""
     done = subprocess.run(
         ["promtool", "test", "rules", str(file)], capture_output=True, timeout=300, check=False
     )

@@ -61,11 +61,11 @@ _TARGETS = (
 
 
 class NotHere(Exception):
-    """Nobody may run a systemd on this machine, which says nothing about what is tested."""
+    """Running systemd is not permitted on this machine; says nothing about the tested units."""
 
 
 class ServiceManager:
-    """Give it units in `units`, then `start` it; `run` runs a command beside it."""
+    """Add units with `unit`, then `start` it; `run` runs a command beside it."""
 
     def __init__(self, folder: Path, *, install: str = "", apart: Sequence[str] = ()) -> None:
         """`install` is a piece of shell that lays out files for the units, in the layers.
@@ -89,7 +89,7 @@ class ServiceManager:
         path.write_text(text)
 
     async def start(self) -> None:
-        """Start it and wait until it answers; raises NotHere with what was said where it cannot."""
+        """Start it and wait until it responds; raises NotHere with its output if it cannot run."""
         self._process = await asyncio.create_subprocess_exec(
             *("unshare", "--mount", "sh", "-c", _OUTSIDE),
             env={**os.environ, "FOLDER": str(self._folder), "SPACES": " ".join(self._spaces)},
@@ -100,7 +100,7 @@ class ServiceManager:
         await until(self._answers, what="an answer of systemd")
 
     async def stop(self) -> None:
-        """End it, and with it all that it has started."""
+        """Stop it with everything that it started."""
         if self._process is None:
             return
         if self._process.returncode is None and self._pid:
@@ -129,7 +129,7 @@ class ServiceManager:
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
     def told(self) -> str:
-        """What the units have written, where they write to `output`."""
+        """Output of the units that write to `output`."""
         output = self._folder / "output"
         return output.read_text(errors="replace")[-4000:] if output.exists() else ""
 
@@ -145,7 +145,7 @@ class ServiceManager:
 
 
 async def why_not(folder: Path) -> str:
-    """What keeps this machine from running a systemd with a unit; empty where nothing does."""
+    """The reason why this machine cannot run systemd with a unit; empty if it can."""
     if os.geteuid() != 0:
         return "only root can make the namespaces that a systemd needs"
     manager = ServiceManager(folder)

@@ -1,4 +1,4 @@
-"""What happens on a scripted day (day.py), and when."""
+"""The incidents of the scripted days (day.py) and their times."""
 
 from dataclasses import dataclass, field
 
@@ -33,16 +33,16 @@ def at(clock: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What is not as usual on a day; between its parts all is well."""
+    """The incidents of a day; outside them all is well."""
 
     parts: dict[str, tuple[int, int]]
-    """From when to when, Unix seconds."""
+    """Begin and end, in Unix seconds."""
 
     once: dict[int, tuple[str, str, Outcome]] = field(default_factory=dict)
-    """Single events: the source, the kind, and what becomes of it."""
+    """Single events by time: source, kind, outcome."""
 
     def tells(self, what: str, now_s: int) -> bool:
-        """Whether this part of the story is going on."""
+        """Whether this incident is going on."""
         begin_s, end_s = self.parts.get(what, (0, 0))
         return begin_s <= now_s < end_s
 
@@ -69,11 +69,11 @@ EVENTFUL = Story(
         at("14:40"): ("academy", "other", "unreadable"),
     },
 )
-"""Enough for every panel of a dashboard to show something, and for some alerts."""
+"""Incidents enough for every panel to show data, and for some alerts."""
 
 QUIET = Story(
     parts={
-        # A night longer than what a backlog may be old before it is a page.
+        # A night longer than the age at which a backlog becomes a page.
         "warehouse paused": (at("01:30"), at("09:00")),
         "stray": (at("03:10"), at("03:12")),
         "update": (at("06:00"), at("06:01")),
@@ -89,4 +89,4 @@ QUIET = Story(
     },
     once={at("09:30"): ("main", WEBHOOK_TEST, "accepted")},
 )
-"""A day of small hiccups on which nobody need be told anything."""
+"""A day of small hiccups that must raise no alert."""

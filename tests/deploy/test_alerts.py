@@ -1,4 +1,4 @@
-"""The alert rules: each fires in a scenario of its own, with what is told then, and none else."""
+"""The alert rules: each fires in its own scenario with its own texts, and no other does."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def firing() -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
-def test_every_scenario_brings_its_alerts_in_their_words(file: Path) -> None:
+def test_a_scenario_fires_its_alerts_with_their_texts(file: Path) -> None:
     require_prometheus()
     assert rule_tests.run(file) == ""
 
@@ -41,7 +41,7 @@ def test_every_alert_fires_in_a_scenario() -> None:
     assert firing() == {(rule["alert"], rule["labels"]["severity"]) for rule in ALERTS}
 
 
-def test_on_a_quiet_day_nobody_is_told_anything(tmp_path: Path) -> None:
+def test_a_quiet_day_raises_no_alert(tmp_path: Path) -> None:
     require_prometheus()
     file = tmp_path / "quiet.yml"
     rule_tests.write(file, Day(story.QUIET).scrapes(), pending=NEARLY, firing=set())
@@ -49,7 +49,7 @@ def test_on_a_quiet_day_nobody_is_told_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=ids)
-def test_an_alert_says_what_is_wrong_and_what_to_do_and_where_to_read_on(
+def test_an_alert_states_the_problem_the_action_and_its_runbook_section(
     rule: dict[str, Any],
 ) -> None:
     told = rule["annotations"]
@@ -65,7 +65,7 @@ def test_an_alert_says_what_is_wrong_and_what_to_do_and_where_to_read_on(
 
 
 @pytest.mark.parametrize("rule", rules("record"), ids=lambda rule: rule["record"])
-def test_a_recorded_name_tells_its_level_its_metric_and_what_was_done(
+def test_a_recorded_name_states_level_metric_and_operation(
     rule: dict[str, Any],
 ) -> None:
     level, metric, operation = rule["record"].split(":")

@@ -1,4 +1,4 @@
-"""deploy/compose at work, on two hosts in place of two containers: an event that comes by HTTPS."""
+"""deploy/compose at work, on two hosts in place of two containers."""
 
 import os
 import shlex
@@ -26,7 +26,7 @@ OWNER = 10001
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
-    """What an operator puts there, as docs/deployment.md says."""
+    """The secrets that docs/deployment.md has an operator create."""
     folder = tmp_path / "secrets"
     folder.mkdir(mode=0o700)
     pem = Authority(tmp_path / "ca").issue("nginx").read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ async def stack(
             yield stack
 
 
-async def test_an_event_that_comes_by_https_is_in_the_store(stack: Stack) -> None:
+async def test_an_event_sent_by_https_is_stored(stack: Stack) -> None:
     sent = stack.send()
     assert sent.returncode == 0, sent.stdout + sent.stderr
     listed = stack.relay.execute("relay", "events", "list", "--json")
@@ -153,7 +153,7 @@ async def test_an_event_that_comes_by_https_is_in_the_store(stack: Stack) -> Non
     assert (event["source"], event["kind"]) == ("main", "lead.captured")
 
 
-async def test_the_relay_learns_the_senders_address_from_nginx(stack: Stack) -> None:
+async def test_the_relay_logs_the_senders_address_from_nginx(stack: Stack) -> None:
     assert stack.send("--secret", "another-secret-than-theirs").returncode == 1
     lines = [orjson.loads(line) for line in stack.relay.log.read_bytes().splitlines()]
     (refused,) = [line for line in lines if line["event"] == "request.refused"]

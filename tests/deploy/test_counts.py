@@ -1,4 +1,4 @@
-"""How the dashboards count: in whole numbers, right over restarts, gaps and series that begin.
+"""Exact counts of the dashboards' queries over restarts, gaps and new series.
 
 promtool answers the queries from series that are made for them, with a scrape every 15 s.
 """
@@ -17,11 +17,11 @@ LEADS = "relay_leads_captured_total{RELAY}"
 REQUESTS = "relay_requests_total{RELAY}"
 
 FROM_S, TO_S, BAR_S = 600, 1200, 300
-"""Asked is for the scrapes 41 to 80, in all and in two bars."""
+"""Scrapes 41 to 80, in total and in two bars."""
 
 Count = Callable[..., str]
 Scrapes = Sequence[int | None]
-"""A counter's value at each scrape; nothing where the scrape fails."""
+"""A counter's value at each scrape; None for a failed scrape."""
 
 AWAY: list[int | None] = [None]
 
@@ -42,7 +42,7 @@ GOES_ON: dict[str, tuple[list[Scrapes], int]] = {
     ),
     "another store takes the place of the first": ([[100] * 60 + [3] * 10 + [8] * 11], 5),
 }
-"""What becomes of a counter of the store's totals, at each relay, and how many came."""
+"""Scrapes of a counter that continues over restarts, for each relay, and the count."""
 
 RESTARTS: dict[str, tuple[list[Scrapes], int]] = {
     "nothing comes": ([[100] * 81], 0),
@@ -57,7 +57,7 @@ RESTARTS: dict[str, tuple[list[Scrapes], int]] = {
         16,
     ),
 }
-"""The same of a counter that begins at 0 with each start of the relay."""
+"""Scrapes of a counter that restarts at 0 with the relay, and the count."""
 
 
 def written(scrapes: Scrapes) -> str:
@@ -79,7 +79,7 @@ def asked(expr: str, *, at_s: int, count: int) -> dict[str, object]:
 def faults(
     file: Path, metric: str, relays: list[Scrapes], checks: Sequence[dict[str, object]]
 ) -> str:
-    """What promtool finds wrong."""
+    """Promtool's complaints."""
     require_prometheus()
     name = metric.removesuffix("{RELAY}")
     series = [
@@ -116,12 +116,12 @@ def test_a_counter_is_counted_exactly_in_total_and_in_bars(
     assert faults(tmp_path / "test.yml", metric, relays, checks) == ""
 
 
-def test_a_week_ago_is_counted_in_the_same_way(tmp_path: Path) -> None:
+def test_the_week_before_is_counted_exactly(tmp_path: Path) -> None:
     week = 7 * 86_400
     relays: list[Scrapes] = [[100] * 45 + [110] * 36]
     check = asked(queries.grown_a_week_ago(LEADS), at_s=TO_S + week, count=10)
     assert faults(tmp_path / "test.yml", LEADS, relays, [check]) == ""
 
 
-def test_the_steps_of_a_count_are_no_further_apart_than_scrapes() -> None:
+def test_counts_step_at_the_scrape_interval() -> None:
     assert f"scrape_interval: {queries.SCRAPED}\n" in CONFIG.read_text(encoding="utf-8")

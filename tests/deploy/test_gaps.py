@@ -1,6 +1,6 @@
-"""The relay goes away and comes back behind each proxy, under load: what the sender sees of it.
+"""Restarts and crashes of the relay behind each proxy, under load.
 
-Its socket is kept open by somebody else, as systemd does: connections wait in its queue meanwhile.
+Its socket stays open in another process, as with systemd: connections wait in the queue.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PATIENCE_S = 10.0
 
 
 class Load:
-    """The sender on several connections that stay open, each with one event after the other."""
+    """The sender on persistent connections, each with one event after the other."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -43,7 +43,7 @@ class Load:
                 await asyncio.sleep(0.01)
 
     async def grows(self) -> None:
-        """Return once every connection has got on."""
+        """Return after more acknowledgements on the connections."""
         enough = len(self.statuses) + 10 * CONNECTIONS
         await until(lambda: len(self.statuses) >= enough, what="more acknowledgements")
 
@@ -63,7 +63,7 @@ async def crash(relay: ActivatedRelay) -> None:
         pytest.param(Traefik, crash, id="traefik-crash"),
     ],
 )
-async def test_no_acknowledgement_fails_over_gaps_of_the_relay_under_load(
+async def test_no_request_fails_while_the_relay_restarts_behind_a_proxy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[Proxy],

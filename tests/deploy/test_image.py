@@ -93,7 +93,7 @@ async def running(image: Image, tmp_path: Path) -> AsyncIterator[Running]:
         yield relay
 
 
-def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run(
         [hadolint, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False
@@ -101,7 +101,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     assert (done.stdout, done.returncode) == ("", 0)
 
 
-def test_both_stages_begin_with_the_one_base_that_is_pinned_by_its_digest() -> None:
+def test_both_stages_use_one_base_pinned_by_digest() -> None:
     assert images.base()["python"]
     lines = DOCKERFILE.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("FROM")] == [
@@ -110,14 +110,12 @@ def test_both_stages_begin_with_the_one_base_that_is_pinned_by_its_digest() -> N
     ]
 
 
-def test_the_label_says_the_version_of_the_project() -> None:
+def test_the_version_label_is_the_projects_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"ARG VERSION={project['version']}\n" in DOCKERFILE.read_text(encoding="utf-8")
 
 
-def test_the_build_is_sent_nothing_that_the_image_is_not_made_of(
-    builder: Builder, tmp_path: Path
-) -> None:
+def test_the_build_context_holds_only_files_of_the_image(builder: Builder, tmp_path: Path) -> None:
     everything = tmp_path / "Dockerfile"
     everything.write_text("FROM scratch\nCOPY . /\n", encoding="utf-8")
     root = builder.image(builder.build(everything)).root
@@ -127,7 +125,7 @@ def test_the_build_is_sent_nothing_that_the_image_is_not_made_of(
     assert sent - code == SENT_TO_THE_BUILD - {"relay"}
 
 
-def test_pid_1_is_the_relay_itself_as_a_user_with_a_fixed_number(image: Image) -> None:
+def test_pid_1_is_the_relay_with_a_fixed_user_id(image: Image) -> None:
     config = image.config
     assert (config["User"], config["WorkingDir"]) == (f"{OWNER}:{OWNER}", VOLUME)
     assert (config["Entrypoint"], config["Cmd"]) == (["relay"], ["serve"])
@@ -137,13 +135,13 @@ def test_pid_1_is_the_relay_itself_as_a_user_with_a_fixed_number(image: Image) -
     assert set(config["ExposedPorts"]) == {"8080/tcp", "9464/tcp"}
 
 
-def test_the_volume_is_all_that_its_user_may_write_to(image: Image) -> None:
+def test_its_user_can_write_to_the_volume_only(image: Image) -> None:
     assert own(image.root) == {VOLUME}
     assert stat.S_IMODE((image.root / VOLUME.lstrip("/")).stat().st_mode) == 0o700
 
 
 def own(root: Path) -> set[str]:
-    """What OWNER could write to; the folders that everyone may put files into are not counted."""
+    """Paths writable by OWNER, without sticky folders such as /tmp."""
     found = set()
     for path in root.rglob("*"):
         status = path.lstat()
@@ -153,7 +151,7 @@ def own(root: Path) -> set[str]:
     return {path for path in found if not path.startswith("/dev/")}
 
 
-def test_the_labels_say_what_it_is_made_of(image: Image) -> None:
+def test_the_labels_name_source_revision_and_base(image: Image) -> None:
     found = images.base()
     kind = "org.opencontainers.image"
     assert image.config["Labels"].items() >= {
@@ -165,7 +163,7 @@ def test_the_labels_say_what_it_is_made_of(image: Image) -> None:
     }
 
 
-def test_its_list_of_components_names_all_that_is_installed(image: Image) -> None:
+def test_its_component_list_names_every_installed_package(image: Image) -> None:
     text = (image.root / "usr/share/doc/relay/sbom.cdx.json").read_text(encoding="utf-8")
     document = json.loads(text)
     assert document["bomFormat"] == "CycloneDX"
@@ -179,14 +177,14 @@ def test_its_list_of_components_names_all_that_is_installed(image: Image) -> Non
     assert listed == installed
 
 
-def test_neither_pip_nor_what_built_the_relay_is_in_its_environment(image: Image) -> None:
+def test_pip_and_build_tools_are_not_in_its_environment(image: Image) -> None:
     (packages,) = (image.root / "opt/relay/lib").glob("python*/site-packages")
     found = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
     assert {"relay", "pysqlite3", "uvicorn"} <= found
     assert found & {"pip", "setuptools", "hatchling"} == set()
 
 
-def test_all_that_is_installed_is_compiled_and_never_compared_with_its_source(image: Image) -> None:
+def test_all_modules_are_compiled_with_unchecked_hashes(image: Image) -> None:
     sources = [*(image.root / "opt/relay/lib").rglob("*.py")]
     tag = f"cpython-{images.base()['python'].replace('.', '', 1).partition('.')[0]}"
     assert sources
@@ -219,7 +217,7 @@ async def test_it_runs_as_a_user_without_any_privilege(running: Running) -> None
     assert {said[f"Cap{kind}"] for kind in ("Prm", "Eff", "Bnd")} == {"0" * 16}
 
 
-async def test_it_says_what_it_was_built_of_and_runs_a_sqlite_without_the_fault_that_loses_pages(
+async def test_its_build_info_names_its_revision_and_a_sqlite_without_the_wal_reset_fault(
     running: Running,
 ) -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -237,7 +235,7 @@ async def test_it_says_what_it_was_built_of_and_runs_a_sqlite_without_the_fault_
     assert "store.sqlite_fault" not in running.container.log.read_text(encoding="utf-8")
 
 
-async def test_its_health_check_needs_no_config_and_hears_of_a_relay_that_hangs(
+async def test_its_health_check_needs_no_config_and_detects_a_hang(
     running: Running, image: Image, tmp_path: Path
 ) -> None:
     asked = shlex.join(image.config["Healthcheck"]["Test"][1:])
@@ -255,7 +253,7 @@ async def test_its_health_check_needs_no_config_and_hears_of_a_relay_that_hangs(
     assert running.container.execute(*other).returncode == 1
 
 
-async def test_sigterm_to_pid_1_ends_it_in_order(running: Running) -> None:
+async def test_sigterm_to_pid_1_drains_and_stops_it(running: Running) -> None:
     assert running.container.stop() == 0
     log = running.container.log.read_text(encoding="utf-8")
     assert log.index('"relay.draining"') < log.index('"relay.stopped"')

@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 GIBIBYTE = 1 << 30
 APPLICATION_S = 10
-"""What the overlay's comment says that the application may take to end."""
+"""Time for the application to end, from the overlay's comment."""
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -30,7 +30,7 @@ def config(objects: Objects) -> dict[str, Any]:
     return tomllib.loads(objects.config)
 
 
-def test_every_file_beside_a_kustomization_is_part_of_it() -> None:
+def test_a_kustomization_uses_every_file_in_its_folder() -> None:
     for folder in OVERLAYS.values():
         files = {each.name for each in folder.iterdir() if each.is_file()}
         text = (folder / "kustomization.yaml").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_everything_lies_in_one_namespace(objects: Objects) -> None:
     assert len({each["metadata"]["namespace"] for each in objects}) == 1
 
 
-def test_no_object_takes_the_volume_or_the_secret_along_when_it_is_deleted(
+def test_deleting_the_objects_keeps_volume_and_secret(
     objects: Objects,
 ) -> None:
     assert {each["kind"] for each in objects} == {
@@ -73,14 +73,14 @@ def test_a_pod_keeps_the_restricted_pod_security_standard(objects: Objects) -> N
         assert not [each for each in handlers if "tcpSocket" in each]
 
 
-def test_there_is_one_relay_with_a_volume_that_no_second_pod_can_mount(objects: Objects) -> None:
+def test_one_relay_runs_with_a_volume_for_a_single_pod(objects: Objects) -> None:
     spec = objects.one("StatefulSet")["spec"]
     assert spec["replicas"] == 1
     (claim,) = spec["volumeClaimTemplates"]
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
 
 
-def test_selectors_find_the_pod_and_only_labels_that_it_has(objects: Objects) -> None:
+def test_every_selector_matches_the_pods_labels(objects: Objects) -> None:
     labels = objects.template["metadata"]["labels"].items()
     selectors = [
         objects.one("StatefulSet")["spec"]["selector"]["matchLabels"],
@@ -102,12 +102,12 @@ def test_two_relays_of_one_name_in_two_namespaces_are_two_instances(objects: Obj
     assert instance["separator"] == "/"
 
 
-def test_every_service_that_is_named_is_there(objects: Objects) -> None:
+def test_the_headless_service_of_the_statefulset_exists(objects: Objects) -> None:
     headless = objects.one("Service", objects.one("StatefulSet")["spec"]["serviceName"])
     assert headless["spec"]["clusterIP"] == "None"
 
 
-def test_every_port_that_is_named_is_one_that_the_config_listens_on(objects: Objects) -> None:
+def test_every_named_port_is_a_listener_of_the_config(objects: Objects) -> None:
     listen, admin = (
         int(config(objects)["server"][key].rpartition(":")[2]) for key in ("listen", "admin_listen")
     )
@@ -172,7 +172,7 @@ def secret_files(objects: Objects) -> set[str]:
     return {path.rpartition("/")[2] for path in paths}
 
 
-def test_the_example_of_the_secret_has_the_keys_that_the_config_reads() -> None:
+def test_the_example_secret_has_the_keys_that_the_config_reads() -> None:
     example = yaml.safe_load((FOLDER / "secret.example.yaml").read_text(encoding="utf-8"))
     (volume,) = (each for each in built(BASE).pod["volumes"] if each["name"] == "secrets")
     assert volume["secret"]["secretName"] == example["metadata"]["name"]
@@ -188,7 +188,7 @@ def test_only_the_pods_group_reads_its_secrets(objects: Objects) -> None:
     assert volume["secret"]["defaultMode"] == 0o440
 
 
-def test_user_config_and_store_are_the_images(objects: Objects) -> None:
+def test_user_config_path_and_store_path_match_the_image(objects: Objects) -> None:
     user, group = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)[-1]
     context = objects.pod["securityContext"]
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
@@ -211,13 +211,13 @@ def test_the_relay_has_time_to_drain(objects: Objects) -> None:
     assert objects.pod["terminationGracePeriodSeconds"] >= needed_s + 5
 
 
-def test_probes_wait_longer_than_the_relay_thinks(objects: Objects) -> None:
+def test_probes_wait_longer_than_the_relays_own_checks(objects: Objects) -> None:
     assert objects.relay["readinessProbe"]["timeoutSeconds"] > PROBE_TIMEOUT_S
     live = objects.relay["livenessProbe"]
     assert live["periodSeconds"] * live["failureThreshold"] >= 60
 
 
-def test_no_probe_restarts_the_relay_for_the_sake_of_its_store(objects: Objects) -> None:
+def test_liveness_does_not_depend_on_the_store(objects: Objects) -> None:
     paths = {
         name: each["httpGet"]["path"]
         for name, each in objects.relay.items()
@@ -230,7 +230,7 @@ def test_no_probe_restarts_the_relay_for_the_sake_of_its_store(objects: Objects)
     }
 
 
-def test_the_volume_is_larger_than_what_is_kept_free(objects: Objects) -> None:
+def test_the_volume_is_five_times_the_reserved_space(objects: Objects) -> None:
     (claim,) = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
     size = claim["spec"]["resources"]["requests"]["storage"]
     assert size.endswith("Gi")
@@ -238,17 +238,17 @@ def test_the_volume_is_larger_than_what_is_kept_free(objects: Objects) -> None:
     assert kept * 5 < int(size.removesuffix("Gi")) * GIBIBYTE
 
 
-def test_the_sidecar_is_the_relay_of_the_base_with_one_word_more() -> None:
+def test_the_sidecar_differs_from_the_base_only_in_its_restart_policy() -> None:
     (sidecar,) = built(SIDECAR).pod["initContainers"]
     assert sidecar == built(BASE).relay | {"restartPolicy": "Always"}
     assert [each["name"] for each in built(SIDECAR).pod["containers"]] == ["application"]
 
 
-def test_the_sidecar_is_found_also_while_its_application_is_not_ready() -> None:
+def test_the_sidecar_is_reachable_while_its_application_is_not_ready() -> None:
     assert built(SIDECAR).one("Service")["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_the_policy_lets_the_base_out_by_dns_and_https_and_the_sidecar_by_dns_only() -> None:
+def test_egress_is_dns_and_https_for_the_base_and_dns_for_the_sidecar() -> None:
     out = {
         name: [
             sorted({each["port"] for each in rule["ports"]})
@@ -262,7 +262,7 @@ def test_the_policy_lets_the_base_out_by_dns_and_https_and_the_sidecar_by_dns_on
         assert policy["policyTypes"] == ["Ingress", "Egress"]
 
 
-def test_the_rules_of_the_cluster_are_those_of_the_rule_file() -> None:
+def test_the_clusters_rules_are_those_of_rules_yml() -> None:
     rules = SOURCE.read_text(encoding="utf-8")
     assert TARGET.read_text(encoding="utf-8") == manifest(rules)
     assert built(BASE).one("PrometheusRule")["spec"] == yaml.safe_load(rules)

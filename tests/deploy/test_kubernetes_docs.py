@@ -1,4 +1,4 @@
-"""The documents' steps for Kubernetes, done as far as it goes without a cluster."""
+"""The documented steps for Kubernetes, run as far as possible without a cluster."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def overlaid(folder: Path) -> Objects:
     return build(own)
 
 
-def test_the_overlay_of_the_documents_builds_and_is_valid(tmp_path: Path) -> None:
+def test_the_documented_overlay_is_valid(tmp_path: Path) -> None:
     assert set(FILES) == {"kustomization.yaml", "ingress.yaml"}
     objects = overlaid(tmp_path)
     assert objects.config == "# edited\n"
@@ -51,7 +51,7 @@ def test_the_overlay_of_the_documents_builds_and_is_valid(tmp_path: Path) -> Non
         judge(each, VERSIONS[-1])
 
 
-def test_the_ingress_of_the_documents_leads_to_the_service_on_the_sources_path(
+def test_the_documented_ingress_routes_the_sources_path_to_the_service(
     tmp_path: Path,
 ) -> None:
     objects = overlaid(tmp_path)
@@ -64,7 +64,7 @@ def test_the_ingress_of_the_documents_leads_to_the_service_on_the_sources_path(
     assert 'path = "/webhooks"' in built(BASE).config
 
 
-def test_the_secret_of_the_documents_has_what_the_config_reads(tmp_path: Path) -> None:
+def test_the_documented_secret_has_the_keys_that_the_config_reads(tmp_path: Path) -> None:
     written = set(re.findall(r"> secrets/([\w-]+)", SECTION))
     assert written == secret_files(built(BASE))
     folder = tmp_path / "secrets"
@@ -87,7 +87,7 @@ def test_the_secret_of_the_documents_has_what_the_config_reads(tmp_path: Path) -
     assert set(made["data"]) == written
 
 
-def test_commands_of_the_documents_name_what_is_there() -> None:
+def test_documented_commands_name_existing_objects() -> None:
     asked = [each[each.index("relay-0") :] for each in commands("kubectl") if "relay-0" in each]
     assert len(asked) == 5
     assert {each[2] for each in asked if "--" in each} == {"relay"}
@@ -100,12 +100,12 @@ def test_commands_of_the_documents_name_what_is_there() -> None:
     ] * 2
 
 
-def test_the_claim_of_the_documents_is_the_statefulsets() -> None:
+def test_the_documented_claim_is_the_statefulsets() -> None:
     (claim,) = built(BASE).one("StatefulSet")["spec"]["volumeClaimTemplates"]
     assert f"`{claim['metadata']['name']}-relay-0`" in SECTION
 
 
-def test_every_file_that_is_linked_or_named_is_there() -> None:
+def test_every_linked_or_named_file_exists() -> None:
     for link in re.findall(r"\]\(\.\./(.+?)\)", SECTION):
         assert (ROOT / link).is_file()
     for folder in re.findall(r"`(deploy/kubernetes/\w+(?:/\w+)?)`", SECTION):

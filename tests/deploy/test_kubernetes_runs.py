@@ -1,4 +1,4 @@
-"""What the cluster's ConfigMap and Secret say, put to a real relay."""
+"""A real relay with the config and the secrets of the cluster."""
 
 import asyncio
 import contextlib
@@ -57,21 +57,20 @@ def loaded(folder: Path, objects: Objects, values: dict[str, str]) -> Config:
     return config.load(mounted(folder, objects, values), environ={})
 
 
-def test_the_config_is_good_with_a_filled_in_secret(tmp_path: Path, objects: Objects) -> None:
+def test_the_config_has_no_fault_once_the_secret_is_filled_in(
+    tmp_path: Path, objects: Objects
+) -> None:
     assert set(GOOD) == set(example())
-    assert loaded(tmp_path, objects, GOOD).warnings == ()
-
-
-def test_the_config_as_the_pod_has_it_is_good_too(tmp_path: Path, objects: Objects) -> None:
     file = mounted(tmp_path, objects, GOOD)
-    text = objects.config.replace("file:/run/secrets/", f"file:{tmp_path}/")
-    file.write_text(text, encoding="utf-8")
+    assert config.load(file, environ={}).warnings == ()
+    # Again with the listeners of the pod.
+    file.write_text(objects.config.replace("file:/run/secrets/", f"file:{tmp_path}/"))
     read = config.load(file, environ={})
     assert (read.server.listen, read.server.admin_listen) == ("0.0.0.0:8080", "0.0.0.0:9464")
     assert read.warnings == ()
 
 
-def test_the_example_of_the_secret_is_refused_by_every_key_that_is_not_filled_in(
+def test_an_unfilled_example_secret_is_refused_key_by_key(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
@@ -85,7 +84,7 @@ def test_the_example_of_the_secret_is_refused_by_every_key_that_is_not_filled_in
     ]
 
 
-async def test_probes_and_prometheus_ask_for_what_the_relay_answers(
+async def test_the_relay_serves_the_paths_of_probes_and_prometheus(
     tmp_path: Path, objects: Objects
 ) -> None:
     paths = [
@@ -120,7 +119,7 @@ async def application(port: int) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def is_ready(port: int) -> bool:
-    """What the application's readiness probe says."""
+    """Run the application's readiness probe."""
     asked = await asyncio.create_subprocess_exec(
         *(sys.executable, SIDECAR / "application.py", "ready"),
         env={"PORT": str(port)},
@@ -129,7 +128,7 @@ async def is_ready(port: int) -> bool:
     return await asked.wait() == 0
 
 
-async def test_the_sidecar_hands_events_to_its_application_once_that_has_come(
+async def test_the_sidecar_delivers_to_its_application_once_it_is_ready(
     tmp_path: Path,
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""Whatever deploy/ and its documents call by the name of a metric is one, with such labels."""
+"""Metrics named in deploy/ and its documents exist, with the labels named there."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def known() -> Known:
 
 @cache
 def names() -> set[str]:
-    """What may be called a metric: samples, histograms as a whole, and what the rules record."""
+    """Names of metrics: samples, histograms as a whole, recorded rules."""
     histograms = {name.removesuffix("_bucket") for name in known()}
     return known().keys() | histograms | {rule["record"] for rule in rules("record")}
 
@@ -66,7 +66,7 @@ def files() -> list[Path]:
 
 
 def texts(path: Path) -> Iterator[str]:
-    """What is written in a file; of JSON the strings, without its own escapes."""
+    """The text of a file; of JSON its strings, unescaped."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         yield from _strings(json.loads(text))
@@ -111,13 +111,13 @@ def _fits(labels: dict[str, set[str]], label: str, operator: str, value: str) ->
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_metric_that_is_named_exists_with_its_labels(path: Path) -> None:
+def test_every_named_metric_exists_with_its_labels(path: Path) -> None:
     for text in texts(path):
         assert strangers(text) == set()
         assert misfits(text) == set()
 
 
-def test_a_name_or_a_label_that_does_not_exist_is_found() -> None:
+def test_an_unknown_name_or_label_is_detected() -> None:
     assert strangers("rate(relay_lead_captured_total[5m]) / source:relay_leads:rate5m") == {
         "relay_lead_captured_total",
         "source:relay_leads:rate5m",

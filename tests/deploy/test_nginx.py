@@ -1,4 +1,4 @@
-"""What the shipped nginx does beyond what all proxies do: it shields the relay and bridges gaps."""
+"""The shipped nginx: it shields the relay and bridges gaps, beyond the tests of all proxies."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def nginx(tmp_path: Path, relay: Relay) -> AsyncIterator[Nginx]:
 
 
 class ExistingNginx(Nginx):
-    """One that somebody has for other things, and that includes the folder relay/ only."""
+    """An nginx with other sites that includes the folder relay/ only."""
 
     def write(self) -> None:
         super().write()
@@ -76,7 +76,7 @@ http {{
 
 
 @pytest.mark.parametrize("target", [PATH, f"{PATH}/"])
-async def test_the_folder_does_the_same_in_a_server_that_is_there_already(
+async def test_the_folder_works_inside_an_existing_server(
     tmp_path: Path, relay: Relay, target: str
 ) -> None:
     port = relay.service.public.port
@@ -89,9 +89,7 @@ async def test_the_folder_does_the_same_in_a_server_that_is_there_already(
     assert line["client"] == STRANGER
 
 
-async def test_what_dribbles_in_is_not_passed_on_before_it_is_whole(
-    nginx: Nginx, relay: Relay
-) -> None:
+async def test_a_slow_body_is_passed_on_only_when_complete(nginx: Nginx, relay: Relay) -> None:
     async with contextlib.AsyncExitStack() as open_:
         for _ in range(20):
             caller = await open_.enter_async_context(await nginx.call())
@@ -143,7 +141,7 @@ async def test_one_request_has_one_id_in_both_logs(nginx: Nginx, relay: Relay) -
     assert (line["status"], line["client"], line["path"]) == (401, refused["client"], PATH)
 
 
-async def test_where_the_relay_hangs_up_a_request_is_passed_on_once_more_as_it_was(
+async def test_a_request_is_repeated_unchanged_once_after_the_relay_closes(
     tmp_path: Path,
 ) -> None:
     body = event(1000)
@@ -163,7 +161,7 @@ async def test_where_the_relay_hangs_up_a_request_is_passed_on_once_more_as_it_w
     assert second.header["connection"] == "close"
 
 
-async def test_who_hangs_up_has_sent_the_event_all_the_same(tmp_path: Path) -> None:
+async def test_a_client_abort_does_not_abort_the_request_to_the_relay(tmp_path: Path) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +187,7 @@ async def test_who_hangs_up_has_sent_the_event_all_the_same(tmp_path: Path) -> N
             )
 
 
-async def test_a_request_that_failed_twice_is_left_to_the_sender(tmp_path: Path) -> None:
+async def test_a_second_failure_is_answered_502(tmp_path: Path) -> None:
     async with (
         FarEnd() as relay,
         in_front(Nginx, tmp_path, relay_port=relay.port) as nginx,

@@ -24,11 +24,11 @@ SOONER = {
     "scrape_interval: 15s": "scrape_interval: 5s",
     "evaluation_interval: 15s": "evaluation_interval: 1s",
 }
-"""All but the target that differs from the shipped config, so that the test need not wait."""
+"""Differences from the shipped config besides the target: shorter intervals."""
 
 
 def config(folder: Path, target: str) -> Path:
-    """The shipped files in a folder, as an operator changes them."""
+    """Copy the shipped files into a folder with an operator's changes."""
     text = CONFIG.read_text(encoding="utf-8")
     for shipped, ours in {"relay:9464": target, **SOONER}.items():
         assert text.count(shipped) == 1
@@ -50,7 +50,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
 
 
 class Sender:
-    """Sends as the video service does; whatever is not answered as it should be is a failure."""
+    """Sends as the video service does, and asserts each response."""
 
     def __init__(self, client: httpx.AsyncClient, relay: Relay) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class Watched(NamedTuple):
 
 
 async def has_recorded(server: Prometheus) -> bool:
-    """Whether every recording rule has a value, and the rates are of events, not of silence."""
+    """Whether every recording rule has a value, and the request rate is above 0."""
     found = await asyncio.to_thread(server.ask, 'count by (__name__) ({__name__=~".+:.+:.+"})')
     rate = await asyncio.to_thread(server.ask, "sum(instance_source:relay_requests:rate5m)")
     return len(found) == len(rules("record")) and rate.get((), 0) > 0
@@ -84,7 +84,7 @@ async def has_recorded(server: Prometheus) -> bool:
 
 @pytest.fixture(scope="module")
 async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
-    """A Prometheus that has seen events come to a relay and go to its sink."""
+    """A Prometheus that has scraped a relay with events received and delivered."""
     require_prometheus()
     folder = tmp_path_factory.mktemp("watched")
     async with (
@@ -123,7 +123,7 @@ async def test_all_rules_are_evaluated_without_an_error(watched: Watched) -> Non
 
 
 async def test_a_healthy_relay_brings_no_alert(watched: Watched) -> None:
-    # One bad signature in the first minute of its life is much, as a share.
+    # One bad signature is a large share of the first minute's requests.
     alerts = 'ALERTS{alertname!="RelaySignatureFailures"}'
     assert await asyncio.to_thread(watched.server.ask, alerts) == {}
 
@@ -142,20 +142,20 @@ async def test_every_lead_that_was_sent_is_counted_and_delivered(watched: Watche
         await until(known, what=f"{count} in {counter}")
 
 
-async def test_the_target_says_what_each_metric_is(watched: Watched) -> None:
+async def test_every_documented_metric_has_a_type_and_a_help_text(watched: Watched) -> None:
     known = await asyncio.to_thread(
         watched.server.get, "/targets/metadata", match_target=f'{{job="{JOB}"}}'
     )
     types = {each["metric"].removesuffix("_total"): each["type"] for each in known if each["help"]}
     document = (CONFIG.parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     described = re.findall(r"^\| `(relay_\w+)", document, re.MULTILINE)
-    # OpenMetrics, which Prometheus asks for, names a counter without its ending.
+    # OpenMetrics, which Prometheus requests, names a counter without its suffix.
     assert {name.removesuffix("_total") for name in described} <= types.keys()
     assert types["relay_ack_seconds"] == "histogram"
     assert types["relay_leads_captured"] == "counter"
 
 
-def test_the_config_that_the_documents_show_is_one(tmp_path: Path) -> None:
+def test_the_documented_config_is_valid(tmp_path: Path) -> None:
     require_prometheus()
     document = CONFIG.parents[2] / "docs" / "deployment.md"
     (block,) = re.findall(r"```yaml\n# prometheus.yml\n(.*?)```", document.read_text(), re.DOTALL)

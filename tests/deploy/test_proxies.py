@@ -1,4 +1,4 @@
-"""What each shipped reverse proxy does for the relay behind it; both are the real programs."""
+"""Each shipped reverse proxy in front of the relay; both are the real programs."""
 
 import asyncio
 import re
@@ -41,7 +41,7 @@ ELSEWHERE = [
     *("/api/v1/openapi.json", f"{PATH}/more", f"{PATH}ooks", f"{PATH}/../metrics"),
     *("//metrics", "/%6detrics", f"{PATH}/%2e%2e/metrics"),
 ]
-"""The admin listener's paths and others that are no source's."""
+"""Paths of the admin listener and others that belong to no source."""
 
 
 @pytest.fixture(params=PROXIES, ids=lambda kind: kind.__name__.lower())
@@ -72,7 +72,7 @@ async def test_the_limit_of_a_body_is_the_relays_own(proxy: Proxy, relay: Relay)
     assert relay.stored() == 1
 
 
-async def test_the_callers_address_is_in_the_relays_log_and_no_forged_one(
+async def test_the_relay_logs_the_callers_address_not_a_forged_one(
     proxy: Proxy, relay: Relay
 ) -> None:
     forged = [("X-Forwarded-For", "203.0.113.7"), ("Forwarded", "for=203.0.113.7")]
@@ -84,9 +84,7 @@ async def test_the_callers_address_is_in_the_relays_log_and_no_forged_one(
 
 
 @pytest.mark.parametrize("kind", PROXIES)
-async def test_what_a_stranger_says_of_addresses_is_replaced(
-    tmp_path: Path, kind: type[Proxy]
-) -> None:
+async def test_forged_forwarded_addresses_are_replaced(tmp_path: Path, kind: type[Proxy]) -> None:
     forged = [("X-Forwarded-For", "203.0.113.7"), ("X-Forwarded-For", "203.0.113.8")]
     async with (
         FarEnd() as relay,
@@ -110,7 +108,7 @@ async def test_a_strangers_request_id_is_not_in_the_relays_log(proxy: Proxy, rel
     assert "chosen-by-a-stranger" not in relay.log
 
 
-async def test_whatever_is_no_sources_path_is_not_found_and_does_not_reach_the_relay(
+async def test_paths_of_no_source_are_404_without_reaching_the_relay(
     proxy: Proxy, relay: Relay
 ) -> None:
     for path in ELSEWHERE:
@@ -122,7 +120,7 @@ async def test_whatever_is_no_sources_path_is_not_found_and_does_not_reach_the_r
 
 
 @pytest.mark.parametrize("target", [PATH, f"{PATH}/", f"{PATH}?a=b", f"{PATH}/?a=b"])
-async def test_with_and_without_a_slash_it_is_the_hooks_path(
+async def test_a_trailing_slash_or_query_reaches_the_hook(
     proxy: Proxy, relay: Relay, target: str
 ) -> None:
     assert (await proxy.ask(post(event(100), target=target))).status == 202
@@ -147,7 +145,7 @@ async def test_the_relays_503_comes_through_with_its_retry_after(
     assert answer.content["status"] == "unavailable"
 
 
-async def test_while_the_relay_is_away_the_sender_is_told_to_try_again(tmp_path: Path) -> None:
+async def test_a_stopped_relay_is_answered_502(tmp_path: Path) -> None:
     port = free_port()
     async with AsyncExitStack() as running:
         proxies = [
@@ -160,7 +158,7 @@ async def test_while_the_relay_is_away_the_sender_is_told_to_try_again(tmp_path:
 
 
 async def status(proxy: Proxy, request: bytes) -> int:
-    """What Caller would not take for an answer of the relay."""
+    """The status of a response that Caller would refuse."""
     async with await proxy.call() as caller:
         caller.write(request)
         return int((await caller._reader.readline()).split()[1])
@@ -181,7 +179,7 @@ async def test_neither_a_body_nor_a_signature_is_in_the_proxys_logs(
         assert secret not in logged
 
 
-async def test_who_dribbles_is_cut_off_before_the_sender_would_give_up(
+async def test_slow_requests_are_cut_off_before_the_sender_gives_up(
     tmp_path: Path, relay: Relay
 ) -> None:
     body = b"{" + b" " * 100
@@ -205,7 +203,7 @@ async def test_who_dribbles_is_cut_off_before_the_sender_would_give_up(
 
 
 async def dribble(proxy: Proxy, begun: bytes, drip: bytes) -> None:
-    """Go on with drips until the request is at its end: answered, or the connection closed."""
+    """Send drips until the relay responds or closes the connection."""
     async with await proxy.call() as caller, asyncio.timeout(PATIENCE_S):
         caller.write(begun)
         ended = asyncio.create_task(end(caller))

@@ -1,4 +1,4 @@
-"""The runbook: a section for each alert, with commands that exist and queries that are answered."""
+"""The runbook: a section for each alert, with valid commands and queries."""
 
 import re
 import shlex
@@ -19,13 +19,13 @@ PARTS = ("What it means.", "What to look at.", "What to do.", "If nothing is don
 
 
 def told() -> str:
-    """All that is written for whoever is woken: the runbook, and the alerts' own words."""
+    """Everything written for the person on call: the runbook and the alerts' descriptions."""
     alerts = (rule["annotations"]["description"] for rule in rules("alert"))
     return "\n".join([RUNBOOK, *(re.sub(r"\{\{[^}]*\}\}", "NAME", each) for each in alerts)])
 
 
 def commands() -> list[str]:
-    """Each command of the relay that is written down, wherever it is run."""
+    """Every relay command in these texts, also inside others such as `kubectl exec`."""
     written = re.findall(r"`([^`\n]+)`", told())
     for block in re.findall(r"```sh\n(.*?)```", RUNBOOK, re.DOTALL):
         written += block.splitlines()
@@ -39,7 +39,7 @@ def queries() -> Iterator[str]:
 
 
 def parse(command: str) -> click.Command:
-    """Read a command line as the relay would, up to where it would do something."""
+    """Parse a command line as the relay does, without running it."""
     _, *arguments = shlex.split(command)
     context = main.make_context("relay", arguments)
     with ExitStack() as opened:
@@ -52,26 +52,24 @@ def parse(command: str) -> click.Command:
     return context.command
 
 
-def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
+def test_sections_and_alerts_are_the_same_in_the_same_order() -> None:
     assert list(SECTIONS) == list(dict.fromkeys(rule["alert"] for rule in rules("alert")))
 
 
 @pytest.mark.parametrize("alert", SECTIONS)
-def test_a_section_says_what_it_means_what_to_look_at_what_to_do_and_what_is_lost(
+def test_a_section_has_meaning_checks_actions_and_consequences(
     alert: str,
 ) -> None:
     assert tuple(re.findall(r"^\*\*(.+?)\*\*", SECTIONS[alert], re.MULTILINE)) == PARTS
 
 
 @pytest.mark.parametrize("alert", SECTIONS)
-def test_a_section_shows_how_to_look(alert: str) -> None:
+def test_a_section_shows_a_command_or_a_query(alert: str) -> None:
     assert re.search(r"```(sh|promql)\n", SECTIONS[alert])
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_command_is_one_that_the_relay_knows(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RELAY_SECRET", "a-secret-of-sixteen-bytes")
     (tmp_path / "FILE").touch()
@@ -86,17 +84,17 @@ def test_commands_of_every_kind_are_found() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["relay sink list", "relay sinks stop NAME", "relay status -x"])
-def test_a_command_that_does_not_exist_is_found(wrong: str) -> None:
+def test_an_unknown_command_is_detected(wrong: str) -> None:
     with pytest.raises(click.UsageError):
         parse(wrong)
 
 
 @pytest.mark.parametrize("query", dict.fromkeys(queries()))
-def test_a_query_has_an_answer_on_the_scripted_day(scripted_day: Prometheus, query: str) -> None:
+def test_a_query_has_a_result_on_the_scripted_day(scripted_day: Prometheus, query: str) -> None:
     assert scripted_day.ask(query, at_s=story.at("13:05"))
 
 
-def test_log_events_that_are_named_are_in_the_code() -> None:
+def test_every_named_log_event_is_in_the_code() -> None:
     code = "\n".join(
         path.read_text(encoding="utf-8")
         for path in (Path(__file__).parents[2] / "relay").rglob("*.py")

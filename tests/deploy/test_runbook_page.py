@@ -1,4 +1,4 @@
-"""The runbook as a page: made of docs/runbook.md, served by Prometheus, and where links lead."""
+"""The runbook as a page: made of docs/runbook.md, served by Prometheus, linked from Grafana."""
 
 import re
 from pathlib import Path
@@ -32,17 +32,17 @@ def test_the_page_is_made_of_the_runbook() -> None:
     )
 
 
-def test_every_alert_has_its_anchor_as_rules_and_as_grafana_write_it() -> None:
+def test_every_alert_has_an_anchor_in_both_spellings() -> None:
     assert {name.lower() for name in NAMES} | NAMES <= ANCHORS
 
 
-def test_no_link_of_the_page_leads_out_of_it() -> None:
+def test_every_link_stays_within_the_page() -> None:
     links = re.findall(r'href="([^"]+)"', PAGE)
     assert {link.removeprefix("#") for link in links} <= ANCHORS
     assert len(links) > len(NAMES)
 
 
-def test_what_the_runbook_says_is_on_the_page() -> None:
+def test_tables_code_and_names_are_on_the_page() -> None:
     assert "<td>74</td>" in PAGE
     assert "<code>store.broken</code>" in PAGE
     assert 'class="language-promql"' in PAGE
@@ -67,7 +67,7 @@ def test_an_alert_of_a_real_prometheus_leads_to_its_section(tmp_path: Path) -> N
     assert answer.headers["content-type"].startswith("text/html")
 
 
-def test_compose_has_prometheus_serve_the_page_where_the_dashboard_looks() -> None:
+def test_compose_serves_the_page_at_the_dashboards_address() -> None:
     compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))
     service = compose["services"]["prometheus"]
     flags = dict(each.removeprefix("--").split("=") for each in service["command"])
@@ -101,6 +101,6 @@ def test_a_click_on_an_alert_leads_to_its_section() -> None:
 
 
 @pytest.mark.parametrize("document", ["deployment.md", "dashboards.md"])
-def test_the_documents_say_where_the_page_is(document: str) -> None:
+def test_a_document_names_the_pages_address(document: str) -> None:
     text = (SOURCE.parent / document).read_text(encoding="utf-8")
     assert "user/runbook.html" in text

@@ -10,6 +10,7 @@ import pytest
 
 from tests.deploy import dashboard_linter, rule_tests, viewer
 from tests.deploy.prometheus import require_prometheus
+from tests.deploy.test_names import known
 
 EAST, WEST = (
     f'job="relay",namespace="{place}",instance="{place}/relay-0"' for place in ("east", "west")
@@ -34,7 +35,7 @@ def expr(title: str, **chosen: str) -> str:
 
 
 def faults(file: Path, query: str, series: dict[str, int], found: dict[str, int]) -> str:
-    """What promtool finds wrong with a query's answer."""
+    """Promtool's complaints about a query's result."""
     require_prometheus()
     samples = [{"labels": f"{{{labels}}}", "value": value} for labels, value in found.items()]
     test = {
@@ -55,16 +56,14 @@ def in_state(relay: str, state: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("worst", STATES)
 @pytest.mark.parametrize("other", STATES)
-def test_a_sink_is_shown_in_the_worst_state_that_it_is_in_at_any_relay(
-    tmp_path: Path, worst: str, other: str
-) -> None:
+def test_a_sink_shows_its_worst_state_of_all_relays(tmp_path: Path, worst: str, other: str) -> None:
     place = max(STATES.index(worst), STATES.index(other))
     series = in_state(EAST, worst) | in_state(WEST, other)
     query = expr("State of the sinks")
     assert faults(tmp_path / "test.yml", query, series, {'sink="crm"': place}) == ""
 
 
-def test_the_states_are_named_as_they_are_numbered() -> None:
+def test_the_numbers_of_states_have_their_names() -> None:
     (panel,) = [
         each
         for each in viewer.panels(viewer.read("relay"))
@@ -75,20 +74,23 @@ def test_the_states_are_named_as_they_are_numbered() -> None:
     assert named == dict(enumerate(STATES))
 
 
-def test_a_namespace_that_is_chosen_leaves_the_others_out(tmp_path: Path) -> None:
+def test_a_chosen_namespace_excludes_others(tmp_path: Path) -> None:
     series = in_state(EAST, "active") | in_state(WEST, "parked")
     query = expr("State of the sinks", namespace="east")
     assert faults(tmp_path / "test.yml", query, series, {'sink="crm"': 0}) == ""
 
 
 @pytest.mark.parametrize("name", viewer.NAMES)
-def test_every_query_asks_for_the_chosen_namespace(name: str) -> None:
+def test_every_query_follows_the_chosen_namespace_source_and_sink(name: str) -> None:
     for panel in viewer.panels(viewer.read(name)):
-        assert dashboard_linter.asks_for(panel, "namespace"), panel["title"]
+        for selector in dashboard_linter.selectors(panel):
+            labels = known().get(selector.name or "", {}).keys() & {"source", "sink"}
+            for label in ("namespace", *labels):
+                assert dashboard_linter.asks_for(selector, label), (panel["title"], label)
 
 
 @pytest.mark.parametrize("name", viewer.NAMES)
-def test_a_prometheus_without_namespaces_has_all_relays_in_it(name: str) -> None:
+def test_relays_without_a_namespace_are_included(name: str) -> None:
     (variable,) = [
         each for each in viewer.read(name)["templating"]["list"] if each["name"] == "namespace"
     ]
@@ -107,7 +109,7 @@ ALERTS = {
 }
 
 
-def test_alerts_are_told_apart_by_source_and_sink_and_a_page_outdoes_a_ticket(
+def test_alerts_are_shown_by_source_and_sink_and_a_page_hides_a_ticket(
     tmp_path: Path,
 ) -> None:
     found = {
@@ -119,7 +121,7 @@ def test_alerts_are_told_apart_by_source_and_sink_and_a_page_outdoes_a_ticket(
     assert faults(tmp_path / "test.yml", expr("Alerts"), ALERTS, found) == ""
 
 
-def test_a_choice_leaves_alerts_that_name_nothing_of_its_kind(tmp_path: Path) -> None:
+def test_a_choice_keeps_alerts_without_that_label(tmp_path: Path) -> None:
     found = {
         'alertname="RelayBacklogOld",sink="sales"': 1,
         'alertname="RelayNoEvents",source="main"': 1,

@@ -1,4 +1,4 @@
-"""What the alert rules take for granted of a relay."""
+"""Behaviour of the relay that the alert rules rely on."""
 
 import asyncio
 from pathlib import Path
@@ -30,16 +30,16 @@ async def commits_within(relay: Relay, beats: int) -> float:
     return await commits(relay) - before
 
 
-async def test_a_relay_that_can_write_commits_without_any_event(tmp_path: Path) -> None:
+async def test_an_idle_relay_commits(tmp_path: Path) -> None:
     async with serving(read(tmp_path)) as relay, asyncio.timeout(PATIENCE_S):
-        # More than what a start brings with it.
+        # More commits than a start makes.
         while await commits(relay) < 50:
             await asyncio.sleep(BEAT_S)
 
 
 async def test_a_relay_without_room_stops_committing(tmp_path: Path) -> None:
     async with serving(read(tmp_path, min_free="1024GiB")) as relay, asyncio.timeout(PATIENCE_S):
-        # The first look at what is to be forgotten ends with a few empty transactions.
+        # The first retention run ends with a few empty transactions.
         while await commits_within(relay, beats=20):
             pass
         (free,) = (await relay.counts("relay_store_free_bytes")).values()
@@ -47,7 +47,7 @@ async def test_a_relay_without_room_stops_committing(tmp_path: Path) -> None:
         assert free < floor
 
 
-async def test_what_waits_for_a_removed_sink_is_shown_but_it_has_no_state(tmp_path: Path) -> None:
+async def test_a_removed_sink_has_a_backlog_but_no_state(tmp_path: Path) -> None:
     async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
         far_end.reply = lambda _: Reply(404)
         await there.send("a", "b")

@@ -56,7 +56,7 @@ async def test_no_request_fails_over_restarts_under_load(tmp_path: Path, way: st
     )
 
 
-async def test_what_comes_while_no_relay_runs_waits_for_the_next(tmp_path: Path) -> None:
+async def test_connections_wait_in_the_queue_while_no_relay_runs(tmp_path: Path) -> None:
     async with activated.relay(tmp_path, sinks="") as relay:
         assert await relay.stop() == 0
         async with asyncio.TaskGroup() as callers:
@@ -68,8 +68,8 @@ async def test_what_comes_while_no_relay_runs_waits_for_the_next(tmp_path: Path)
         assert [each.result().status_code for each in waiting] == [202] * 20
 
 
-async def test_requests_are_taken_while_running_sends_get_their_grace(tmp_path: Path) -> None:
-    """A sink that hangs must not make the sender wait for as long as a drain takes."""
+async def test_requests_are_accepted_while_a_drain_waits_for_sends(tmp_path: Path) -> None:
+    """A hanging sink must not make the sender wait for the whole drain."""
     async with (
         FarEnd("crm", HANGING) as far_end,
         activated.relay(
@@ -107,7 +107,7 @@ async def test_a_request_on_an_idle_connection_is_answered_after_the_signal(
         assert len(ledger.read(relay.store).events) == 4
 
 
-async def test_connections_that_stay_idle_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+async def test_idle_connections_do_not_delay_a_stop(tmp_path: Path) -> None:
     async with (
         activated.relay(tmp_path, sinks="", server='drain_timeout = "60s"') as relay,
         await _connected(relay) as used,
@@ -135,7 +135,7 @@ async def test_both_sides_can_be_handed_over_and_the_log_says_so(tmp_path: Path)
         assert (await post(relay.url, lead("evt_1"))).status_code == 200
 
 
-async def test_a_socket_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:
+async def test_an_unusable_socket_is_reported_in_one_line(tmp_path: Path) -> None:
     async with activated.relay(tmp_path, sinks="", names=("public", "web"), starts=False) as relay:
         await relay.spawn()
         assert await relay.exit() == os.EX_CONFIG
@@ -154,7 +154,7 @@ async def _connected(relay: ActivatedRelay) -> Caller:
 
 
 def _queued(port: int) -> int:
-    """Connections on the port that nobody has accepted: /proc/net/tcp shows it as the rx queue."""
+    """Unaccepted connections on the port: the rx queue in /proc/net/tcp."""
     for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
         _, local, _, state, queues, *_ = line.split()
         if state == LISTENS and int(local.rpartition(":")[2], 16) == port:

@@ -1,4 +1,4 @@
-"""deploy/systemd as files: what systemd says of the units, and that they agree with the config."""
+"""deploy/systemd as files: valid units that agree with the config."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def credentials() -> dict[str, str]:
 
 
 @systemd
-def test_systemd_has_no_complaint_about_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for name in ("relay.service", "relay.socket"):
         text = (FOLDER / name).read_text()
         # It looks for the program, which is not installed here.
@@ -51,7 +51,7 @@ def test_systemd_has_no_complaint_about_the_units(tmp_path: Path) -> None:
 
 
 @systemd
-def test_systemd_finds_a_fault_where_there_is_one(tmp_path: Path) -> None:
+def test_systemd_refuses_a_faulty_unit(tmp_path: Path) -> None:
     text = (FOLDER / "relay.service").read_text()
     (tmp_path / "relay.service").write_text(text.replace("WatchdogSec=60", "WatchdogSec=soon"))
     done = analyze("verify", "--man=no", tmp_path / "relay.service")
@@ -59,7 +59,7 @@ def test_systemd_finds_a_fault_where_there_is_one(tmp_path: Path) -> None:
 
 
 @systemd
-def test_the_service_is_exposed_to_little() -> None:
+def test_the_exposure_level_is_below_two() -> None:
     done = analyze("security", "--offline=true", "--no-pager", FOLDER / "relay.service")
     (found,) = re.findall(r"Overall exposure level for relay\.service: ([\d.]+) ", done.stdout)
     sys.stdout.write(f"exposure {found}\n")
@@ -92,39 +92,39 @@ def load(folder: Path) -> config.Config:
     return config.load(path, {})
 
 
-def test_what_the_config_refers_to_is_what_the_units_load() -> None:
+def test_the_units_load_exactly_the_credentials_of_the_config() -> None:
     named = re.findall(rf'"file:{CREDENTIALS}/([^"]+)"', (FOLDER / "relay.toml").read_text())
     assert sorted(named) == sorted(credentials()) == sorted(SECRETS)
     assert all(path == f"/etc/relay/secrets/{name}" for name, path in credentials().items())
 
 
-def test_no_secret_stands_in_the_config() -> None:
+def test_no_secret_comes_from_the_environment() -> None:
     assert "env:" not in (FOLDER / "relay.toml").read_text()
 
 
-def test_the_socket_is_where_the_config_says(tmp_path: Path) -> None:
+def test_the_socket_listens_at_the_configs_address(tmp_path: Path) -> None:
     socket = read("relay.socket")["Socket"]
     assert socket["ListenStream"] == load(tmp_path).server.listen
     assert socket["FileDescriptorName"] == "public"
 
 
-def test_the_store_is_in_the_folder_that_the_service_may_write(tmp_path: Path) -> None:
+def test_the_store_is_in_the_state_directory(tmp_path: Path) -> None:
     folder = read("relay.service")["Service"]["StateDirectory"]
     assert load(tmp_path).store.path == f"/var/lib/{folder}/relay.db"
 
 
-def test_a_stop_is_given_the_time_that_it_may_take(tmp_path: Path) -> None:
+def test_the_stop_timeout_covers_a_drain_twice(tmp_path: Path) -> None:
     drain = load(tmp_path).server.drain_timeout
     patience = Duration.parse(read("relay.service")["Service"]["TimeoutStopSec"] + "s")
     assert patience.seconds > 2 * drain.seconds + PARTING_S + RETIRING_S + 10
 
 
-def test_a_config_that_is_refused_is_not_tried_again() -> None:
+def test_a_refused_config_is_not_retried() -> None:
     service = read("relay.service")["Service"]
     assert service["RestartPreventExitStatus"] == str(os.EX_CONFIG)
 
 
-def test_starts_by_failures_stay_below_the_limit_and_those_by_the_socket_do_not() -> None:
+def test_the_start_limit_stops_socket_loops_but_not_failure_restarts() -> None:
     unit, service = read("relay.service")["Unit"], read("relay.service")["Service"]
     window_s, burst = int(unit["StartLimitIntervalSec"]), int(unit["StartLimitBurst"])
     assert window_s / int(service["RestartSec"]) < burst

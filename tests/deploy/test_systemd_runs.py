@@ -1,4 +1,4 @@
-"""deploy/systemd as it runs: the units on a real systemd, with all of their restrictions."""
+"""The units of deploy/systemd on a real systemd, with all restrictions."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.guarantees.traffic import lead, post
 DOCUMENT = units.ROOT / "docs" / "deployment.md"
 RESTARTS = 2
 
-# One of each kind that has a client of its own; nobody listens where they lead.
+# One sink of each type with a client of its own; their destinations are closed ports.
 _KINDS = """
 [[sink]]
 name = "amqp"
@@ -73,7 +73,7 @@ PROCESS = {
     *("process_cpu_seconds_total", "process_resident_memory_bytes"),
     *("process_open_fds", "process_max_fds"),
 }
-"""What the boards and the runbook read beside the relay's own metrics."""
+"""Process metrics that dashboards and runbook read."""
 
 _NOBODY = re.compile("refused|could not connect")
 _FAR_KINDS = ("amqp", "kafka", "mqtt", "nats", "pubsub", "redis", "sqs", "sales")
@@ -81,7 +81,7 @@ _FAR_KINDS = ("amqp", "kafka", "mqtt", "nats", "pubsub", "redis", "sqs", "sales"
 
 @pytest.fixture(scope="module", autouse=True)
 async def systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip all where there is none, or where nobody may run one."""
+    """Skip all tests without systemd, or without permission to run it."""
     if not PROGRAM.exists():
         pytest.skip("systemd is not installed")
     if not units.PYTHON.exists():
@@ -98,12 +98,12 @@ async def far_end() -> AsyncIterator[FarEnd]:
 
 @pytest.fixture
 async def host(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Installed]:
-    """All is installed, with a sink of each kind, and nothing is started."""
+    """An installed relay with a sink of each type; nothing is started."""
     async with units.installed(tmp_path, crm_url=far_end.url, sinks=_KINDS) as host:
         yield host
 
 
-async def test_it_runs_with_nothing_but_what_it_needs(host: Installed, far_end: FarEnd) -> None:
+async def test_it_runs_with_all_restrictions(host: Installed, far_end: FarEnd) -> None:
     host.run("systemctl", "start", "relay.service")
     shown = host.shows("relay.service", "ActiveState", "MainPID", "StatusText")
     assert shown["ActiveState"] == "active"
@@ -118,7 +118,7 @@ async def test_it_runs_with_nothing_but_what_it_needs(host: Installed, far_end: 
     assert host.run("stat", "--format=%a", "/var/lib/relay/").stdout == "700\n"
     assert (await post(host.url, lead("evt_1"))).status_code == 202
     await until(lambda: bool(far_end.taken), what="the delivery")
-    # The clients of all kinds of sinks work under the restrictions, as far as to their far ends.
+    # The clients of all sink types work under the restrictions, up to connecting.
     await until(lambda: _reasons(host).keys() == set(_FAR_KINDS), what="a try of each kind")
     unlike = {kind: why for kind, why in _reasons(host).items() if not _NOBODY.search(why)}
     assert unlike == {}
@@ -127,14 +127,12 @@ async def test_it_runs_with_nothing_but_what_it_needs(host: Installed, far_end: 
 
 
 def _reasons(host: Installed) -> dict[str, str]:
-    """Why each kind's far end was not reached, in the log's words."""
+    """Each sink's reason for a failed delivery, from the log."""
     lines = [orjson.loads(line) for line in host.told().splitlines() if line.startswith("{")]
     return {line["sink"]: line["reason"] for line in lines if line.get("event") == "delivery.retry"}
 
 
-async def test_the_rules_find_every_metric_of_a_relay_under_its_unit(
-    host: Installed, tmp_path: Path
-) -> None:
+async def test_the_unit_exposes_every_metric_of_the_rules(host: Installed, tmp_path: Path) -> None:
     require_prometheus()
     host.run("systemctl", "start", "relay.service")
     exposed = (
@@ -171,7 +169,7 @@ async def test_no_request_fails_over_restarts_under_load(host: Installed) -> Non
     }
 
 
-async def test_a_request_starts_it_and_one_that_comes_while_it_is_killed_waits(
+async def test_a_request_starts_it_and_another_waits_while_it_is_killed(
     host: Installed,
 ) -> None:
     host.quicker()
@@ -183,7 +181,7 @@ async def test_a_request_starts_it_and_one_that_comes_while_it_is_killed_waits(
     assert host.shows("relay.service", "NRestarts") == {"NRestarts": "1"}
 
 
-async def test_one_that_hangs_is_ended_and_another_takes_what_waits(host: Installed) -> None:
+async def test_a_hung_relay_is_replaced_and_waiting_requests_are_served(host: Installed) -> None:
     host.quicker()
     host.run("systemctl", "start", "relay.service")
     host.run("kill", "-STOP", host.shows("relay.service", "MainPID")["MainPID"])
@@ -191,7 +189,7 @@ async def test_one_that_hangs_is_ended_and_another_takes_what_waits(host: Instal
     assert host.shows("relay.service", "NRestarts") == {"NRestarts": "1"}
 
 
-async def test_a_reload_is_taken_and_one_that_is_refused_changes_nothing(host: Installed) -> None:
+async def test_a_reload_is_applied_and_a_refused_one_changes_nothing(host: Installed) -> None:
     host.run("systemctl", "start", "relay.service")
     host.run("systemctl", "reload", "relay.service")
     await until(lambda: '"config.reloaded"' in host.told(), what="the reload")
@@ -205,7 +203,7 @@ async def test_a_reload_is_taken_and_one_that_is_refused_changes_nothing(host: I
     assert (await post(host.url, lead("evt_1"))).status_code == 202
 
 
-async def test_a_bad_config_is_not_tried_for_ever(host: Installed) -> None:
+async def test_a_bad_config_is_not_retried_endlessly(host: Installed) -> None:
     host.quicker()
     host.run("sed", "--in-place", "s/^listen/lisden/", "/etc/relay/config.toml")
     assert host.run("systemctl", "start", "relay.service", check=False).returncode != 0
@@ -216,7 +214,7 @@ async def test_a_bad_config_is_not_tried_for_ever(host: Installed) -> None:
         "NRestarts": "0",
     }
     assert "server.lisden: is not a known key; did you mean listen?" in host.told()
-    # The socket goes on; whoever comes starts it again, and again, until the limit ends both.
+    # Each request to the socket starts it again, until the start limit stops both.
     with pytest.raises(httpx.TransportError):
         await post(host.url, lead("evt_1"))
     assert host.shows("relay.socket", "Result") == {"Result": "service-start-limit-hit"}
@@ -229,8 +227,8 @@ def _steps() -> list[str]:
     return [line.strip() for block in blocks for line in block.splitlines()]
 
 
-async def test_the_documented_steps_lead_to_a_relay_that_acknowledges(tmp_path: Path) -> None:
-    """Word by word, on the ports that are shipped: in a network of its own."""
+async def test_the_documented_steps_install_a_working_relay(tmp_path: Path) -> None:
+    """Word for word, on the shipped ports: in a network namespace of its own."""
     manager = ServiceManager(tmp_path, install=units.program(), apart=("net",))
     async with units.running(manager) as host:
         said = {}

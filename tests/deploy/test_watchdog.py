@@ -1,4 +1,4 @@
-"""The real relay under a watchdog: what must make it strike, and what must not."""
+"""The real relay under a watchdog."""
 
 import asyncio
 import signal
@@ -12,17 +12,17 @@ from tests.guarantees.process import Relay, until
 
 EVERY_S = 0.1
 SILENT_S = 1.0
-"""Ten proofs of life are missing then."""
+"""Time of ten proofs of life."""
 
 
 class Watchdog:
-    """A manager's socket that counts the proofs of life."""
+    """A service manager's socket that counts proofs of life."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._opened = opened
 
     def proofs(self) -> int:
-        """How many have come since the last time that somebody asked."""
+        """Number of proofs since the last call."""
         count = 0
         while True:
             try:
@@ -53,7 +53,7 @@ async def watched(
             yield relay, watchdog
 
 
-async def test_a_disk_that_hangs_ends_the_proofs_of_life_also_where_nothing_is_written(
+async def test_a_hanging_disk_stops_the_proofs_of_life_of_an_idle_relay(
     tmp_path: Path,
 ) -> None:
     fault = tmp_path / "fault"
@@ -67,7 +67,7 @@ async def test_a_disk_that_hangs_ends_the_proofs_of_life_also_where_nothing_is_w
         assert await relay.stop() == 0
 
 
-async def test_a_disk_without_room_does_not(tmp_path: Path) -> None:
+async def test_a_full_disk_does_not_stop_the_proofs_of_life(tmp_path: Path) -> None:
     async with watched(tmp_path, store='min_free = "1024GiB"') as (relay, dog):
         await until(lambda: bool(relay.lines("store.unavailable")), what="the full disk")
         for _ in range(3):
@@ -76,7 +76,7 @@ async def test_a_disk_without_room_does_not(tmp_path: Path) -> None:
         assert await relay.stop() == 0
 
 
-async def test_a_loop_that_does_not_turn_ends_them(tmp_path: Path) -> None:
+async def test_a_blocked_loop_stops_the_proofs_of_life(tmp_path: Path) -> None:
     async with watched(tmp_path) as (relay, dog):
         relay.signal(signal.SIGSTOP)
         await until(dog.is_silent, what="silence")

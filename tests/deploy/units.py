@@ -1,4 +1,4 @@
-"""The units of deploy/systemd on a real systemd, with the relay where the units look for it."""
+"""The units of deploy/systemd on a real systemd, with the relay installed."""
 
 import shlex
 import sys
@@ -23,7 +23,7 @@ SECRETS = {
     "crm-url": "http://127.0.0.1:9/hook",
     "crm-signing": "whsec_" + "A" * 44,
 }
-"""What deploy/systemd/relay.toml refers to; nobody listens on port 9."""
+"""The files that deploy/systemd/relay.toml refers to; port 9 is closed."""
 
 PYTHON = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
 """Debian's own: another one may live in a home, and homes are hidden from the relay."""
@@ -50,7 +50,7 @@ cp {secrets}/* /etc/relay/secrets/
 
 
 def program() -> str:
-    """The shell that puts the relay where the units look for it."""
+    """Shell commands that install the relay at the units' paths."""
     return _PROGRAM.format(
         packages=shlex.quote(str(Path(orjson.__file__).parent.parent)),
         source=shlex.quote(str(ROOT / "relay")),
@@ -59,7 +59,7 @@ def program() -> str:
 
 
 class Installed(ServiceManager):
-    """A systemd with the relay's units; the ports are free ones, all else is as it is shipped."""
+    """A systemd with the relay's units as shipped, on free ports."""
 
     def __init__(self, folder: Path, *, crm_url: str, sinks: str = "") -> None:
         """`sinks` are TOML tables behind those of the config."""
@@ -92,7 +92,7 @@ class Installed(ServiceManager):
         return text.replace('/relay.db"\n', '/relay.db"\nmin_free = "1MiB"\n')
 
     def quicker(self) -> None:
-        """Wait for seconds where the unit waits for a minute; to be called before a start."""
+        """Shorten the unit's waits to seconds; call it before a start."""
         self.unit(
             "relay.service.d/quicker.conf",
             "[Unit]\nStartLimitBurst=3\n[Service]\nWatchdogSec=5\nRestartSec=1\n",
@@ -106,7 +106,7 @@ class Installed(ServiceManager):
 
 @asynccontextmanager
 async def installed(folder: Path, *, crm_url: str, sinks: str = "") -> AsyncIterator[Installed]:
-    """Everything is laid out and systemd runs; nothing is started yet."""
+    """Systemd with everything installed; no unit is started yet."""
     async with running(Installed(folder, crm_url=crm_url, sinks=sinks)) as host:
         yield host
 

@@ -1,4 +1,4 @@
-"""What Grafana asks Prometheus for when somebody looks at a dashboard: its variables put in."""
+"""A dashboard's queries as Grafana sends them, with variables filled in."""
 
 import json
 import re
@@ -21,12 +21,12 @@ _UNIT_S = {"m": 60, "h": 3600, "d": DAY_S}
 
 _STEPS_S = (60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, DAY_S)
 _ROUNDED_UP_AT = (1.5, 1.75, 1.5, 1.25, 1.15, 1.25, 1.5, 1.5, 1.25, 1.5, 1.5, 2, 7)
-"""Up to how many times a step is taken before the next one: Grafana's own rounding."""
+"""Factor up to which a step is used before the next one: Grafana's own rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One query as Prometheus gets it; the step is 0 where it is asked for one moment."""
+    """One query as Prometheus receives it; an instant query has step 0."""
 
     expr: str
     legend: str
@@ -59,7 +59,7 @@ def panels(board: dict[str, Any]) -> list[Panel]:
 
 
 def asks(panel: Panel, *, from_s: int, to_s: int, points: int = 288) -> Iterator[Asked]:
-    """Make the panel's queries for a time; `points` is how many its width has room for."""
+    """Make the panel's queries for a time; `points` is the number that fit its width."""
     from_s = _own_begin_s(panel, to_s) or from_s
     step_s = _step_s(panel, to_s - from_s, points)
     for target in panel["targets"]:
@@ -73,7 +73,7 @@ def asks(panel: Panel, *, from_s: int, to_s: int, points: int = 288) -> Iterator
 
 
 def filled(expr: str, *, range_s: int, step_s: int) -> str:
-    """Put in what Grafana would; everything is chosen."""
+    """Fill in the variables as Grafana does, with every choice at All."""
     known = {
         "__rate_interval": f"{max(240, step_s + 60)}s",
         "__interval": f"{step_s}s",
@@ -85,7 +85,7 @@ def filled(expr: str, *, range_s: int, step_s: int) -> str:
 
 
 def by_hour(panel: Panel, values: Sequence[tuple[float, float]], zone: tzinfo) -> dict[str, float]:
-    """Add values up by the hour of the day, as the panel's transformations have a browser do it."""
+    """Sum values by the hour of the day, as the panel's transformations do in a browser."""
     shaped = {each["id"]: each["options"] for each in panel["transformations"]}
     assert [*shaped] == ["formatTime", "groupBy", "sortBy", "organize"]
     assert shaped["formatTime"] == {"timeField": "Time", "outputFormat": "HH", "useTimezone": True}

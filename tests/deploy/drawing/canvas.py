@@ -1,4 +1,4 @@
-"""One panel's part of the picture, in pixels, and what its field config says of a value."""
+"""One panel's part of the picture, in pixels, and the formatting of its values."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ PAPER = "#F4F5F5"
 GREYED = "#6B7075"
 
 PALETTE = ("#0072B2", "#009E73", "#CC79A7", "#D55E00", "#000000")
-"""Grafana's own for the colour-blind, on a light ground, where a series has no colour."""
+"""Grafana's colour-blind palette on a light background, for series without a colour."""
 
 _TITLE = 26
 
@@ -42,7 +42,7 @@ class Canvas:
         self._figure.text((self._x + x) / width, 1 - (self._y + y) / height, text, **style)
 
     def axes(self, *, left: float, right: float, bottom: float, top: float = _TITLE) -> Axes:
-        """Make axes that leave so many pixels free on each side."""
+        """Make axes with these margins, in pixels."""
         width, height = self._all
         axes = self._figure.add_axes(
             (

@@ -1,4 +1,4 @@
-"""Panels that show how something went over time."""
+"""Panels that show values over time."""
 
 import math
 from collections.abc import Sequence

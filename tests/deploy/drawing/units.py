@@ -32,7 +32,7 @@ def written(value: float, unit: str, decimals: int | None) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was."""
+    """Time since an event, in words."""
     for size, word in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             count = round(seconds / size)
