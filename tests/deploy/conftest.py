@@ -8,6 +8,7 @@ import pytest
 
 from tests.deploy import blocks, compose, fortnight
 from tests.deploy import image as images
+from tests.deploy.cluster import OVERLAYS, Objects, built
 from tests.deploy.image import Builder, Debian, Image
 from tests.deploy.prometheus import Prometheus, require_prometheus
 
@@ -68,3 +69,9 @@ def image(debian: Debian, builder: Builder, tmp_path_factory: pytest.TempPathFac
 def document(debian: Debian) -> dict[str, Any]:
     """deploy/compose, as Compose reads it."""
     return compose.read(debian.compose)
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request: pytest.FixtureRequest) -> Objects:
+    """Each overlay of deploy/kubernetes."""
+    return built(OVERLAYS[request.param])

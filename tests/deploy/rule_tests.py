@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.deploy.blocks import found
 from tests.deploy.day import Scrape
-from tests.deploy.prometheus import FOLDER, RULES
+from tests.deploy.prometheus import FOLDER, RULES, require_prometheus
 from tests.deploy.story import SCRAPE_S, START_S
 
 SCENARIOS = sorted((FOLDER / "tests").glob("*.yml"))
@@ -23,6 +23,17 @@ def run(file: Path) -> str:
         ["promtool", "test", "rules", str(file)], capture_output=True, timeout=300, check=False
     )
     return "" if done.returncode == 0 else (done.stdout + done.stderr).decode()
+
+
+def evaluate(
+    file: Path, *, every: str, series: Mapping[str, str], checks: Sequence[dict[str, object]]
+) -> str:
+    """Promtool's complaints about results of queries on series that begin at 0."""
+    require_prometheus()
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": every, "input_series": inputs, "promql_expr_test": [*checks]}
+    file.write_text(json.dumps({"evaluation_interval": every, "tests": [test]}))
+    return run(file)
 
 
 def write(file: Path, scrapes: Iterable[Scrape], *, pending: set[str], firing: set[str]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,32 +46,24 @@ def secrets(tmp_path: Path) -> Path:
     return folder
 
 
+@dataclass(frozen=True, kw_only=True)
 class Stack:
     """The relay's image and this machine's nginx, as compose.yaml puts them together."""
 
-    def __init__(
-        self,
-        relay: Container,
-        *,
-        health_check: list[str],
-        client: list[str],
-        ca: Path,
-        secrets: Path,
-    ) -> None:
-        self.relay = relay
-        self._health_check = health_check
-        self._client = client
-        self._ca = ca
-        self._secrets = secrets
+    relay: Container
+    health_check: list[str]
+    client: list[str]
+    ca: Path
+    secrets: Path
 
     def send(self, *more: str) -> subprocess.CompletedProcess[str]:
         """Send a lead by HTTPS, on the host of nginx."""
-        secret = f"file:{self._secrets / 'source-main'}"
+        secret = f"file:{self.secrets / 'source-main'}"
         url = "https://127.0.0.1/webhooks"
         command = [sys.executable, "-m", "relay", "send", "lead.captured", "--url", url, *more]
         return subprocess.run(
-            [*self._client, *command, *(() if more else ("--secret", secret))],
-            env=os.environ | {"SSL_CERT_FILE": str(self._ca)},
+            [*self.client, *command, *(() if more else ("--secret", secret))],
+            env=os.environ | {"SSL_CERT_FILE": str(self.ca)},
             capture_output=True,
             text=True,
             check=False,
@@ -79,11 +72,11 @@ class Stack:
     def listens(self) -> bool:
         """Whether nginx takes connections."""
         connect = ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/443"]
-        return subprocess.run([*self._client, *connect], check=False).returncode == 0
+        return subprocess.run([*self.client, *connect], check=False).returncode == 0
 
     def is_healthy(self) -> bool:
         assert self.relay.running, self.relay.log.read_text()
-        return self.relay.execute(*self._health_check).returncode == 0
+        return self.relay.execute(*self.health_check).returncode == 0
 
 
 @contextmanager
@@ -134,7 +127,7 @@ async def stack(
         files = compose.files(document, "nginx", secrets)
         with relay, nginx(files, tmp_path / "nginx", host=nginx_host):
             stack = Stack(
-                relay,
+                relay=relay,
                 health_check=document["services"]["relay"]["healthcheck"]["test"][1:],
                 client=nginx_host,
                 ca=tmp_path / "ca/ca.pem",

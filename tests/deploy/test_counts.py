@@ -3,7 +3,6 @@
 promtool answers the queries from series that are made for them, with a scrape every 15 s.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from deploy.grafana import queries
 from tests.deploy import rule_tests, viewer
-from tests.deploy.prometheus import CONFIG, require_prometheus
+from tests.deploy.prometheus import CONFIG
 
 LEADS = "relay_leads_captured_total{RELAY}"
 REQUESTS = "relay_requests_total{RELAY}"
@@ -80,15 +79,10 @@ def faults(
     file: Path, metric: str, relays: list[Scrapes], checks: Sequence[dict[str, object]]
 ) -> str:
     """Promtool's complaints."""
-    require_prometheus()
     name = metric.removesuffix("{RELAY}")
-    series = [
-        {"series": f'{name}{{job="relay",instance="{place}"}}', "values": written(scrapes)}
-        for place, scrapes in enumerate(relays)
-    ]
-    test = {"interval": "15s", "input_series": series, "promql_expr_test": [*checks]}
-    file.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}))
-    return rule_tests.run(file)
+    heads = (f'{name}{{job="relay",instance="{place}"}}' for place in range(len(relays)))
+    series = dict(zip(heads, map(written, relays), strict=True))
+    return rule_tests.evaluate(file, every="15s", series=series, checks=checks)
 
 
 def both_bars(expr: str) -> str:

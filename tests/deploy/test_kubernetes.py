@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from deploy.kubernetes.prometheus_rule import SOURCE, TARGET, manifest
@@ -19,11 +18,6 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 GIBIBYTE = 1 << 30
 APPLICATION_S = 10
 """Time for the application to end, from the overlay's comment."""
-
-
-@pytest.fixture(params=OVERLAYS)
-def objects(request: pytest.FixtureRequest) -> Objects:
-    return built(OVERLAYS[request.param])
 
 
 def config(objects: Objects) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from relay.config import Config
 from relay.core.errors import ConfigError
 from tests.app.reloading import body
 from tests.caller import SECRET, post
-from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, SIDECAR, Objects, built
+from tests.deploy.cluster import BASE, FOLDER, SIDECAR, Objects, built
 from tests.guarantees.process import free_port, until
 from tests.service import serving
 
@@ -28,11 +28,6 @@ GOOD = {
     "crm-url": "https://crm.invalid/hook",
     "crm-signing": "whsec_" + "A" * 32,
 }
-
-
-@pytest.fixture(params=OVERLAYS)
-def objects(request: pytest.FixtureRequest) -> Objects:
-    return built(OVERLAYS[request.param])
 
 
 def example() -> dict[str, str]:

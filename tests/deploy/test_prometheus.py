@@ -1,6 +1,7 @@
 """A real Prometheus with the shipped config and rules scrapes a real relay."""
 
 import asyncio
+import itertools
 import re
 import subprocess
 import time
@@ -9,13 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 
 from relay.core import sample_events, signature
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from tests.deploy.prometheus import CONFIG, JOB, RULES, Prometheus, require_prometheus, rules
-from tests.guarantees.process import SECRET, Relay, http_client, until
+from tests.guarantees.process import Relay, until
+from tests.guarantees.traffic import post
 from tests.sinks.far_end import FarEnd
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
@@ -49,25 +50,10 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
         await asyncio.to_thread(server.__exit__)
 
 
-class Sender:
-    """Sends as the video service does, and asserts each response."""
-
-    def __init__(self, client: httpx.AsyncClient, relay: Relay) -> None:
-        self._client = client
-        self._relay = relay
-        self.leads = 0
-
-    async def a_lead_and_a_view(self) -> None:
-        self.leads += 1
-        for kind in (LEAD_CAPTURED, VIDEO_WATCHED):
-            event = sample_events.event(kind, source="main", event_id=f"evt_{kind}_{self.leads}")
-            await self.post(event.body, SECRET, status=202)
-
-    async def post(self, body: bytes, secret: str, *, status: int) -> None:
-        signed = signature.header(secret.encode(), now_s=int(time.time()), body=body)
-        head = {"service-signature": signed}
-        answer = await self._client.post(self._relay.url, content=body, headers=head)
-        assert answer.status_code == status
+async def send_a_lead_and_a_view(relay: Relay, number: int) -> None:
+    for kind in (LEAD_CAPTURED, VIDEO_WATCHED):
+        event = sample_events.event(kind, source="main", event_id=f"evt_{kind}_{number}")
+        assert (await post(relay.url, event.body)).status_code == 202
 
 
 class Watched(NamedTuple):
@@ -90,20 +76,22 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
     async with (
         FarEnd() as far_end,
         Relay(folder, sinks=SINK.format(url=far_end.url())) as relay,
-        http_client() as client,
     ):
         await relay.start()
         async with scraping(folder, f"127.0.0.1:{relay.admin_port}") as server:
-            sender = Sender(client, relay)
-            await sender.post(b"{}", "the secret of a stranger", status=401)
+            wrong = signature.header(
+                b"the secret of a stranger", now_s=int(time.time()), body=b"{}"
+            )
+            assert (await post(relay.url, b"{}", header=wrong)).status_code == 401
+            leads = itertools.count(1)
 
             async def seen() -> bool:
-                await sender.a_lead_and_a_view()
+                await send_a_lead_and_a_view(relay, next(leads))
                 await asyncio.sleep(0.2)
                 return await has_recorded(server)
 
             await until(seen, what="a value of every recording rule", deadline_s=90)
-            yield Watched(server, sender.leads)
+            yield Watched(server, next(leads) - 1)
 
 
 def evaluated(server: Prometheus) -> list[dict[str, Any]]:

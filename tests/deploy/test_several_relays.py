@@ -3,20 +3,17 @@
 promtool answers the panels' queries from series that are made for them.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.deploy import dashboard_linter, rule_tests, viewer
-from tests.deploy.prometheus import require_prometheus
 from tests.deploy.test_names import known
 
 EAST, WEST = (
     f'job="relay",namespace="{place}",instance="{place}/relay-0"' for place in ("east", "west")
 )
 STATES = ("active", "paused", "throttled", "parked")
-CHOSEN = {"$namespace": ".*", "$instance": ".+", "$source": ".+", "$sink": ".+", "$job": ".+"}
 
 
 def expr(title: str, **chosen: str) -> str:
@@ -28,23 +25,15 @@ def expr(title: str, **chosen: str) -> str:
         if each["title"] == title and each["type"] == "state-timeline"
     ]
     (target,) = panel["targets"]
-    text: str = target["expr"]
-    for name, value in {**CHOSEN, **{f"${key}": value for key, value in chosen.items()}}.items():
-        text = text.replace(name, value)
-    return text
+    return viewer.filled(target["expr"], range_s=0, step_s=0, **chosen)
 
 
 def faults(file: Path, query: str, series: dict[str, int], found: dict[str, int]) -> str:
     """Promtool's complaints about a query's result."""
-    require_prometheus()
     samples = [{"labels": f"{{{labels}}}", "value": value} for labels, value in found.items()]
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": str(value)} for name, value in series.items()],
-        "promql_expr_test": [{"expr": query, "eval_time": "0", "exp_samples": samples}],
-    }
-    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
-    return rule_tests.run(file)
+    check: dict[str, object] = {"expr": query, "eval_time": "0", "exp_samples": samples}
+    values = {name: str(value) for name, value in series.items()}
+    return rule_tests.evaluate(file, every="1m", series=values, checks=[check])
 
 
 def in_state(relay: str, state: str) -> dict[str, int]:

@@ -72,14 +72,15 @@ def asks(panel: Panel, *, from_s: int, to_s: int, points: int = 288) -> Iterator
         )
 
 
-def filled(expr: str, *, range_s: int, step_s: int) -> str:
-    """Fill in the variables as Grafana does, with every choice at All."""
+def filled(expr: str, *, range_s: int, step_s: int, **chosen: str) -> str:
+    """Fill in the variables as Grafana does, with All for each choice that is not given."""
     known = {
         "__rate_interval": f"{max(240, step_s + 60)}s",
         "__interval": f"{step_s}s",
         "__range": f"{range_s}s",
         "namespace": ".*",
         **dict.fromkeys(("job", "instance", "source", "sink"), ".+"),
+        **chosen,
     }
     return re.sub(r"\$(\w+|\{\w+\})", lambda found: known[found[1].strip("{}")], expr)
 

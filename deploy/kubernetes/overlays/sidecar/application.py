@@ -13,11 +13,11 @@ import sys
 ADDRESS = ("127.0.0.1", int(os.environ.get("PORT", "8000")))
 
 seen = set[str]()
-"""A real one keeps the ids where it keeps what it made of the events, in the same transaction."""
+"""A real application stores the ids in the same transaction as its own data."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers 204 once the event is dealt with; with anything else the relay tries again."""
+    """Answers 204 once the event is handled; after any other status the relay tries again."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -31,7 +31,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_request(self, *_: object) -> None:
-        """The relay tells of every attempt already."""
+        """The relay logs every attempt already."""
 
 
 def serve() -> None:
