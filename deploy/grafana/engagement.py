@@ -1,5 +1,7 @@
 """The dashboard for the owners of the videos: views and leads, in their words."""
 
+from itertools import pairwise
+
 from deploy.grafana.layout import HIDDEN, board, line, source, targets
 from deploy.grafana.panels import bars, by_hour, levels, ranking, stat, table
 from deploy.grafana.queries import grown, grown_a_week_ago, grown_in_each_bar, share
@@ -17,8 +19,10 @@ STEPS = {
 }
 """The milestones in the order in which a viewer passes them."""
 LOST = {
-    f"{earlier} → {later.removeprefix('Watched ')}": share(grown(STEPS[later]), grown(views))
-    for (earlier, views), later in zip(STEPS.items(), [*STEPS][1:], strict=False)
+    f"{earlier} → {later.removeprefix('Watched ')}": (
+        f"1 - {share(grown(STEPS[later]), grown(STEPS[earlier]))}"
+    )
+    for earlier, later in pairwise(STEPS)
 }
 CHANGE = f"{share(grown(LEADS), grown_a_week_ago(LEADS))} - 1"
 """Against the same stretch of the week before: a Monday is compared with a Monday."""
@@ -60,8 +64,7 @@ PANELS = [
         ranking("How far people watch",
             {name: grown(views) for name, views in STEPS.items()}, "locale"),
         ranking("Where people stop",
-            {step: f"1 - {share}" for step, share in LOST.items()}, "percentunit",
-            max=1, color={"mode": "thresholds"},
+            LOST, "percentunit", max=1, color={"mode": "thresholds"},
             thresholds=steps(BLUE, (0.3, DOUBTFUL), (0.5, BAD)), **_ROUND),
     ),
     *line(8,

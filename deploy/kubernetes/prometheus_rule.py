@@ -1,4 +1,4 @@
-"""Makes base/prometheus-rule.yaml of the one source of all rules, deploy/prometheus/rules.yml.
+"""Makes base/prometheus-rule.yaml from deploy/prometheus/rules.yml.
 
 Run it after every edit of the rules: `python deploy/kubernetes/prometheus_rule.py`.
 """
@@ -23,7 +23,7 @@ spec:
 
 
 def manifest(rules: str) -> str:
-    """The object with the groups of a plain rule file, word for word, one level deeper."""
+    """The object with the groups of a plain rule file, unchanged but indented."""
     return HEAD + indent(rules, "  ")
 
 

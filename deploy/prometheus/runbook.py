@@ -1,7 +1,7 @@
-"""Makes assets/runbook.html of docs/runbook.md, so that Prometheus itself can serve the runbook.
+"""Makes assets/runbook.html from docs/runbook.md, for Prometheus to serve beside its alerts.
 
-It is then where the alerts come from, and there while the relay is down. Run it after every edit of
-the runbook: `python -m deploy.prometheus.runbook`.
+There it is available while the relay is down. Run it after every edit of the runbook:
+`python -m deploy.prometheus.runbook`.
 """
 
 from collections.abc import Iterator
@@ -49,13 +49,13 @@ def page(runbook: str) -> str:
     parts = [_html(markdown, title), f"<nav>\n{contents}</nav>\n"]
     for name, section in zip(names, rest, strict=True):
         section[0].attrSet("id", name.lower())
-        # Grafana links by an alert's name as it is; GitHub and the rules by small letters.
+        # Grafana links by an alert's name; GitHub and the rules link in lower case.
         parts += [f'<a id="{name}"></a>\n', _html(markdown, section)]
     return _PAGE.format(body="".join(parts))
 
 
 def _sections(tokens: list[Token]) -> list[list[Token]]:
-    """Cut before each heading of the second level; the first part is what stands before them."""
+    """Split before each heading of the second level; the first part is the introduction."""
     sections: list[list[Token]] = [[]]
     for token in tokens:
         if token.type == "heading_open" and token.tag == "h2":
@@ -77,7 +77,7 @@ def _html(markdown: MarkdownIt, tokens: list[Token]) -> str:
 
 
 def _within_the_page(tokens: list[Token]) -> Iterator[Token]:
-    """Leave out links to the repository's files, which are not where the page is."""
+    """Drop links to the repository's files, which Prometheus does not serve."""
     leads_out = False
     for token in tokens:
         if token.type == "link_open":

@@ -1,16 +1,8 @@
 """A real relay whose listening sockets stay open in another process, as with systemd.
 
-For a test with a proxy in front:
-
-    async with activated.relay(tmp_path, sinks="") as relay:
-        ...  # the proxy leads to 127.0.0.1:{relay.port}, over all restarts
-        await relay.restart()
-
-Between the two processes connections wait in the socket's queue.
-Of the connections that a proxy keeps open, those in use are ended by a last answer that says so;
-one that idled is closed, and a request that the proxy writes on it in the same instant meets its
-end. A proxy that may repeat it on another connection (`proxy_next_upstream error timeout
-non_idempotent` in nginx) does no harm by that: the relay knows an event that comes again.
+Between two relays, connections wait in the socket's queue. A stopping relay ends connections in use
+with a last response that says so, and closes idle ones; a proxy must repeat a request that it wrote
+on an idle connection in the same instant, which is harmless: the relay recognises duplicates.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """The scripted day as Prometheus' own blocks: what its scrapes would have left on disk."""
 
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -34,7 +34,7 @@ def write(folder: Path) -> None:
 
 def _scraped() -> Iterator[Point]:
     for scrape in Day().scrapes():
-        for head, value in found(scrape):
+        for head, value in samples(scrape):
             yield scrape.at_s, head, value
 
 
@@ -58,14 +58,13 @@ def write_points(folder: Path, points: Iterable[Point], *, block_s: int) -> None
 def _recorded(server: Prometheus) -> Iterator[Point]:
     """Recorded values of the rules; promtool's own backfill makes twenty times as many blocks."""
     for rule in rules("record"):
-        series = server.ask_range(rule["expr"], from_s=START_S, to_s=END_S, step_s=SCRAPE_S)
-        for labels, values in series.items():
-            pairs = ",".join(f'{key}="{value}"' for key, value in labels if key != "__name__")
-            for at_s, value in values:
-                yield int(at_s), f"{rule['record']}{{{pairs}}}", value
+        found = server.ask_range(rule["expr"], from_s=START_S, to_s=END_S, step_s=SCRAPE_S)
+        for labels, values in found.items():
+            head = series_of({**dict(labels), "__name__": rule["record"]})
+            yield from ((int(at_s), head, value) for at_s, value in values)
 
 
-def found(scrape: Scrape) -> Iterator[tuple[str, float]]:
+def samples(scrape: Scrape) -> Iterator[tuple[str, float]]:
     """Every series with the labels that Prometheus adds, and its value."""
     yield _head("up"), float(scrape.metrics is not None)
     if scrape.metrics is None:
@@ -104,7 +103,10 @@ def _of_process() -> tuple[Sample, ...]:
 
 @cache
 def _head(name: str, **labels: str) -> str:
-    pairs = (
-        f'{key}="{value}"' for key, value in {**labels, "instance": INSTANCE, "job": JOB}.items()
-    )
-    return f"{name}{{{','.join(pairs)}}}"
+    return series_of({"__name__": name, **labels, "instance": INSTANCE, "job": JOB})
+
+
+def series_of(labels: Mapping[str, str]) -> str:
+    """Write a series as OpenMetrics does."""
+    pairs = (f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
+    return f"{labels['__name__']}{{{','.join(pairs)}}}"

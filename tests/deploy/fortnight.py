@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.deploy import blocks
+from tests.deploy.blocks import Point
 from tests.deploy.day import BEFORE
 from tests.deploy.prometheus import JOB, Labels, Prometheus, rules
 from tests.deploy.story import END_S, SCRAPE_S, START_S
@@ -33,9 +34,6 @@ _STEP_S = 300
 _COUNTERS = ("relay_leads_captured_total", "relay_video_watched_total")
 _UNIT_S = {"m": 60, "h": 3600, "d": DAY_S}
 
-Point = tuple[int, str, float]
-"""Unix seconds, the series as it is written, its value."""
-
 
 def write(folder: Path, day: Prometheus) -> None:
     """Write the blocks of the day itself, its alerts and the days around it into a data folder."""
@@ -51,14 +49,23 @@ def _around(day: Prometheus) -> Iterator[Point]:
         for labels, values in found.items():
             counts = [BEFORE, *(value for _, value in values)]
             grown = [after - before for before, after in pairwise(counts)]
+            head = blocks.series_of(dict(labels))
             earlier = sum(map(_factor, range(-13, 0))) * sum(grown)
-            yield from _days(_head(labels), grown, range(-13, 0), begin=BEFORE - earlier)
-            yield from _days(_head(labels), grown, range(1, 4), begin=counts[-1])
+            yield from _days(head, grown, range(-13, 0), begin=BEFORE - earlier)
+            yield from _days(head, grown, range(1, 4), begin=counts[-1])
     for source in ("main", "academy"):
         for kind, ago_s in (("lead.captured", 1260), ("video.watched", 95)):
-            name = f'relay_last_event_timestamp_seconds{{event="{kind}",source="{source}"'
+            head = blocks.series_of(
+                {
+                    "__name__": "relay_last_event_timestamp_seconds",
+                    "event": kind,
+                    "source": source,
+                    "instance": blocks.INSTANCE,
+                    "job": JOB,
+                }
+            )
             for at_s in range(VIEWED_S - 3600, VIEWED_S + 1, _STEP_S):
-                yield at_s, f'{name},instance="relay:9464",job="{JOB}"}}', at_s - ago_s
+                yield at_s, head, at_s - ago_s
 
 
 def _days(head: str, grown: list[float], days: range, *, begin: float) -> Iterator[Point]:
@@ -83,7 +90,7 @@ def _alerts(day: Prometheus) -> Iterator[Point]:
         for labels, times in firing(day, rule):
             alert = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
             alert |= {"__name__": "ALERTS", "alertstate": "firing"}
-            yield from ((at_s, _head(tuple(sorted(alert.items()))), 1.0) for at_s in times)
+            yield from ((at_s, blocks.series_of(alert), 1.0) for at_s in times)
 
 
 def firing(day: Prometheus, rule: dict[str, str]) -> Iterator[tuple[Labels, list[int]]]:
@@ -103,8 +110,3 @@ def firing(day: Prometheus, rule: dict[str, str]) -> Iterator[tuple[Labels, list
 
 def _seconds(duration: str) -> int:
     return int(duration[:-1]) * _UNIT_S[duration[-1]]
-
-
-def _head(labels: Labels) -> str:
-    pairs = ",".join(f'{key}="{value}"' for key, value in labels if key != "__name__")
-    return f"{dict(labels)['__name__']}{{{pairs}}}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.blocks import found
+from tests.deploy.blocks import samples
 from tests.deploy.day import Scrape
 from tests.deploy.prometheus import FOLDER, RULES, require_prometheus
 from tests.deploy.story import SCRAPE_S, START_S
@@ -67,7 +67,7 @@ def _series(scrapes: Iterable[Scrape]) -> list[dict[str, str]]:
     """A series that a scrape does not find is stale from then on, as Prometheus has it."""
     values: dict[str, list[str]] = {}
     for count, scrape in enumerate(scrapes):
-        for head, value in found(scrape):
+        for head, value in samples(scrape):
             # promtool's clock starts at 0 with the first value.
             told = value - START_S - SCRAPE_S if value > START_S / 2 else value
             values.setdefault(head, ["_"] * count).append(f"{told:.9g}")

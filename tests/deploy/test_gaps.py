@@ -4,8 +4,6 @@ Its socket stays open in another process, as with systemd: connections wait in t
 """
 
 import asyncio
-import contextlib
-import sqlite3
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from tests.deploy import activated
 from tests.deploy.activated import ActivatedRelay
 from tests.deploy.proxies import Caddy, Nginx, Proxy, Traefik, in_front, post
+from tests.guarantees import ledger
 from tests.guarantees.process import SECRET, until
 
 CONNECTIONS = 8
@@ -86,9 +85,5 @@ async def test_no_request_fails_while_the_relay_restarts_behind_a_proxy(
         stop.set()
     # A request that was repeated because its answer was lost is a duplicate, and as good.
     assert set(load.statuses.values()) <= {200, 202}
-    assert stored(relay.store) == sorted(load.statuses)
-
-
-def stored(path: Path) -> list[str]:
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        return [event_id for (event_id,) in db.execute("SELECT id FROM events ORDER BY id")]
+    stored = sorted(event_id for _, event_id in ledger.read(relay.store).events)
+    assert stored == sorted(load.statuses)
