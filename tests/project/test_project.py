@@ -37,7 +37,7 @@ CLIENTS: list[str] = [
 ]
 
 CAPPED = {
-    *("aiokafka", "aiormq", "nats-py"),
+    *("aiokafka", "nats-py"),
     *("aiosqlite", "jinja2", "uvicorn"),
 }
 """What has inner parts in use, which any release may change: test_client_internals.py,

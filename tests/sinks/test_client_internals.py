@@ -9,38 +9,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aio_pika
-import aiormq
 import pytest
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.producer.message_accumulator import MessageBatch
-from aiormq.abc import ChannelFrame
-from aiormq.channel import Channel
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
-from pamqp.commands import Connection
-from yarl import URL
 
-from relay.sinks.amqp import connection as amqp_connection
-from relay.sinks.amqp import publisher as amqp_publisher
 from relay.sinks.kafka import producer as kafka_producer
 from relay.sinks.kafka.errors import MEANINGS, UNNAMED
 from relay.sinks.nats import connection as nats_connection
 from tests.project.test_project import CAPPED
-
-AMQP = {
-    "_split_body",
-    "closing",
-    "confirmations",
-    "connection",
-    "delivery_tag",
-    "is_closed",
-    "message_id_delivery_tag",
-    "number",
-    "write_queue",
-}
-"""What of a channel is used where the library's own way to publish is not."""
 
 KAFKA = {
     "_message_accumulator": "producer",
@@ -71,39 +50,6 @@ async def parts() -> AsyncIterator[dict[str, Any]]:
     await producer.stop()
 
 
-@pytest.fixture
-async def channel() -> AsyncIterator[Channel]:
-    connection = aiormq.Connection("amqp://127.0.0.1:1")
-    connection.connection_tune = Connection.Tune(frame_max=4096)
-    channel = Channel(connection, 1, publisher_confirms=False)
-    yield channel
-    await channel.close()
-    await connection._cancel_tasks()
-
-
-async def test_aiormq_has_every_inner_part_that_is_used(channel: Channel) -> None:
-    assert [name for name in sorted(AMQP) if not hasattr(channel, name)] == []
-    assert channel.delivery_tag == 0
-    assert (channel.confirmations, channel.message_id_delivery_tag) == ({}, {})
-    assert channel.write_queue is channel.connection.write_queue
-    assert channel.connection.channels == {}
-    assert [part.value for part in channel._split_body(b"x" * 5000)] == [b"x" * 4088, b"x" * 912]
-    fields = list(inspect.signature(ChannelFrame).parameters)
-    assert fields == ["payload", "should_close", "drain_future"]
-
-
-def test_every_inner_part_of_aiormq_that_is_used_is_listed() -> None:
-    tree = parse(amqp_publisher)
-    asked = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and ast.unparse(node.value) in {"channel", "self._channel"}
-    }
-    assert asked == AMQP
-    assert inner_names(tree) - own_names(tree) == {name for name in AMQP if is_inner(name)}
-
-
 async def test_aiokafka_has_every_inner_part_that_is_used(parts: dict[str, Any]) -> None:
     missing = [f"{of}.{name}" for name, of in KAFKA.items() if not hasattr(parts[of], name)]
     assert missing == []
@@ -130,13 +76,11 @@ def test_nats_has_every_inner_part_that_is_used() -> None:
 
 
 def test_every_client_whose_inner_parts_are_listed_has_an_upper_bound() -> None:
-    assert {"aiokafka", "aiormq", "nats-py"} <= CAPPED
+    assert {"aiokafka", "nats-py"} <= CAPPED
 
 
 async def test_no_name_of_ours_is_one_of_the_clients(parts: dict[str, Any]) -> None:
     """Where we derive from a client's class, each would take the other's values."""
-    of_amqp = set(dir(aio_pika.Connection(URL())))
-    assert own_names(parse(amqp_connection)) & of_amqp == set()
     of_kafka = set(dir(parts["producer"])) | set(vars(parts["producer"]))
     assert own_names(parse(kafka_producer)) & of_kafka == set()
     of_nats = set(dir(Client())) | set(vars(Client()))

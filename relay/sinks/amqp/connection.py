@@ -1,197 +1,212 @@
-"""One AMQP connection that can be ended at once, and what its failures mean to an operator.
+"""One AMQP connection that can be cut at once, and the meaning of its failures to an operator.
 
-brokers.md, section 4; the library waits for its peer, and keeps from us why it was turned away.
+brokers.md, section 4. The library waits for its peer, and hides why a virtual host was not opened.
 """
 
 import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from itertools import count
 from typing import Any, cast
 
-import aio_pika
-from aio_pika import exceptions
-from aiormq.channel import Channel
-from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
-from pamqp import commands
+import aiormq
+from aiormq import spec
 from yarl import URL
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 
-FAILURES = (exceptions.AMQPError, OSError, RuntimeError)
+ERRORS = (aiormq.AMQPError, OSError, RuntimeError)
 """Everything that the library raises where the connection or the broker is at fault."""
 
 EXCHANGE = re.compile(r"[a-zA-Z0-9-_.:@#,/+ ]{0,127}")
-"""Names that the library can publish to, which are AMQP's; RabbitMQ knows more."""
+"""Names that the library can publish to: those of AMQP 0-9-1; RabbitMQ accepts more."""
 
 LOST = "the connection was lost"
 
-_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-_CUT = (ConnectionResetError, BrokenPipeError, EOFError)
+_RESET = (ConnectionResetError, BrokenPipeError, EOFError)
 _NOT_ALLOWED = (402, 403, 530)
 """Invalid path, access refused, not allowed: AMQP 0-9-1, section 1.5.2.5 (RabbitMQ says 530)."""
 
 _LIMIT = re.compile(r"limit \(\d+\) is reached")
 
-# A connection that is lost is an error of the send, which is counted and shown once.
-for _name in ("aio_pika", "aiormq"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+# Errors of a connection are those of the sends, which are counted and shown once.
+logging.getLogger("aiormq").setLevel(logging.CRITICAL + 1)
 
 
-class Connection(aio_pika.Connection):
-    """The library's connection, which can also be ended at once, whatever its peer does."""
+class Connection:
+    """The library's connection over a stream of ours, which can be cut whatever the peer does."""
 
     def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
-        super().__init__(url, ssl_context=context, client_properties={"connection_name": "relay"})
-        self._stream = _Stream(TLSTransportFactory() if context else TCPTransportFactory())
-        self.kwargs["transport_factory"] = self._stream
-        self._aborted = False
-
-    def __del__(self) -> None:
-        """Start nothing: the library would, in whichever thread collects what failed to open."""
+        self._stream = _Stream(context)
+        self._context = context
+        self._connection = aiormq.Connection(
+            url,
+            context=context,
+            transport_factory=self._stream,
+            client_properties={"connection_name": "relay"},
+        )
+        self._numbers = count(1)
 
     async def open(self) -> None:
         """Raises SinkError."""
         try:
-            await self.connect()
-        except FAILURES as error:
+            await self._connection.connect()
+            await self._connection.ready()
+        except ERRORS as error:
             failure = _connect_failure(error, self._stream.last)
-            cut = isinstance(error.__cause__, _CUT)
+            reset = isinstance(error.__cause__, _RESET)
         except asyncio.CancelledError:
             self.abort()
             raise
         else:
             return
         self.abort()
-        if cut and self.kwargs["context"] is not None:
+        if reset and self._context is not None:
             failure = await self._stream.verdict() or failure
         raise failure
 
-    async def open_channel(self) -> Channel:
-        """Open one that confirms; raises SinkError."""
+    async def open_channel(self) -> aiormq.Channel:
+        """Open a channel with publisher confirms; raises SinkError."""
         try:
             with _translated():
                 await self.unblocked()
-                if self.transport is None:
-                    raise ConnectionError
-                opened = await self.transport.connection.channel(publisher_confirms=True)
-                return cast("Channel", opened)
+                return await self._channel(publisher_confirms=True)
         except asyncio.CancelledError:
             self.abort()
             raise
 
     async def find_exchange(self, name: str) -> None:
         """Raises SinkError."""
-        await self._ask(commands.Exchange.Declare(exchange=name, passive=True))
+        await self._ask(spec.Exchange.Declare(exchange=name, passive=True))
 
     async def find_queue(self, name: str) -> None:
         """Raises SinkError."""
         await self._ask(_AnyQueue(queue=name, passive=True))
 
-    async def _ask(self, question: commands.Exchange.Declare | commands.Queue.Declare) -> None:
-        """On a channel of its own, because what is missing ends it."""
+    async def _ask(self, question: spec.Exchange.Declare | spec.Queue.Declare) -> None:
+        """Ask on a channel of its own, because the broker closes it where something is missing."""
         with _translated():
-            channel = await self.channel()
+            channel = await self._channel(publisher_confirms=False)
             try:
-                inner: Any = await channel.get_underlay_channel()
-                await inner.rpc(question)
+                await channel.rpc(question)
             finally:
                 await channel.close()
 
+    async def _channel(self, *, publisher_confirms: bool) -> aiormq.Channel:
+        # The library may lose the end of a channel's closing; its number is never used again.
+        channel = await self._connection.channel(
+            next(self._numbers), publisher_confirms=publisher_confirms
+        )
+        return cast("aiormq.Channel", channel)
+
     async def unblocked(self) -> None:
-        """Wait while the broker takes nothing; a connection that is gone is not waited for."""
-        if self.transport is not None and self.is_usable:
-            await self.transport.ready()
+        """Wait while an alarm of the broker blocks publishers; return at once without one."""
+        if self.is_usable:
+            await self._connection.ready()
 
     async def is_blocked(self) -> bool:
-        """Whether the broker takes nothing, for want of memory or disk."""
-        if self.transport is None or not self.is_usable:
-            return False
+        """Whether an alarm of the broker, for memory or disk, blocks publishers."""
         try:
             async with asyncio.timeout(0):
-                await self.transport.ready()
+                await self.unblocked()
         except TimeoutError:
             return True
         return False
 
     @property
     def is_usable(self) -> bool:
-        if self.transport is None or self._aborted:
-            return False
-        return not self.transport.connection.is_closed
+        return self._connection.is_opened and not self._stream.is_closing
 
     def abort(self) -> None:
-        """Cut the connection; the library notices and gives up what waits."""
-        self._aborted = True
-        if self._stream.writer is not None:
+        """Cut the connection; the library then fails everything that waits on it."""
+        self._stream.abort()
+
+    async def close(self) -> None:
+        with suppress(TimeoutError, *ERRORS):
+            async with asyncio.timeout(1):
+                await self._connection.close()
+        self.abort()
+
+
+class _AnyQueue(spec.Queue.Declare):
+    def validate(self) -> None:
+        """Accept every name: RabbitMQ has queues whose names AMQP 0-9-1 does not allow."""
+
+
+class _Reader(asyncio.StreamReader):
+    """Keeps the last bytes read: where a virtual host is refused, the library drops the reason."""
+
+    last = b""
+
+    async def readexactly(self, n: int) -> bytes:
+        self.last = await super().readexactly(n)
+        return self.last
+
+
+class _Stream(aiormq.TransportFactory):
+    """The stream to the broker, which the library reads and writes."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self._url = URL()
+        self._reader: _Reader | None = None
+        self._transport: asyncio.WriteTransport | None = None
+
+    async def create(self, url: URL, **_: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._url, loop = url, asyncio.get_running_loop()
+        reader = self._reader = _Reader(loop=loop)
+        self._transport, protocol = await loop.create_connection(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
+            str(url.host),
+            url.port or 0,
+            ssl=self._context,
+        )
+        return reader, asyncio.StreamWriter(self._transport, protocol, reader, loop)
+
+    @property
+    def last(self) -> bytes:
+        return self._reader.last if self._reader is not None else b""
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def abort(self) -> None:
+        if self._transport is not None:
             # In CPython 3.11.2 a TLS transport that is closed already has nothing to abort.
             with suppress(AttributeError):
-                self._stream.writer.transport.abort()
-
-
-class _AnyQueue(commands.Queue.Declare):
-    def validate(self) -> None:
-        """Let every name pass: the library knows fewer than RabbitMQ does."""
-
-
-class _Stream(TransportFactory):
-    """Keeps what the library hides: the stream to the broker, and what it last said."""
-
-    def __init__(self, inner: TransportFactory) -> None:
-        self._inner = inner
-        self._connect: Callable[[], Coroutine[Any, Any, _Ends]] | None = None
-        self.writer: asyncio.StreamWriter | None = None
-        self.last = b""
-
-    async def create(self, url: URL, **options: Any) -> _Ends:
-        self._connect = partial(self._inner.create, url, **options)
-        reader, self.writer = await self._connect()
-        return cast("asyncio.StreamReader", _Ear(reader, self)), self.writer
+                self._transport.abort()
 
     async def verdict(self) -> SinkError | None:
-        """Connect once more, to hear what the broker says of our certificate."""
-        if self._connect is None:
-            return None
+        """Connect once more, to read the broker's verdict on our certificate."""
         try:
-            reader, writer = await self._connect()
-        except FAILURES as error:
-            return tls.failure(error.__cause__ or error, peer="broker")
+            reader, writer = await asyncio.open_connection(
+                self._url.host, self._url.port, ssl=self._context
+            )
+        except OSError as error:
+            return tls.failure(error, peer="broker")
         try:
             return await tls.verdict(reader, peer="broker")
         finally:
             writer.transport.abort()
 
 
-class _Ear:
-    """Reads a stream as the library does."""
-
-    def __init__(self, reader: asyncio.StreamReader, stream: _Stream) -> None:
-        self._reader = reader
-        self._stream = stream
-        self.at_eof, self.read = reader.at_eof, reader.read
-
-    async def readexactly(self, size: int) -> bytes:
-        self._stream.last = found = await self._reader.readexactly(size)
-        return found
-
-
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Make sink errors of those of opening a channel and of looking for the target."""
+    """Turn errors of opening a channel, or of looking for the target, into sink errors."""
     try:
         yield
-    except exceptions.ChannelNotFoundEntity:
+    except aiormq.ChannelNotFoundEntity:
         failure: SinkError = Misconfigured("the exchange or queue does not exist")
-    except exceptions.ChannelClosed as error:
-        refused = "ACCESS_REFUSED" in str(error)
+    except aiormq.ChannelAccessRefused:
         failure = Misconfigured("the user has no right to the exchange or queue")
-        failure = failure if refused else Temporary("the broker closed the channel")
-    except FAILURES:
+    except aiormq.ChannelClosed:
+        failure = Temporary("the broker closed the channel")
+    except ERRORS:
         failure = Temporary(LOST)
     else:
         return
@@ -199,22 +214,22 @@ def _translated() -> Iterator[None]:
 
 
 def _connect_failure(error: Exception, last: bytes) -> SinkError:
-    """Say why there is no connection; `last` is what the broker last said."""
-    cause = error.__cause__ or error
+    """Explain why there is no connection; `last` are the last bytes that the broker sent."""
     match error:
-        case exceptions.ProbableAuthenticationError():
+        case aiormq.ProbableAuthenticationError():
             return Misconfigured("wrong user or password, or the user may not come from here")
-        case exceptions.AuthenticationError():
+        case aiormq.AuthenticationError():
             return Misconfigured("the broker takes no password (PLAIN is off)")
-        case exceptions.InvalidFrameError() if "Connection.Close " in str(error):
-            closed = commands.Connection.Close()
+        case aiormq.InvalidFrameError() if "Connection.Close " in str(error):
+            closed = spec.Connection.Close()
             closed.unmarshal(last[4:])  # behind the numbers of its class and method
-            return _turned_away(closed.reply_code, closed.reply_text)
+            return _host_failure(closed.reply_code, closed.reply_text)
+    cause = error.__cause__ or error
     return connect_errors.failure(cause, peer="broker") or Temporary("could not connect")
 
 
-def _turned_away(code: int | None, text: str) -> SinkError:
-    """Say why the virtual host was not opened; the text names the user, and is not repeated."""
+def _host_failure(code: int | None, text: str) -> SinkError:
+    """Explain why the virtual host was not opened; the text names the user, and is not repeated."""
     if _LIMIT.search(text):
         reason = "the broker takes no more connections of this user, or to this virtual host"
         return Temporary(reason, status=code)

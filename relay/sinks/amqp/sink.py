@@ -7,12 +7,10 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from aio_pika import DeliveryMode
-from pamqp.commands import Basic
+from aiormq import spec
 from yarl import URL
 
 from relay.core.clock import Clock
@@ -23,7 +21,7 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink, is_cancelled
-from relay.sinks.amqp.connection import EXCHANGE, FAILURES, Connection
+from relay.sinks.amqp.connection import EXCHANGE, Connection
 from relay.sinks.amqp.publisher import Publication, Publisher
 
 SHORT_MAX_BYTES = 255
@@ -50,6 +48,8 @@ _TRIES = 2
 """Those whose channel ended by the fault of another are published once more."""
 
 _HEARTBEAT_S = 20
+_PERSISTENT = 2
+"""The delivery mode of messages that a durable queue keeps over a restart."""
 
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
@@ -88,9 +88,11 @@ class AmqpSink(BatchOnlySink):
         self._publisher: Publisher | None = None
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        asked = [self._publication(event) for event in events]
-        failure = await self._publish([each for each in asked if isinstance(each, Publication)])
-        return [each.found or failure if isinstance(each, Publication) else each for each in asked]
+        prepared = [self._publication(event) for event in events]
+        failure = await self._publish([each for each in prepared if isinstance(each, Publication)])
+        return [
+            each.outcome or failure if isinstance(each, Publication) else each for each in prepared
+        ]
 
     async def check(self) -> None:
         try:
@@ -115,12 +117,8 @@ class AmqpSink(BatchOnlySink):
 
     async def close(self) -> None:
         connection, self._connection, self._publisher = self._connection, None, None
-        if connection is None:
-            return
-        with suppress(TimeoutError, *FAILURES):
-            async with asyncio.timeout(1):
-                await connection.close()
-        connection.abort()
+        if connection is not None:
+            await connection.close()
 
     def _publication(self, event: Event) -> Publication | Exception:
         try:
@@ -130,14 +128,14 @@ class AmqpSink(BatchOnlySink):
             return error
 
     async def _publish(self, publications: Sequence[Publication]) -> SinkError:
-        """Return what is to be said of those that found nothing."""
+        """Return the error of those that are left without an outcome."""
         try:
             async with asyncio.timeout(self._settings.timeout.seconds):
                 for _ in range(_TRIES):
                     await self._publish_rest(publications)
-                for each in publications:
+                for publication in publications:
                     # Alone, it is known to be at fault, and no other goes down with it.
-                    await self._publish_rest([each])
+                    await self._publish_rest([publication])
         except SinkError as error:
             return error
         except TimeoutError:
@@ -150,7 +148,7 @@ class AmqpSink(BatchOnlySink):
         return Temporary(reason, about_event=True)
 
     async def _publish_rest(self, publications: Sequence[Publication]) -> None:
-        rest = [each for each in publications if each.found is None]
+        rest = [each for each in publications if each.outcome is None]
         if rest:
             publisher = await self._connected()
             await publisher.publish_all(rest)
@@ -184,12 +182,12 @@ class AmqpSink(BatchOnlySink):
         elif not self._key.is_template:
             await self._connection.find_queue(self._key.source)
 
-    def _properties(self, event: Event) -> Basic.Properties:
+    def _properties(self, event: Event) -> spec.Basic.Properties:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)
-        return Basic.Properties(
+        return spec.Basic.Properties(
             content_type="application/json",
             headers=dict(headers),
-            delivery_mode=DeliveryMode.PERSISTENT,
+            delivery_mode=_PERSISTENT,
             message_id=_short(event.id),
             timestamp=datetime.fromtimestamp(event.received_ms // 1000, UTC),
             message_type=_short(event.kind),

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from asyncio import StreamWriter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -168,24 +167,6 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
     ]
 
 
-async def test_a_batch_leaves_in_one_write(
-    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = make(url=far_end.server.url)
-    await sink.send(lead)
-    writes: list[int] = []
-    real = StreamWriter.write
-
-    def write(writer: StreamWriter, data: bytes) -> None:
-        if b"evt_" in data:  # and no heartbeat
-            writes.append(data.count(lead.body))
-        real(writer, data)
-
-    monkeypatch.setattr(StreamWriter, "write", write)
-    await sink.send_batch(series(lead, 16))
-    assert writes == [16]
-
-
 async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
     far_end: AmqpHarness, make: Make, lead: Event
 ) -> None:
@@ -206,7 +187,7 @@ def remembered(sink: AmqpSink) -> list[Any]:
     publisher = sink._publisher
     assert publisher is not None
     kept = (publisher._channel.message_id_delivery_tag, publisher._channel.confirmations)
-    return [*publisher._unconfirmed, *kept[0], *kept[1]]
+    return [*publisher._turns, *kept[0], *kept[1]]
 
 
 async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(

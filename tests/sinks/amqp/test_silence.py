@@ -59,11 +59,11 @@ def much(lead: Event) -> list[Event]:
 
 def heard(sink: AmqpSink) -> int:
     """The number of the last that was answered, in the order of publishing."""
-    return 0 if sink._publisher is None else sink._publisher._heard
+    return 0 if sink._publisher is None else sink._publisher._answered
 
 
 def published(sink: AmqpSink) -> int:
-    return 0 if sink._publisher is None else sink._publisher._channel.delivery_tag
+    return 0 if sink._publisher is None else sink._publisher._published
 
 
 async def test_two_of_one_id_are_never_unconfirmed_at_once(
