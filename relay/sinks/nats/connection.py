@@ -1,14 +1,14 @@
-"""One NATS connection that ends as a whole and at once, and why it could not be made.
+"""One NATS connection that is cut as a whole and at once, and the meaning of its failures.
 
-brokers.md, section 5; the library reconnects by itself, and sends what was given up meanwhile.
+brokers.md, section 5. Requests are the library's own publish calls with a reply subject, because
+its `request` waits until its timeout for a connection that is lost, and drops unreadable replies.
 """
 
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlparse
 
 import msgspec
 from nats.aio.client import Client
@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 from relay.sinks.nats.credentials import Server
+from relay.sinks.nats.stream import Stream
 
 LOST = "the connection was lost"
 
@@ -31,62 +32,54 @@ REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
     "connections exceeded": (Temporary, "the server takes no more connections of this account"),
     "authentication timeout": (Temporary, "the server was too slow to let us in"),
 }
-"""By what the server says (nats-server, errors.go) before it ends a connection."""
+"""By the text of the server's last error before it ends a connection (nats-server, errors.go)."""
+
+_VERDICT_S = 2.0
+_LINE_MAX_BYTES = 65_536
 
 
-class Question(msgspec.Struct, eq=False):
-    """One message that is answered, and the answer to it."""
+class Request(msgspec.Struct, eq=False):
+    """One message and the reply to it."""
 
     subject: str
     """As the server takes it: the connection checks nothing in it."""
     body: bytes
     headers: dict[str, str] | None = None
     number: int = 0
-    """Its place among all that the connection asked."""
-    found: Msg | SinkError | None = None
-    """None where there is no answer yet, an error where none can come any more."""
+    """Its place among all requests of the connection."""
+    reply: Msg | SinkError | None = None
+    """None while there is none, an error where none can come any more."""
+    settled: asyncio.Future[None] | None = None
 
 
-class Round:
-    """Questions that are waited for together."""
+class Connection:
+    """A client that never reconnects: the library would send what was given up meanwhile."""
 
-    __slots__ = ("ended", "unanswered")
-
-    def __init__(self, count: int) -> None:
-        self.unanswered = count
-        self.ended = asyncio.get_running_loop().create_future()
-
-    def settle(self, question: Question, found: Msg | SinkError) -> None:
-        """Call it once for each."""
-        question.found = found
-        self.unanswered -= 1
-        if not self.unanswered and not self.ended.done():
-            self.ended.set_result(None)
-
-
-class Connection(Client):
-    """The library's connection, made to end as a whole and at once; it never reconnects."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__()
+    def __init__(self, server: Server, context: ssl.SSLContext) -> None:
         self._server = server
+        self._context = context
+        self._stream = Stream(needs_tls=server.tls)
+        self._client = Client()
+        # The library takes no stream, and closes its own only once the server has taken all of it.
+        self._client._transport = self._stream  # noqa: SLF001
         self._inbox = ""
-        self._waiting: dict[str, tuple[Question, Round]] = {}
-        self._asked = 0
-        self._heard = 0
-        """The number of the last question that was asked of all that have an answer."""
-        self._trouble: Exception | None = None
+        self._waiting: dict[str, Request] = {}
+        self._sent = 0
+        """The number of the last request."""
+        self._answered = 0
+        """The highest number of those that have a reply."""
+        self._error: Exception | None = None
         self._verdict: SinkError | None = None
-        self._is_secured = False
 
-    async def open(self, context: ssl.SSLContext, **options: Any) -> None:
+    async def open(self, **options: Any) -> None:
         """Raises SinkError."""
         try:
-            await self.connect(
+            await self._client.connect(
                 self._server.url,
                 name="relay",
-                tls=context,
-                error_cb=self._complained,
+                tls=self._context,
+                error_cb=self._on_error,
+                closed_cb=self._on_closed,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
@@ -96,76 +89,84 @@ class Connection(Client):
                 **self._server.login,
                 **options,
             )
-            self._inbox = self.new_inbox()
-            await self.subscribe(f"{self._inbox}.*", cb=self._answered)
+            self._inbox = self._client.new_inbox()
+            await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (NatsError, OSError) as error:
-            failure = _failure(self._trouble or error)
+            failure = _failure(self._error or error)
         else:
-            if self.is_connected:
+            if self.is_usable:
                 return
-            failure = self._fate()
-        if self._is_secured and not isinstance(failure, Misconfigured):
-            failure = await self._ask_again(context) or failure
+            failure = self._loss()
+        if self._stream.is_secured and not isinstance(failure, Misconfigured):
+            failure = await self._certificate_verdict() or failure
         raise failure
 
-    async def ask(self, subject: str, body: bytes) -> Msg:
-        """Raises SinkError where no answer can come any more."""
-        question = Question(subject, body)
-        await self.ask_all([question])
-        if isinstance(question.found, Msg):
-            return question.found
-        raise question.found or self._fate()
+    @property
+    def is_usable(self) -> bool:
+        return self._client.is_connected and not self._stream.is_closing
 
-    async def ask_all(self, questions: Sequence[Question]) -> None:
-        """Send all of them in one write, and wait until each has found something.
+    @property
+    def max_payload(self) -> int:
+        return self._client.max_payload
 
-        Cancelled, it leaves those without an answer as they are.
+    async def request(self, subject: str, body: bytes) -> Msg:
+        """Return the reply; raises SinkError where none can come any more."""
+        request = Request(subject, body)
+        await self.request_all([request])
+        if isinstance(request.reply, Msg):
+            return request.reply
+        raise request.reply or self._loss()
+
+    async def request_all(self, requests: Sequence[Request]) -> None:
+        """Send all of them, and wait until each has a reply or an error.
+
+        Cancelled, it leaves those without a reply as they are.
         """
-        if not questions:
-            return
-        waited = Round(len(questions))
         try:
-            for question in questions:
-                self._asked = question.number = self._asked + 1
-                token = str(question.number)
-                self._waiting[token] = question, waited
-                # It waits for nothing: the library gathers what is sent until the loop turns.
-                await self.publish(
-                    question.subject,
-                    question.body,
-                    reply=f"{self._inbox}.{token}",
-                    headers=question.headers,
-                )
-            await waited.ended
+            # Publishing waits for nothing: the library gathers what is sent until the loop turns.
+            pending = [await self._publish(request) for request in requests]
+            if pending:
+                await asyncio.wait(pending)
         except NatsError:
-            fate = self._fate()
-            for question in questions:
-                question.found = question.found or fate
+            loss = self._loss()
+            for request in requests:
+                request.reply = request.reply or loss
         except asyncio.CancelledError:
-            if self._forget(questions) > self._heard:
-                # Nothing came since it was asked: a frozen server would take the rest later,
-                # unasked.
+            if self._forget(requests) > self._answered:
+                # A frozen server would take the rest later, unasked.
                 await self.close()
             raise
         finally:
-            self._forget(questions)
+            self._forget(requests)
 
-    def _forget(self, questions: Sequence[Question]) -> int:
-        """Wait for them no more; return the last number that has no answer, or 0."""
-        numbers = [question.number for question in questions if question.found is None]
+    def _forget(self, requests: Sequence[Request]) -> int:
+        """Wait for them no longer; return the highest number without a reply, or 0."""
+        numbers = [request.number for request in requests if request.reply is None]
         for number in numbers:
             self._waiting.pop(str(number), None)
         return max(numbers, default=0)
 
-    async def _answered(self, answer: Msg) -> None:
-        waiting = self._waiting.pop(answer.subject.rpartition(".")[2], None)
-        if waiting is not None:
-            question, waited = waiting
-            self._heard = max(self._heard, question.number)
-            waited.settle(question, answer)
+    async def _publish(self, request: Request) -> asyncio.Future[None]:
+        self._sent = request.number = self._sent + 1
+        token = str(request.number)
+        settled = request.settled = asyncio.get_running_loop().create_future()
+        self._waiting[token] = request
+        await self._client.publish(
+            request.subject,
+            request.body,
+            reply=f"{self._inbox}.{token}",
+            headers=request.headers,
+        )
+        return settled
 
-    async def _complained(self, error: Exception) -> None:
-        self._trouble = error
+    async def _on_reply(self, message: Msg) -> None:
+        request = self._waiting.pop(message.subject.rpartition(".")[2], None)
+        if request is not None:
+            self._answered = max(self._answered, request.number)
+            _settle(request, message)
+
+    async def _on_error(self, error: Exception) -> None:
+        self._error = error
         text = str(error)  # in small letters, by the library
         if "permissions violation for subscription" in text:
             self._verdict = Misconfigured(
@@ -175,56 +176,53 @@ class Connection(Client):
         elif "permissions violation for publish" in text:
             subject = text.partition('"')[2].rpartition('"')[0]
             reason = "the user may not publish to this subject"
-            self._end(Misconfigured(reason, about_event=True), to=subject)
+            self._settle_all(Misconfigured(reason, about_event=True), subject=subject)
 
-    def _fate(self) -> SinkError:
-        failure = self._verdict or _failure(self.last_error or OSError())
+    async def _on_closed(self) -> None:
+        self._settle_all(self._loss())
+
+    def _settle_all(self, failure: SinkError, *, subject: str | None = None) -> None:
+        for token, request in list(self._waiting.items()):
+            if subject in (None, request.subject.lower()):
+                del self._waiting[token]
+                _settle(request, failure)
+
+    def _loss(self) -> SinkError:
+        """Explain why the connection has ended."""
+        failure = self._verdict or _failure(self._client.last_error or OSError())
         return failure if isinstance(failure, Misconfigured) else Temporary(LOST)
 
-    def _end(self, fate: SinkError, *, to: str | None = None) -> None:
-        for token, (question, waited) in list(self._waiting.items()):
-            if to in (None, question.subject.lower()):
-                del self._waiting[token]
-                waited.settle(question, fate)
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Insist on TLS where it is asked for: the library follows the server, or an impostor."""
-        if self._server.tls and initial_connection and not info.get("tls_required"):
-            if not info.get("tls_available"):
-                raise Misconfigured("the server offers no TLS")
-            info["tls_required"] = True
-        self._is_secured = bool(info.get("tls_required"))
-        await super()._process_info(info, initial_connection)
-
-    async def _ask_again(self, context: ssl.SSLContext) -> SinkError | None:
-        """Connect once more, to hear what the server says of our certificate."""
-        url = urlsplit(self._server.url)
+    async def _certificate_verdict(self) -> SinkError | None:
+        """Connect once more, to read the server's verdict on our certificate."""
+        stream, url = Stream(needs_tls=True), urlparse(self._server.url)
         try:
-            reader, writer = await asyncio.open_connection(url.hostname, url.port)
-            with closing(writer.transport):
-                await reader.readline()  # it introduces itself before TLS begins
-                await writer.start_tls(context, server_hostname=url.hostname)
-                return await tls.verdict(reader, peer="server")
+            await stream.connect(url, _LINE_MAX_BYTES, _VERDICT_S)
+            await stream.readline()  # it introduces itself before TLS begins
+            await stream.connect_tls(url, self._context, _LINE_MAX_BYTES, _VERDICT_S)
+            return await tls.verdict(stream.reader, peer="server")
         except OSError as error:
             return tls.failure(error, peer="server")
+        finally:
+            stream.close()
 
-    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002
-        """End what waits, which the library forgets, and wait for no peer, as the library would."""
-        self._pending, self._pending_data_size = [], 0
-        transport, self._transport = self._transport, None
-        writer = getattr(transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-        self._end(self._fate())
-        await super()._close(status, do_cbs)
-        await asyncio.sleep(0)  # the tasks that were cancelled end, and the socket is closed
+    async def close(self) -> None:
+        """Cut the connection, and fail everything that waits on it."""
+        self._stream.close()
+        await self._client.close()
+        await asyncio.sleep(0)  # the library's tasks that were cancelled end
+
+
+def _settle(request: Request, reply: Msg | SinkError) -> None:
+    request.reply = reply
+    if request.settled is not None and not request.settled.done():
+        request.settled.set_result(None)
 
 
 def _failure(error: Exception) -> SinkError:
     unreached = connect_errors.failure(error, peer="server")
     if unreached is not None:
         return unreached
-    said = str(error).lower() if isinstance(error, NatsError) else ""
-    meanings = (meaning for text, meaning in REFUSALS.items() if text in said)
+    text = str(error).lower() if isinstance(error, NatsError) else ""
+    meanings = (meaning for refusal, meaning in REFUSALS.items() if refusal in text)
     kind, reason = next(meanings, (Temporary, "could not connect"))
     return kind(reason)

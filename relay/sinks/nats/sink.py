@@ -7,6 +7,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import orjson
@@ -21,7 +22,7 @@ from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import cloudevents, message, tls
 from relay.outbound.batching import BatchOnlySink
 from relay.sinks.nats import credentials, jetstream
-from relay.sinks.nats.connection import Connection, Question
+from relay.sinks.nats.connection import Connection, Request
 from relay.sinks.nats.credentials import Server
 
 SUBJECT_MAX_BYTES = 1024
@@ -87,28 +88,26 @@ class NatsSink(BatchOnlySink):
         self._connection: Connection | None = None
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        asked = [self._question(event) for event in events]
-        within_s = self._settings.timeout.seconds
-        try:
-            async with asyncio.timeout(within_s):
-                await self._ask([each for each in asked if isinstance(each, Question)])
-        except TimeoutError:
-            pass  # those that have no answer tell
-        late = Temporary(f"no answer within {within_s:g} s")
-        return [self._outcome(each, late) for each in asked]
+        prepared = [self._request(event) for event in events]
+        timeout_s = self._settings.timeout.seconds
+        with suppress(TimeoutError):  # which leaves some without a reply
+            async with asyncio.timeout(timeout_s):
+                await self._send([each for each in prepared if isinstance(each, Request)])
+        late = Temporary(f"no answer within {timeout_s:g} s")
+        return [self._outcome(each, late) for each in prepared]
 
     async def check(self) -> None:
         connection = await self._connected()
         for subject in self._subject.samples(self._settings):
             try:
-                answer = await connection.ask(_STREAMS_OF, orjson.dumps({"subject": subject}))
+                reply = await connection.request(_STREAMS_OF, orjson.dumps({"subject": subject}))
             except Misconfigured:
-                if connection.is_connected:  # a user who may publish need not be allowed to ask
+                if connection.is_usable:  # a user who may publish need not be allowed to ask
                     return
                 raise
-            if jetstream.is_unheard(answer):
+            if jetstream.is_unheard(reply):
                 raise Misconfigured("JetStream is not enabled on this server", status=503)
-            self._find_stream(jetstream.read(answer).streams or (), subject)
+            self._find_stream(jetstream.read(reply).streams or (), subject)
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -122,40 +121,37 @@ class NatsSink(BatchOnlySink):
         if connection is not None:
             await connection.close()
 
-    def _question(self, event: Event) -> Question | Exception:
+    def _request(self, event: Event) -> Request | Exception:
         try:
             subject = _filled(self._subject.resolve(event))
-            return Question(subject, event.body, self._headers(event))
+            return Request(subject, event.body, self._headers(event))
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
             return error
 
-    async def _ask(self, questions: Sequence[Question]) -> None:
-        if not questions:
+    async def _send(self, requests: Sequence[Request]) -> None:
+        if not requests:
             return
         try:
             connection = await self._connected()
         except SinkError as error:
-            for question in questions:
-                question.found = error
+            for request in requests:
+                request.reply = error
             return
-        for question in questions:
-            size = _size(question)
+        for request in requests:
+            size = _size(request)
             if size > connection.max_payload:
-                question.found = Refused(f"{size} bytes are more than the server's max_payload")
-        await connection.ask_all([each for each in questions if each.found is None])
+                request.reply = Refused(f"{size} bytes are more than the server's max_payload")
+        await connection.request_all([each for each in requests if each.reply is None])
 
-    def _outcome(self, asked: Question | Exception, late: Temporary) -> SinkResponse | Exception:
-        found = asked.found or late if isinstance(asked, Question) else asked
-        if isinstance(found, Exception):
-            return found
-        return jetstream.outcome(found, self._subject.source, stream=self._settings.stream)
+    def _outcome(self, prepared: Request | Exception, late: Temporary) -> SinkResponse | Exception:
+        reply = prepared.reply or late if isinstance(prepared, Request) else prepared
+        if isinstance(reply, Exception):
+            return reply
+        return jetstream.outcome(reply, self._subject.source, stream=self._settings.stream)
 
     async def _connected(self) -> Connection:
-        connection = self._connection
-        if connection is not None and connection.is_connected:
-            return connection
         async with self._connecting:
-            if self._connection is None or not self._connection.is_connected:
+            if self._connection is None or not self._connection.is_usable:
                 await self.close()
                 self._connection = await self._connect()
             return self._connection
@@ -164,9 +160,9 @@ class NatsSink(BatchOnlySink):
         failures: list[SinkError] = []
         options = self._options()
         for server in self._servers:
-            connection = Connection(server)
+            connection = Connection(server, self._context)
             try:
-                await connection.open(self._context, **options)
+                await connection.open(**options)
             except SinkError as error:
                 failures.append(error)
             except BaseException:
@@ -175,7 +171,7 @@ class NatsSink(BatchOnlySink):
             else:
                 return connection
             await connection.close()
-        # One that someone has to mend says more than others that are away.
+        # A server that someone has to mend says more than others that are away.
         raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
 
     def _options(self) -> dict[str, Any]:
@@ -241,9 +237,9 @@ def _constant(settings: Settings) -> dict[str, str]:
     return headers
 
 
-def _size(question: Question) -> int:
-    """What the server counts: all after its control line."""
-    headers = question.headers or {}
+def _size(request: Request) -> int:
+    """Size of a message as the server counts it: everything behind the control line."""
+    headers = request.headers or {}
     text = len("".join(headers)) + len("".join(headers.values()))  # in ASCII
     lines = text + len(headers) * len(": \r\n")
-    return len("NATS/1.0\r\n\r\n") + lines + len(question.body)
+    return len("NATS/1.0\r\n\r\n") + lines + len(request.body)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from nats.aio.transport import TcpTransport
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
@@ -42,7 +41,7 @@ def each_told(outcome: SinkResponse | Exception) -> Any:
 
 def heard(sink: NatsSink) -> int:
     """The number of the last that was answered, in the order of asking."""
-    return 0 if sink._connection is None else sink._connection._heard
+    return 0 if sink._connection is None else sink._connection._answered
 
 
 def ids(events: Sequence[Any]) -> list[str]:
@@ -122,23 +121,6 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(lead: 
         TOO_LONG,
         (Temporary, "connection refused"),
     ]
-
-
-async def test_a_batch_leaves_in_one_write(
-    make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = make()
-    await sink.send(lead)
-    writes: list[int] = []
-    real = TcpTransport.writelines
-
-    def writelines(transport: TcpTransport, lines: list[bytes]) -> None:
-        writes.append(len(lines))
-        real(transport, lines)  # type: ignore[no-untyped-call]
-
-    monkeypatch.setattr(TcpTransport, "writelines", writelines)
-    await sink.send_batch(series(lead, 16))
-    assert writes == [16]
 
 
 async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
@@ -227,7 +209,7 @@ async def test_a_connection_that_is_gone_is_asked_nothing(lead: Event) -> None:
         assert connection is not None
         await connection.close()
         with pytest.raises(Temporary, match="the connection was lost"):
-            await connection.ask("relay.x", b"{}")
+            await connection.request("relay.x", b"{}")
         assert told(await sink.send_batch(series(lead, 2))) == [2, 3]
         assert double.accepted == 2
         await sink.close()

@@ -142,6 +142,31 @@ async def test_tls_is_insisted_on(make: Make, server: NatsServer, lead: Event) -
     assert await fault(sink, lead) == (Misconfigured, "the server offers no TLS")
 
 
+@pytest.mark.parametrize(
+    "info",
+    [b"INFO {}", b' INFO {"a":1}', b'INFO {"a":NaN}', b"INFO []", b'INFO {"tls_required":true}'],
+    ids=repr,
+)
+async def test_an_impostor_without_tls_learns_no_password(
+    make: Make, lead: Event, info: bytes
+) -> None:
+    received = bytearray()
+
+    async def impersonate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(info + b"\r\n")
+        while data := await reader.read(65536):
+            received.extend(data)
+            writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(impersonate, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(SinkError):
+            await make(servers=f"tls://relay:marked@127.0.0.1:{port}").send(lead)
+    assert b"CONNECT" not in received
+    assert b"marked" not in received
+
+
 @pytest.fixture
 async def secured(server: NatsServer, tmp_path: Path) -> Authority:
     """Have the server demand certificates of this authority, and show one."""
