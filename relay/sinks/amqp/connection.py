@@ -9,7 +9,6 @@ import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from typing import Any, cast
 
 import aiormq
@@ -43,13 +42,12 @@ class Connection:
     def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
         self._stream = _Stream(context)
         self._context = context
-        self._connection = aiormq.Connection(
+        self._connection = _Unbuffered(
             url,
             context=context,
             transport_factory=self._stream,
             client_properties={"connection_name": "relay"},
         )
-        self._numbers = count(1)
 
     async def open(self) -> None:
         """Raises SinkError."""
@@ -97,10 +95,7 @@ class Connection:
                 await channel.close()
 
     async def _channel(self, *, publisher_confirms: bool) -> aiormq.Channel:
-        # The library may lose the end of a channel's closing; its number is never used again.
-        channel = await self._connection.channel(
-            next(self._numbers), publisher_confirms=publisher_confirms
-        )
+        channel = await self._connection.channel(publisher_confirms=publisher_confirms)
         return cast("aiormq.Channel", channel)
 
     async def unblocked(self) -> None:
@@ -130,6 +125,15 @@ class Connection:
             async with asyncio.timeout(1):
                 await self._connection.close()
         self.abort()
+
+
+class _Unbuffered(aiormq.Connection):
+    """Queues frames without a limit, so that a publish call never waits between check and write.
+
+    What it wrote after the broker closed its channel would cost the whole connection.
+    """
+
+    FRAME_BUFFER_SIZE = 0
 
 
 class _AnyQueue(spec.Queue.Declare):

@@ -31,7 +31,7 @@ CLOUDEVENTS_PREFIX = "cloudEvents_"
 """The AMQP 1.0 binding's: RabbitMQ makes its application properties of headers of 0-9-1."""
 
 _ROUTING_KEY = message.Naming(lambda _: True, "a routing key", SHORT_MAX_BYTES)
-"""What it means is up to the exchange and its bindings."""
+"""Its meaning is up to the exchange and its bindings."""
 
 _QUEUE = message.Naming(
     bool,
@@ -41,11 +41,8 @@ _QUEUE = message.Naming(
 )
 """The default exchange takes the routing key for a queue's name."""
 
-_SHARE = 0.9
-"""Of the time for a check, so that the reason is ours rather than that time was up."""
-
 _TRIES = 2
-"""Those whose channel ended by the fault of another are published once more."""
+"""Attempts at publishing together what the fault of another has closed the channel of."""
 
 _HEARTBEAT_S = 20
 _PERSISTENT = 2
@@ -95,14 +92,13 @@ class AmqpSink(BatchOnlySink):
         ]
 
     async def check(self) -> None:
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds * _SHARE):
-                await self._find_target()
-        except TimeoutError:
-            reason = "the broker does not answer in time"
-        else:
+        await self._connected()
+        if self._connection is None:
             return
-        raise Temporary(reason)
+        if self._settings.exchange:
+            await self._connection.find_exchange(self._settings.exchange)
+        elif not self._key.is_template:
+            await self._connection.find_queue(self._key.source)
 
     def render(self, event: Event) -> dict[str, Any]:
         shown = self._properties(event)
@@ -172,15 +168,6 @@ class AmqpSink(BatchOnlySink):
                 # The client kept the cancellation for itself, and went on.
                 raise asyncio.CancelledError
             return self._publisher
-
-    async def _find_target(self) -> None:
-        await self._connected()
-        if self._connection is None:
-            return
-        if self._settings.exchange:
-            await self._connection.find_exchange(self._settings.exchange)
-        elif not self._key.is_template:
-            await self._connection.find_queue(self._key.source)
 
     def _properties(self, event: Event) -> spec.Basic.Properties:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)

@@ -97,6 +97,22 @@ async def test_none_is_lost_beside_one_that_is_too_large(
     assert set(read(far_end)) == {event.id for event in events} - {"evt_20"}
 
 
+async def test_one_that_is_too_large_costs_its_neighbours_neither_a_try_nor_the_connection(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    await asyncio.to_thread(far_end.server.limit, 5000)
+    sink = make()
+    for _ in range(5):
+        batches = [series(lead, 32, source=source) for source in ("one", "two")]
+        for batch in batches:
+            batch[5] = replace(batch[5], body=lead.body.ljust(5001))
+        outcomes = await asyncio.gather(*map(sink.send_batch, batches))
+        assert [told(batch) for batch in outcomes] == [
+            [DELIVERED] * 5 + [TOO_LARGE] + [DELIVERED] * 26
+        ] * 2
+    assert far_end.contacts() == 1
+
+
 async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_alone(
     far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
