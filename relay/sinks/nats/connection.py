@@ -1,7 +1,7 @@
 """One NATS connection that is cut as a whole and at once, and the meaning of its failures.
 
-brokers.md, section 5. Requests are the library's own publish calls with a reply subject, because
-its `request` waits until its timeout for a connection that is lost, and drops unreadable replies.
+brokers.md, section 5. Requests are the library's publish calls with a reply subject of ours: its
+own `request` waits on when the connection is lost, or when the server forbids the subject.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Which NATS servers the settings name, and what they are shown to be let in."""
+"""Addresses of NATS servers, and the credentials to log in with."""
 
 import re
 from base64 import b64encode
@@ -14,7 +14,7 @@ from relay.core.config_values import read_text
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One address to try, its credentials apart."""
+    """One address to try, with its credentials beside it rather than in it."""
 
     url: str
     tls: bool
@@ -22,7 +22,7 @@ class Server:
 
 
 def servers(addresses: str, *, secure: bool) -> tuple[Server, ...]:
-    """Read addresses with commas between them; raises ValueError, without them."""
+    """Read comma-separated addresses; raises ValueError, whose text repeats none of them."""
     return tuple(_server(text.strip(), secure=secure) for text in addresses.split(","))
 
 
@@ -35,7 +35,7 @@ def _server(text: str, *, secure: bool) -> Server:
     if not host or url.scheme not in ("nats", "tls") or url.path.strip("/") or url.query:
         raise ValueError("servers: expected nats:// or tls:// addresses with commas between them")
     names = ("user", "password") if url.password is not None else ("token",)
-    values = (unquote(each) for each in (url.username, url.password) if each is not None)
+    values = (unquote(text) for text in (url.username, url.password) if text is not None)
     address = f"[{host}]" if ":" in host else host
     return Server(
         f"{url.scheme}://{address}:{port or 4222}",
@@ -45,9 +45,9 @@ def _server(text: str, *, secure: bool) -> Server:
 
 
 def credentials(path: str | None) -> dict[str, Any]:
-    """Read a user's JWT and NKEY seed, as options for a connection, which has none without a path.
+    """Read a user's JWT and NKEY seed as options of a connection; there are none without a path.
 
-    Raises ValueError, without what was read.
+    Raises ValueError, whose text repeats nothing of the file.
     """
     if path is None:
         return {}
@@ -65,7 +65,7 @@ def _credentials(text: str) -> dict[str, Any]:
         raise ValueError("holds no user JWT with an NKEY seed")
     try:
         pair = nkeys.from_seed(bytearray(seed[1], "ascii"))
-    except Exception:  # noqa: BLE001  it raises what comes, and that may hold the seed
+    except Exception:  # noqa: BLE001  it raises anything, with the seed in some texts
         raise ValueError("holds no usable NKEY seed") from None
     return {
         "user_jwt_cb": jwt[1].encode,

@@ -1,4 +1,4 @@
-"""What JetStream's answers mean: what is confirmed, and what an error in one says of the event.
+"""Meanings of JetStream's replies: the confirmation of an event, or an error about it.
 
 brokers.md, section 5.
 """
@@ -24,13 +24,13 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     10097: (Refused, "the headers are larger than JetStream takes"),
     10109: (Misconfigured, "the stream is sealed"),
 }
-"""JetStream's own codes (nats-server, errors.json); what is not here is taken for temporary."""
+"""JetStream's own codes (nats-server, errors.json); any other is temporary."""
 
 _EXCERPT_BYTES = 1024
 
 
 class Failure(msgspec.Struct):
-    """The `error` of an answer."""
+    """The `error` of a reply."""
 
     code: int = 0
     """An HTTP status."""
@@ -38,7 +38,7 @@ class Failure(msgspec.Struct):
 
 
 class Document(msgspec.Struct):
-    """The fields of JetStream's answers that are read here."""
+    """The fields of JetStream's replies that are read here."""
 
     stream: str = ""
     seq: int = 0
@@ -49,50 +49,50 @@ class Document(msgspec.Struct):
 _decode = msgspec.json.Decoder(Document).decode
 
 
-def outcome(answer: Msg, subject: str, *, stream: str | None) -> SinkResponse | SinkError:
-    """Judge the answer to a message: only a PubAck confirms it.
+def outcome(reply: Msg, subject: str, *, stream: str | None) -> SinkResponse | SinkError:
+    """Return the outcome of a message by its reply: only a PubAck confirms it.
 
     `subject` is the setting, for an error; `stream` is the one that has to confirm, None for any.
-    Every subscriber of the subject can answer, and sooner than the stream.
+    Every subscriber of the subject can reply, and sooner than the stream.
     """
-    if is_unheard(answer):
+    if has_no_responders(reply):
         reason = f"no stream takes the subject {subject}"
         return Misconfigured(reason, status=503, about_event=True)
     try:
-        ack = read(answer)
+        ack = read(reply)
     except SinkError as error:
         return error
     if not ack.stream or ack.seq < 1:
-        return _not_jetstream(answer)
+        return _not_jetstream(reply)
     if stream is not None and ack.stream != stream:
         reason = "another stream than `stream` names has answered"
-        return Misconfigured(reason, answer=excerpt(answer), about_event=True)
-    return SinkResponse(excerpt=excerpt(answer))
+        return Misconfigured(reason, answer=excerpt(reply), about_event=True)
+    return SinkResponse(excerpt=excerpt(reply))
 
 
-def is_unheard(answer: Msg) -> bool:
-    """Whether nobody listens to the subject that was asked."""
-    return answer.headers is not None and answer.headers.get("Status") == "503"
+def has_no_responders(reply: Msg) -> bool:
+    """Whether the subject has no subscriber and no stream."""
+    return reply.headers is not None and reply.headers.get("Status") == "503"
 
 
-def read(answer: Msg) -> Document:
-    """Decode an answer; raises what `MEANINGS` says of an error in it."""
+def read(reply: Msg) -> Document:
+    """Decode a reply; raises the error in it as `MEANINGS` has it."""
     try:
-        document = _decode(answer.data)
+        document = _decode(reply.data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _not_jetstream(answer) from None
+        raise _not_jetstream(reply) from None
     if document.error is None:
         return document
     code, status = document.error.err_code, document.error.code
     kind, text = MEANINGS.get(code, (Temporary, "JetStream failed"))
-    raise kind(f"{code}: {text}", status=status, answer=excerpt(answer), about_event=True)
+    raise kind(f"{code}: {text}", status=status, answer=excerpt(reply), about_event=True)
 
 
-def excerpt(answer: Msg) -> str:
-    """What is kept of it with the attempt."""
-    return answer.data[:_EXCERPT_BYTES].decode(errors="replace")
+def excerpt(reply: Msg) -> str:
+    """The part of a reply that is kept with the attempt."""
+    return reply.data[:_EXCERPT_BYTES].decode(errors="replace")
 
 
-def _not_jetstream(answer: Msg) -> Misconfigured:
+def _not_jetstream(reply: Msg) -> Misconfigured:
     reason = "the answer is not JetStream's: stop the other subscriber that answers on the subject"
-    return Misconfigured(reason, answer=excerpt(answer), about_event=True)
+    return Misconfigured(reason, answer=excerpt(reply), about_event=True)

@@ -83,7 +83,7 @@ class NatsSink(BatchOnlySink):
         self._servers = servers
         self._subject = subject
         self._context = context
-        self._constant = _constant(settings)
+        self._fixed_headers = _fixed_headers(settings)
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
@@ -105,7 +105,7 @@ class NatsSink(BatchOnlySink):
                 if connection.is_usable:  # a user who may publish need not be allowed to ask
                     return
                 raise
-            if jetstream.is_unheard(reply):
+            if jetstream.has_no_responders(reply):
                 raise Misconfigured("JetStream is not enabled on this server", status=503)
             self._find_stream(jetstream.read(reply).streams or (), subject)
 
@@ -189,7 +189,7 @@ class NatsSink(BatchOnlySink):
         # An id is unique in its source only, and another sink may write to the same stream.
         id_ = f"{headers['relay-id']}:{headers['relay-source']}:{self._settings.name}"
         headers["Nats-Msg-Id"] = id_
-        headers.update(self._constant)
+        headers.update(self._fixed_headers)
         return headers
 
     def _find_stream(self, streams: Sequence[str], subject: str) -> None:
@@ -227,7 +227,7 @@ def _filled(subject: str) -> str:
     return ".".join(token or "_" for token in subject.split("."))
 
 
-def _constant(settings: Settings) -> dict[str, str]:
+def _fixed_headers(settings: Settings) -> dict[str, str]:
     """The headers that are the same for every event."""
     headers = {}
     if settings.format == "cloudevents":
