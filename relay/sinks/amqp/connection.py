@@ -56,7 +56,7 @@ class Connection:
             await self._connection.ready()
         except ERRORS as error:
             failure = _connect_failure(error, self._stream.last)
-            reset = isinstance(error.__cause__, _RESET)
+            reset = isinstance(error.__cause__ or error, _RESET)
         except asyncio.CancelledError:
             self.abort()
             raise
