@@ -4,7 +4,6 @@ Each client with inner parts in use has an upper bound in pyproject.toml, to be 
 """
 
 import ast
-import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
