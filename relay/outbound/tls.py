@@ -8,6 +8,7 @@ import re
 import ssl
 from typing import Protocol
 
+import certifi
 import httpx
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
@@ -42,6 +43,12 @@ def trusting(ca_file: str | None = None) -> ssl.SSLContext:
     if ca_file is None and paths.cafile is None and paths.capath is None:
         return httpx.create_ssl_context(trust_env=False)  # the CAs that come with httpx
     return ssl.create_default_context(cafile=ca_file)
+
+
+def default_cas() -> str:
+    """Path of the CAs that `trusting` falls back on, for clients with TLS of their own."""
+    paths = ssl.get_default_verify_paths()
+    return paths.cafile or paths.capath or certifi.where()
 
 
 def context(files: Files) -> ssl.SSLContext:

@@ -54,7 +54,9 @@ class Kafka(outage.Case):
         """The cluster makes its topic as it starts."""
 
     def table(self) -> dict[str, Any]:
-        return {"brokers": self.cluster.brokers, "topic": TOPIC, "key": "{{ id }}"}
+        # A new producer needs most of a second before it writes.
+        brokers = {"brokers": self.cluster.brokers, "timeout": "2500ms"}
+        return {**brokers, "topic": TOPIC, "key": "{{ id }}"}
 
     def ids(self) -> list[str]:
         return [record.headers["relay-id"] for record in self.cluster.read()]

@@ -17,13 +17,12 @@ from relay.outbound import template
 from relay.receiver import app
 from relay.store.sqlite import driver
 from tests.project.test_project import CAPPED
-from tests.sinks.test_client_internals import KAFKA, NATS, inner_names, is_inner, parse
+from tests.sinks.test_client_internals import NATS, inner_names, is_inner, parse
 
 DRIVER = {"_conn", "_execute", "_thread"}
 TEMPLATES = {"_undefined_message", "_undefined_name"}
 
 FOREIGN = {
-    "sinks/kafka/producer.py": set(KAFKA),
     "sinks/nats/connection.py": NATS,
     "store/sqlite/driver.py": DRIVER,
     "outbound/template.py": TEMPLATES,

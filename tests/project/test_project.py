@@ -37,11 +37,10 @@ CLIENTS: list[str] = [
 ]
 
 CAPPED = {
-    *("aiokafka", "nats-py"),
+    "nats-py",
     *("aiosqlite", "jinja2", "uvicorn"),
 }
-"""What has inner parts in use, which any release may change: test_client_internals.py,
-test_server_internals.py.
+"""What has inner parts in use, which any release may change: sinks/test_client_internals.py and test_internals.py.
 """
 
 LOCKS = {

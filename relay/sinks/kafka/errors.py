@@ -1,64 +1,83 @@
-"""What Kafka's failures mean to an operator.
+"""What Kafka's errors mean to an operator.
 
 brokers.md, section 7.
 """
 
 from collections.abc import Mapping
 
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound import connect_errors
+from confluent_kafka import KafkaError
 
-MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
-    "UnknownTopicOrPartitionError": (Misconfigured, "the topic does not exist"),
-    "InvalidTopicError": (Misconfigured, "the topic's name is not allowed"),
-    "TopicAuthorizationFailedError": (Misconfigured, "the user may not write to the topic"),
-    "ClusterAuthorizationFailedError": (Misconfigured, "the user may not write idempotently"),
-    "SaslAuthenticationFailed": (Misconfigured, "wrong username or password"),
-    "UnsupportedSaslMechanismError": (Misconfigured, "the broker lacks this sasl_mechanism"),
-    "IllegalSaslStateError": (Misconfigured, "the broker does not expect SASL here"),
-    "UnsupportedVersionError": (Misconfigured, "the broker is too old"),
-    "IncompatibleBrokerVersion": (Misconfigured, "the broker is too old"),
-    "PolicyViolationError": (Misconfigured, "the broker's policy forbids this"),
-    "MessageSizeTooLargeError": (Refused, "larger than the topic takes"),
-    "RecordListTooLargeError": (Refused, "larger than the topic's segments"),
-    "InvalidRecordError": (Refused, "the broker finds the record invalid"),
-    "KafkaStorageError": (Temporary, "the broker cannot write to its disk"),
-    "NotEnoughReplicasError": (Temporary, "fewer replicas are in sync than the topic demands"),
-    "NotEnoughReplicasAfterAppendError": (Temporary, "too few replicas confirmed in time"),
-    "NotLeaderForPartitionError": (Temporary, "the partition has no leader"),
-    "LeaderNotAvailableError": (Temporary, "the partition has no leader"),
-    "KafkaConnectionError": (Temporary, "the connection was lost"),
-    "NodeNotReadyError": (Temporary, "a broker cannot be reached"),
-    "RequestTimedOutError": (Temporary, "not confirmed in time"),
-    "ProducerClosed": (Temporary, "the connection was lost"),
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+
+Meaning = tuple[type[SinkError], str]
+
+MEANINGS: Mapping[str, Meaning] = {
+    "UNKNOWN_TOPIC_OR_PART": (Misconfigured, "the topic {topic} does not exist"),
+    "_UNKNOWN_TOPIC": (Misconfigured, "the topic {topic} does not exist"),
+    "TOPIC_EXCEPTION": (Misconfigured, "the name of the topic {topic} is not allowed"),
+    "TOPIC_AUTHORIZATION_FAILED": (Misconfigured, "the user may not write to the topic {topic}"),
+    "CLUSTER_AUTHORIZATION_FAILED": (Misconfigured, "the user may not write idempotently"),
+    "POLICY_VIOLATION": (Misconfigured, "the broker's policy forbids this"),
+    "_AUTHENTICATION": (Misconfigured, "wrong username or password"),
+    "_INVALID_ARG": (Misconfigured, "the client rejects the TLS files or another setting"),
+    "_UNSUPPORTED_FEATURE": (Misconfigured, "the broker is too old"),
+    "UNSUPPORTED_VERSION": (Misconfigured, "the broker is too old"),
+    "MSG_SIZE_TOO_LARGE": (Refused, "larger than the topic takes"),
+    "RECORD_LIST_TOO_LARGE": (Refused, "larger than the topic's segments"),
+    "INVALID_RECORD": (Refused, "the broker finds the record invalid"),
+    "KAFKA_STORAGE_ERROR": (Temporary, "the broker cannot write to its disk"),
+    "NOT_ENOUGH_REPLICAS": (Temporary, "fewer replicas are in sync than the topic demands"),
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": (Temporary, "too few replicas confirmed in time"),
+    "NOT_LEADER_FOR_PARTITION": (Temporary, "the partition has no leader"),
+    "LEADER_NOT_AVAILABLE": (Temporary, "the partition has no leader"),
+    "_PURGE_INFLIGHT": (Temporary, "not confirmed in time"),
+    "_TIMED_OUT": (Temporary, "not confirmed in time"),
+    "REQUEST_TIMED_OUT": (Temporary, "not confirmed in time"),
+    "_RESOLVE": (Temporary, "name not found"),
+    "_TRANSPORT": (Temporary, "the connection was lost"),
+    "_SSL": (Temporary, "TLS failed"),
 }
-"""By the client's names of Kafka's errors; what is not here is taken for temporary."""
+"""By `KafkaError.name()`; all others are temporary."""
+
+DETAILS: Mapping[str, tuple[tuple[str, Meaning], ...]] = {
+    "_AUTHENTICATION": (
+        ("Unsupported SASL mechanism", (Misconfigured, "the broker lacks this sasl_mechanism")),
+        ("current SASL state", (Misconfigured, "the broker does not expect SASL here")),
+    ),
+    "_SSL": (
+        ("verify failed", (Misconfigured, "the broker's TLS certificate does not verify")),
+        ("alert", (Misconfigured, "the broker does not accept our TLS certificate")),
+    ),
+    "_TRANSPORT": (
+        ("Connection refused", (Temporary, "connection refused")),
+        ("SSL handshake", (Temporary, "TLS failed; check security_protocol")),
+        ("security.protocol", (Temporary, "the connection was lost; check security_protocol")),
+    ),
+}
+"""Meanings that only the client's text tells apart; the text itself may hold anything."""
 
 OF_TOPIC = frozenset(
     {
-        "UnknownTopicOrPartitionError",
-        "InvalidTopicError",
-        "TopicAuthorizationFailedError",
-        "PolicyViolationError",
-        "KafkaStorageError",
-        "NotEnoughReplicasError",
-        "NotEnoughReplicasAfterAppendError",
-        "NotLeaderForPartitionError",
-        "LeaderNotAvailableError",
+        "UNKNOWN_TOPIC_OR_PART",
+        "_UNKNOWN_TOPIC",
+        "TOPIC_EXCEPTION",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "POLICY_VIOLATION",
+        "KAFKA_STORAGE_ERROR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
     }
 )
 """Errors of one topic or partition, which the event chooses."""
 
-UNNAMED: Mapping[int, str] = {87: "InvalidRecordError"}
-"""Kafka's codes that the client does not know."""
 
-
-def meaning(error: Exception | str) -> SinkError:
-    """Say what an error means, or the name of one; its text may hold anything, and is not used."""
-    if isinstance(error, Exception):
-        unreached = connect_errors.failure(error, peer="broker")
-        if unreached is not None:
-            return unreached
-    name = error if isinstance(error, str) else type(error).__name__
-    kind, text = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
-    return kind(text, about_event=name in OF_TOPIC)
+def classify(error: KafkaError, *, topic: str = "") -> SinkError:
+    name, text = error.name(), error.str()
+    kind, reason = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
+    for part, meaning in DETAILS.get(name, ()):
+        if part in text:
+            kind, reason = meaning
+            break
+    return kind(reason.format(topic=topic), about_event=name in OF_TOPIC)

@@ -1,225 +1,245 @@
-"""A Kafka producer that ends at once.
+"""One librdkafka producer: it lives until the first record that has to be given up.
 
-brokers.md, section 7; the library's own retries for ever, and its farewell waits for brokers.
+brokers.md, section 7. Giving up purges all its records, so that none can arrive later.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+import threading
+import time
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaProducer, TopicPartition, errors
-from aiokafka.partitioner import DefaultPartitioner
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from relay.core.errors import Misconfigured, Temporary
-from relay.sinks.kafka.errors import UNNAMED, meaning
+from relay.core.delivery import SinkResponse
+from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.sinks.kafka.errors import classify
 
 BATCH_BYTES = 65_536
-"""Far below the usual max.message.bytes of 1 MiB, which is a limit on batches."""
-LARGEST_BYTES = 1 << 28
-"""No limit of our own: the topic's max.message.bytes decides."""
+"""Maximum size of a batch, far below the usual max.message.bytes; a larger record goes alone."""
 
-_TRIES = 5
-_PAUSE_S = 0.1
-_DUPLICATE = errors.DuplicateSequenceNumber.__name__
-_PARTITIONER = DefaultPartitioner()
+_SILENT = logging.getLogger("librdkafka")
+_SILENT.setLevel(logging.CRITICAL + 1)
 
-# It reports each failed attempt, a hundred times a second; the dispatcher tells of changes.
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
+_OPTIONS = {
+    "acks": "all",
+    "batch.size": BATCH_BYTES,
+    "client.id": "relay",
+    "enable.idempotence": True,
+    "linger.ms": 50,  # `flush` does not wait for it
+    "log_level": 0,
+    "logger": _SILENT,
+    "message.max.bytes": 1 << 28,  # the topic's max.message.bytes decides
+    "partitioner": "murmur2_random",  # that of Java's client
+    "reconnect.backoff.max.ms": 1000,
+    "retries": 3,
+    "sticky.partitioning.linger.ms": 1000,  # records without a key share a partition
+}
 
-T = TypeVar("T")
+_PURGE_S = 0.2
+"""Time for the reports on purged records; a thread of the client may be busy with DNS."""
+_IDLE_S = 60.0
+"""Interval at which an idle client's errors are read; they would pile up otherwise."""
+_FIRST_LOOK_S = 0.25
+"""Time for the first metadata, before brokers count as down: enough for a second address."""
+_CREATION_PAUSES_S = (0.1, 0.1, 0.2, 0.0)
+"""Pauses after looking for a topic in vain: the first look may make the cluster create it."""
 
 
 class Record(NamedTuple):
     """One event as Kafka takes it."""
 
+    topic: str
     key: bytes | None
     value: bytes
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, str | bytes | None]]
 
 
-class Producer(AIOKafkaProducer):  # type: ignore[misc]  # the library has no types
-    """The library's idempotent producer, which retries for ever, made to end at once.
+Outcome = SinkResponse | SinkError | None
 
-    A batch that fails leaves a gap in its partition's numbers, so that it is used no more.
-    """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            acks="all",
-            enable_idempotence=True,
-            max_batch_size=BATCH_BYTES,
-            max_request_size=LARGEST_BYTES,
-            **options,
-        )
-        self.usable = True
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ending: asyncio.Task[None] | None = None
-        self._waiting = 0
-        self._confirmed = 0
-        self._troubles: dict[TopicPartition | None, str] = {}
-        """What went wrong last with a partition; under None with a connection."""
-        self._ask, self.client.send = self.client.send, self._request
+class Producer:
+    """Delivers records until it is abandoned."""
 
-    async def find(self, topic: str, *, until_s: float) -> None:
-        """Raises SinkError where it cannot be written to; a cluster may make it first.
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """`options` are librdkafka's; raises SinkError where it rejects them."""
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.trouble: SinkError | None = None
+        """Last failure of a connection since a broker has answered."""
+        self._unreached = False
+        self._is_spoilt = False
+        self._abandoned = False
+        self._topics: set[str] = set()
+        self._work = threading.Event()
+        try:
+            self._client = confluent_kafka.Producer({**_OPTIONS, **options, "error_cb": self._note})
+        except KafkaException as error:
+            raise classify(error.args[0]) from None
+        threading.Thread(target=self._serve, name="kafka", daemon=True).start()
+
+    @property
+    def usable(self) -> bool:
+        return not (self._abandoned or self._is_spoilt)
+
+    async def find(self, topics: Collection[str], *, until_s: float) -> dict[str, SinkError]:
+        """Return the topics that cannot be written to; raises SinkError without a broker.
 
         `until_s` is in the time of the loop.
         """
-        if self.client.cluster.partitions_for_topic(topic) is None:
-            await self._limit(self._seek(topic), None, until_s)
-
-    def spread(self, topic: str, keys: Sequence[bytes | None]) -> list[int]:
-        """Choose a partition for each, as Java does: by its key, and one for all without a key."""
-        cluster = self.client.cluster
-        known = sorted(cluster.partitions_for_topic(topic))
-        led = list(cluster.available_partitions_for_topic(topic))
-        chosen = {key: _PARTITIONER(key, known, led) for key in set(keys)}
-        return [chosen[key] for key in keys]
+        unknown = set(topics) - self._topics
+        if not unknown:
+            return {}
+        try:
+            errors = await asyncio.to_thread(self._find, unknown, until_s - self._loop.time())
+        except (SinkError, asyncio.CancelledError):
+            self.abandon()
+            raise
+        self._topics |= unknown - errors.keys()
+        return errors
 
     async def deliver(
-        self, place: TopicPartition, records: Sequence[Record], *, until_s: float
-    ) -> Sequence[int]:
-        """Write as many as one batch takes; return their offsets, below 0 if they are not known.
+        self, records: Mapping[int, Record], *, until_s: float
+    ) -> Mapping[int, Outcome]:
+        """Write to topics that were found; outcomes are by the records' numbers.
 
-        Raises SinkError where none was taken; what was not confirmed is not sent later.
+        None stands for a record that another delivery has purged before it was sent.
         """
-        if asyncio.get_running_loop().time() >= until_s:
-            raise meaning(self._trouble_of(place))
-        return await self._limit(self._put(place, records), place, until_s)
+        if not records:
+            return {}
+        batch = _Batch(len(records))
+        for number, record in records.items():
+            self._produce(record, number, batch)
+        self._work.set()
+        try:
+            await asyncio.wait({batch.complete}, timeout=until_s - self._loop.time())
+            if batch.complete.done():
+                # The client remembers for minutes that it may not write to a topic.
+                self._is_spoilt |= any(
+                    isinstance(o, Misconfigured) for o in batch.outcomes.values()
+                )
+                return batch.outcomes
+            self.abandon()
+            await asyncio.wait({batch.complete}, timeout=_PURGE_S)
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        unsent = self.trouble or Temporary(
+            "the leader of the partition cannot be reached", about_event=True
+        )
+        return {number: batch.outcomes.get(number) or unsent for number in records}
 
     def abandon(self) -> None:
-        """Fail all that waits; `stop` waits until nothing is left of it."""
-        self.usable = False
-        if self._over.done():
-            return
-        self._over.set_result(None)
-        self._ending = asyncio.create_task(self._end())
+        """Purge every record, and close the client without waiting for a broker."""
+        if not self._abandoned:
+            self._client.purge(blocking=False)
+            self._abandoned = True
+            self._work.set()
 
-    async def stop(self) -> None:
-        self.abandon()
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-
-    @property
-    def ended(self) -> bool:
-        return self._ending is not None and self._ending.done()
-
-    async def _limit(
-        self, doing: Coroutine[Any, Any, T], place: TopicPartition | None, until_s: float
-    ) -> T:
-        confirmed = self._confirmed
-        self._waiting += 1
+    def _produce(self, record: Record, number: int, batch: "_Batch") -> None:
+        topic, key, value, headers = record
+        report = partial(self._report, batch, number)
         try:
-            async with asyncio.timeout_at(until_s):
-                return await doing
-        except (TimeoutError, asyncio.CancelledError) as error:
-            self.usable = False
-            if self._confirmed == confirmed:
-                self.abandon()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            end = meaning(self._trouble_of(place))
-        except errors.KafkaError as error:
-            self.usable = False
-            unnamed = type(error) is errors.UnknownError
-            end = meaning(self._trouble_of(place, "") if unnamed else error)
+            self._client.produce(topic, value, key, headers=headers, on_delivery=report)
+        except KafkaException as error:
+            batch.add(number, classify(error.args[0], topic=topic))
+        except BufferError:
+            batch.add(number, Temporary("the client's queue is full"))
+
+    def _report(
+        self, batch: "_Batch", number: int, error: KafkaError | None, message: Message
+    ) -> None:
+        """Called in the client's thread."""
+        outcome = _outcome(error, message)
+        if isinstance(outcome, SinkResponse):
+            self._is_reached()
+        batch.add(number, outcome)
+
+    def _serve(self) -> None:
+        """Send what was produced at once, which `flush` does, and have the reports called.
+
+        Runs in a thread of its own, which closes the client in the end.
+        """
+        while not self._abandoned:
+            self._work.wait(_IDLE_S)
+            self._work.clear()
+            try:
+                while len(self._client):
+                    self._client.flush(1)
+            except:  # noqa: E722  a fatal error comes out as KafkaError, which is no exception
+                self._is_spoilt = True
+                self._work.set()
+        try:
+            self._client.close()
         finally:
-            self._waiting -= 1
-            if not self.usable and not self._waiting:
-                self.abandon()
-        raise end
+            self._loop.call_soon_threadsafe(self.closed.set_result, None)
 
-    def _trouble_of(
-        self, place: TopicPartition | None, otherwise: str = "RequestTimedOutError"
-    ) -> str:
-        return self._troubles.get(place) or self._troubles.get(None) or otherwise
-
-    async def _seek(self, topic: str) -> None:
-        cluster = self.client.cluster
-        for _ in range(_TRIES):
-            known = await self.client.add_topic(topic) and await self.client.force_metadata_update()
-            if topic in cluster.unauthorized_topics:
-                reason = f"the user may not write to the topic {topic}"
-                raise Misconfigured(reason, about_event=True)
-            if not known or not self.usable:
-                self.usable = False
-                raise Temporary("no broker can be reached")
-            if cluster.partitions_for_topic(topic) is not None:
-                return
-            await asyncio.sleep(_PAUSE_S)
-        raise Misconfigured(f"the topic {topic} does not exist", about_event=True)
-
-    async def _put(self, place: TopicPartition, records: Sequence[Record]) -> Sequence[int]:
-        batch = self.create_batch()
-        for key, value, headers in records:
-            # The first one always has room, however large it is.
-            if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+    def _find(self, topics: Collection[str], within_s: float) -> dict[str, SinkError]:
+        end_s = time.monotonic() + within_s
+        for pause_s in _CREATION_PAUSES_S:
+            errors = {topic: self._look(topic, end_s) for topic in topics}
+            names = {error.name() for error in errors.values() if error is not None}
+            if names.isdisjoint({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"}):
                 break
-        batch.close()
-        try:
-            answer = await self.send_batch(batch, place.topic, partition=place.partition)
-            answer.add_done_callback(_hear)
-            await asyncio.wait({answer, self._over}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            # Empty it is dropped where it waits, also for another try.
-            batch._relative_offset = 0  # noqa: SLF001
-            raise
-        if not answer.done():
-            raise errors.ProducerClosed
-        first: int = answer.result().offset
-        if first < 0 and self._troubles.get(place) != _DUPLICATE:
-            raise Temporary("the broker named no offset, so that it confirmed nothing")
-        self._confirmed += 1
-        for trouble in (place, None):
-            self._troubles.pop(trouble, None)
-        count: int = batch.record_count()
-        # A broker that has them already need not remember where.
-        return range(first, first + count) if first >= 0 else [first] * count
+            time.sleep(pause_s)
+        return {
+            topic: classify(error, topic=topic)
+            for topic, error in errors.items()
+            if error is not None
+        }
 
-    async def _request(self, *request: Any, **options: Any) -> Any:
-        """Ask a broker as the library does, but no longer than this producer is in use."""
-        asking = asyncio.ensure_future(self._ask(*request, **options))
-        try:
-            await asyncio.wait({asking, self._over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asking.cancel()
-        if not asking.done():
-            await asyncio.wait({asking})
-        error = errors.ProducerClosed() if asking.cancelled() else asking.exception()
-        if error is not None:
-            self._troubles[None] = type(error).__name__
-            raise error
-        self._note(asking.result())
-        return asking.result()
+    def _look(self, topic: str, end_s: float) -> KafkaError | None:
+        wait_s = _FIRST_LOOK_S
+        while True:
+            try:
+                left_s = max(0.0, end_s - time.monotonic())
+                metadata = self._client.list_topics(topic, timeout=min(wait_s, left_s))
+            except (KafkaException, RuntimeError):  # not in time, or abandoned and closed
+                self._work.set()  # to have errors of connections noted
+                if self._unreached or self._abandoned or wait_s > left_s:
+                    raise (self.trouble or Temporary("the brokers do not answer in time")) from None
+                wait_s *= 2
+            else:
+                self._is_reached()
+                error: KafkaError | None = metadata.topics[topic].error
+                return error
 
-    def _note(self, response: Any) -> None:
-        for topic, partitions in getattr(response, "topics", ()):
-            for partition, code, *_ in partitions:
-                if code:
-                    name = UNNAMED.get(code) or errors.for_code(code).__name__
-                    self._troubles[TopicPartition(topic, partition)] = name
+    def _is_reached(self) -> None:
+        self._unreached = False
+        self.trouble = None
 
-    async def _end(self) -> None:
-        """Let go without a farewell: the library's own `stop` waits for brokers that are away."""
-        batches = self._message_accumulator
-        batches._closed = True  # noqa: SLF001
-        client = self.client
-        for connection in client._conns.values():  # noqa: SLF001
-            if connection._writer is not None:  # noqa: SLF001
-                connection._writer.transport.abort()  # noqa: SLF001
-        await client.close()
-        update = client._md_update_fut  # noqa: SLF001
-        if update is not None and not update.done():
-            update.set_result(False)
-        await self._sender.close()
-        for batch in [each for queue in batches._batches.values() for each in queue]:  # noqa: SLF001
-            batch.drain_ready()
-        batches._batches.clear()  # noqa: SLF001
-        await super().stop()
+    def _note(self, error: KafkaError) -> None:
+        """Called with errors of connections, which the client mends by itself."""
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._unreached = True
+        elif not isinstance(self.trouble, Misconfigured):
+            # One that someone has to mend says more than another broker that is away.
+            self.trouble = classify(error)
 
 
-def _hear(answer: asyncio.Future[Any]) -> None:
-    """Whoever asked may be gone, and an error that nobody looks at would be logged."""
-    if not answer.cancelled():
-        answer.exception()
+class _Batch:
+    """Collects the outcomes of records that were produced together."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._loop = asyncio.get_running_loop()
+        self.outcomes: dict[int, Outcome] = {}
+        self.complete: asyncio.Future[None] = self._loop.create_future()
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        self.outcomes[number] = outcome
+        if len(self.outcomes) == self._count:
+            self._loop.call_soon_threadsafe(self.complete.set_result, None)
+
+
+def _outcome(error: KafkaError | None, message: Message) -> Outcome:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if error is not None:
+        purged_unsent = error.name() == "_PURGE_QUEUE"
+        return None if purged_unsent else classify(error, topic=str(topic))
+    # A broker that has the batch already need not remember where.
+    place = "unknown" if offset is None else offset
+    return SinkResponse(excerpt=f"{topic}, partition {partition}, offset {place}")

@@ -5,23 +5,17 @@ brokers.md, section 7; Kafka drops only the producer's own resends, so consumers
 
 import asyncio
 import re
-import ssl
-from collections import defaultdict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
-
-from aiokafka import TopicPartition
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
-from relay.core.delivery import SinkResponse
-from relay.core.errors import SinkError
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink
-from relay.sinks.kafka.cluster import Connection
+from relay.sinks.kafka.cluster import Cluster
 from relay.sinks.kafka.producer import Record
 
 _SHARE = 0.8
@@ -37,9 +31,6 @@ _TOPIC = message.Naming(
     reserved=(message.Reserved("__", "Kafka's own topics"),),
 )
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
-
-Found = dict[int, SinkResponse | Exception]
-"""What became of each event, by its place in the batch."""
 
 
 class Settings(BatchSettings, frozen=True, kw_only=True):
@@ -67,42 +58,36 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
 
 
 class KafkaSink(BatchOnlySink):
-    """Produces with one producer: a batch of records for each partition."""
+    """Writes each event as one record; the client makes batches, one for each partition."""
 
     def __init__(
         self,
         settings: Settings,
         *,
-        brokers: list[tuple[str, int]],
         topic: message.DestinationTemplate,
         key: message.Target | None,
-        security: dict[str, Any],
+        options: dict[str, str],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._key = key
         self._limit_s = settings.timeout.seconds * _SHARE
-        self._connection = Connection(brokers, security, limit_s=self._limit_s)
+        self._cluster = Cluster(options, limit_s=self._limit_s)
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        found: Found = {}
-        topics: defaultdict[str, dict[int, Record]] = defaultdict(dict)
+        records: dict[int, Record] = {}
+        failures: dict[int, Exception] = {}
         for number, event in enumerate(events):
             try:
-                topics[self._topic.resolve(event)][number] = self._record(event)
+                records[number] = self._record(event)
             except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
-                found[number] = error
-        until_s = self._until_s()
-        await _side_by_side(
-            [self._send_to(topic, records, until_s, found) for topic, records in topics.items()]
-        )
-        return [found[number] for number in range(len(events))]
+                failures[number] = error
+        outcomes = failures | await self._cluster.deliver(records, until_s=self._until_s())
+        return [outcomes[number] for number in range(len(events))]
 
     async def check(self) -> None:
-        until_s = self._until_s()
-        producer = await self._connection.producer(until_s=until_s)
-        for topic in self._topic.samples(self._settings):
-            await producer.find(topic, until_s=until_s)
+        topics = self._topic.samples(self._settings)
+        await self._cluster.check(topics, until_s=self._until_s())
 
     def render(self, event: Event) -> dict[str, Any]:
         key = self._key_of(event)
@@ -114,38 +99,14 @@ class KafkaSink(BatchOnlySink):
         }
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._cluster.close()
 
     def _until_s(self) -> float:
         return asyncio.get_running_loop().time() + self._limit_s
 
-    async def _send_to(
-        self, topic: str, records: Mapping[int, Record], until_s: float, found: Found
-    ) -> None:
-        """Send all that goes to one topic, whose failure is not that of others."""
-        try:
-            producer = await self._connection.producer(until_s=until_s)
-            await producer.find(topic, until_s=until_s)
-        except SinkError as error:
-            found.update(dict.fromkeys(records, error))
-            return
-        partitions = producer.spread(topic, [record.key for record in records.values()])
-        parts: defaultdict[TopicPartition, dict[int, Record]] = defaultdict(dict)
-        for (number, record), partition in zip(records.items(), partitions, strict=True):
-            parts[TopicPartition(topic, partition)][number] = record
-        await _side_by_side(
-            [self._send_part(place, part, until_s, found) for place, part in parts.items()]
-        )
-
-    async def _send_part(
-        self, place: TopicPartition, records: Mapping[int, Record], until_s: float, found: Found
-    ) -> None:
-        outcomes = await self._connection.deliver(place, list(records.values()), until_s=until_s)
-        found.update(zip(records, outcomes, strict=True))
-
     def _record(self, event: Event) -> Record:
-        headers = [(name, value.encode()) for name, value in self._headers(event).items()]
-        return Record(self._key_of(event), event.body, headers)
+        headers = list[tuple[str, str | bytes | None]](self._headers(event).items())
+        return Record(self._topic.resolve(event), self._key_of(event), event.body, headers)
 
     def _key_of(self, event: Event) -> bytes | None:
         key = event.video_id() if self._key is None else self._key.resolve(event)
@@ -156,15 +117,6 @@ class KafkaSink(BatchOnlySink):
         if self._settings.format == "cloudevents":
             headers["content-type"] = "application/json"
         return headers
-
-
-async def _side_by_side(ways: Sequence[Coroutine[Any, Any, None]]) -> None:
-    if len(ways) == 1:
-        await ways[0]
-        return
-    async with asyncio.TaskGroup() as group:
-        for way in ways:
-            group.create_task(way)
 
 
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
@@ -179,27 +131,28 @@ def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
     with faults.noted():
         security = _security(settings)
     faults.tell()
-    return KafkaSink(settings, brokers=brokers, topic=topic, key=key, security=security)
+    options = {"bootstrap.servers": brokers, **security}
+    return KafkaSink(settings, topic=topic, key=key, options=options)
 
 
-def _brokers(settings: Settings) -> list[tuple[str, int]]:
-    given = settings.brokers
-    texts = [each.strip() for each in (given.split(",") if isinstance(given, str) else given)]
+def _brokers(settings: Settings) -> str:
+    brokers = settings.brokers
+    texts = [text.strip() for text in (brokers.split(",") if isinstance(brokers, str) else brokers)]
     matches = [_BROKER.fullmatch(text) for text in texts]
-    found = [(each[1], int((each[2] or ":9092")[1:])) for each in matches if each]
-    if not found or len(found) < len(texts) or not all(0 < port < 65536 for _, port in found):
+    ports = [int((match[2] or ":9092")[1:]) for match in matches if match]
+    if not ports or len(ports) < len(texts) or not all(0 < port < 65536 for port in ports):
         raise ValueError("brokers: expected host:port, more of them as a list or with commas")
-    return [(host.strip("[]"), port) for host, port in found]
+    return ",".join(texts)
 
 
-def _security(settings: Settings) -> dict[str, Any]:
-    faults, context, login = Faults(), None, dict[str, str]()
+def _security(settings: Settings) -> dict[str, str]:
+    faults, files, login = Faults(), dict[str, str](), dict[str, str]()
     with faults.noted():
-        context = _tls(settings)
+        files = _tls(settings)
     with faults.noted():
         login = _login(settings)
     faults.tell()
-    return {"security_protocol": settings.security_protocol, "ssl_context": context, **login}
+    return {"security.protocol": settings.security_protocol, **files, **login}
 
 
 def _login(settings: Settings) -> dict[str, str]:
@@ -211,15 +164,20 @@ def _login(settings: Settings) -> dict[str, str]:
     if not settings.username or settings.password is None:
         raise ValueError(f"username, password: {protocol} needs both")
     return {
-        "sasl_mechanism": settings.sasl_mechanism,
-        "sasl_plain_username": settings.username,
-        "sasl_plain_password": settings.password.reveal(),
+        "sasl.mechanism": settings.sasl_mechanism,
+        "sasl.username": settings.username,
+        "sasl.password": settings.password.reveal(),
     }
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.security_protocol.endswith("SSL"):
-        return tls.context(settings)
-    if tls.is_asked_for(settings):
-        raise ValueError("security_protocol: expected SSL or SASL_SSL, as TLS files are given")
-    return None
+def _tls(settings: Settings) -> dict[str, str]:
+    if not settings.security_protocol.endswith("SSL"):
+        if tls.is_asked_for(settings):
+            raise ValueError("security_protocol: expected SSL or SASL_SSL, as TLS files are given")
+        return {}
+    tls.context(settings)  # names the file at fault
+    files = {"ssl.ca.location": settings.ca_file or tls.default_cas()}
+    if settings.client_cert_file:
+        files["ssl.certificate.location"] = settings.client_cert_file
+        files["ssl.key.location"] = settings.client_key_file or settings.client_cert_file
+    return files

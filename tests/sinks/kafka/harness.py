@@ -66,7 +66,7 @@ class KafkaHarness(Harness):
         self.cluster.stop()
 
     def table(self) -> dict[str, Any]:
-        return {"brokers": self.cluster.brokers, "topic": TOPIC, "timeout": "1s"}
+        return {"brokers": self.cluster.brokers, "topic": TOPIC, "timeout": "2500ms"}
 
     def messages(self) -> list[Message]:
         return [Message(each.headers["relay-id"], each.value) for each in self.cluster.read()]

@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.protocol.admin import (
-    ApiVersionResponse_v0,
-    SaslAuthenticateResponse_v0,
-    SaslHandShakeResponse_v1,
-)
 
 from relay.core.errors import Misconfigured
 from relay.core.event import Event
@@ -70,25 +65,32 @@ async def test_a_wrong_password_is_misconfigured(make: Sinks, lead: Event) -> No
     await server.wait_closed()
 
 
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+UNSUPPORTED_VERSION, SASL_AUTHENTICATION_FAILED = 35, 58
+
+
 async def refuse_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Speak as much of Kafka's protocol as a login takes, and refuse it, repeating everything."""
-    answers = {
-        18: ApiVersionResponse_v0(error_code=0, api_versions=[(17, 1, 1), (18, 0, 0), (36, 0, 0)]),
-        17: SaslHandShakeResponse_v1(error_code=0, enabled_mechanisms=["PLAIN"]),
-    }
     try:
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             request = await reader.readexactly(size)
-            api, _, correlation = struct.unpack_from(">hhi", request)
-            said = request.decode(errors="replace")
-            answer = answers.get(api) or SaslAuthenticateResponse_v0(
-                error_code=58, error_message=said, sasl_auth_bytes=b""
-            )
-            body = struct.pack(">i", correlation) + answer.encode()
-            writer.write(struct.pack(">i", len(body)) + body)
-    except asyncio.IncompleteReadError:
+            api, version, correlation = struct.unpack_from(">hhi", request)
+            answer = struct.pack(">i", correlation) + answer_to(api, version, request)
+            writer.write(struct.pack(">i", len(answer)) + answer)
+    except (asyncio.IncompleteReadError, ConnectionResetError):
         writer.close()
+
+
+def answer_to(api: int, version: int, request: bytes) -> bytes:
+    if api == API_VERSIONS:
+        error = UNSUPPORTED_VERSION if version else 0
+        return struct.pack(">hi9h", error, 3, 17, 0, 1, 18, 0, 0, 36, 0, 0)
+    if api == SASL_HANDSHAKE:
+        return struct.pack(">hih5s", 0, 1, 5, b"PLAIN")
+    said = request.decode(errors="replace").encode()
+    length = len(said)
+    return struct.pack(f">hh{length}si", SASL_AUTHENTICATION_FAILED, length, said, 0)
 
 
 @pytest.fixture
