@@ -19,7 +19,7 @@ from relay.sinks.kafka.cluster import Cluster
 from relay.sinks.kafka.producer import Record
 
 _SHARE = 0.8
-"""Of the sink's timeout, so that the reason is ours rather than that time was up."""
+"""Share of the sink's timeout, so that a failure still has its reason."""
 
 _NOT_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
