@@ -40,8 +40,7 @@ CAPPED = {
     "nats-py",
     *("aiosqlite", "jinja2", "uvicorn"),
 }
-"""What has inner parts in use, which any release may change: sinks/test_client_internals.py and test_internals.py.
-"""
+"""Dependencies with inner parts in use, which any release may change: test_internals.py."""
 
 LOCKS = {
     "deploy/requirements.txt": CORE,
