@@ -1,4 +1,7 @@
-"""One try to send: under its time limit, with an error of ours whatever is raised, and judged."""
+"""One attempt at sending a batch: run under a time limit, then decided for each delivery.
+
+An exception that a sink may not raise becomes a `Temporary`, and is logged as a bug.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -22,7 +25,7 @@ AttemptResult = tuple[SinkResponse, SinkError | None]
 
 
 class Moment(NamedTuple):
-    """One moment on both of the clock's scales."""
+    """One moment on the wall clock and on the monotonic clock."""
 
     ms: int
     s: float
@@ -32,8 +35,8 @@ class Moment(NamedTuple):
         return cls(clock.now_ms(), clock.monotonic())
 
 
-class Judged(NamedTuple):
-    """A delivery's attempt and what follows from it."""
+class DecidedAttempt(NamedTuple):
+    """A delivery's attempt, and the decision that follows from it."""
 
     settlement: Settlement
     error: SinkError | None
@@ -44,12 +47,12 @@ class Judged(NamedTuple):
         return isinstance(self.error, Temporary) and self.error.retry_after_ms is not None
 
 
-def sending(sink: Sink) -> Send:
-    """How events are given to a sink: a batch at once, or one alone where it takes no batches."""
-    return _together(sink) if isinstance(sink, BatchSink) else _alone(sink)
+def send_function(sink: Sink) -> Send:
+    """Return a function that sends a batch, of one event if the sink takes no batches."""
+    return _batch_send(sink) if isinstance(sink, BatchSink) else _single_send(sink)
 
 
-def _together(sink: BatchSink) -> Send:
+def _batch_send(sink: BatchSink) -> Send:
     async def send(events: Sequence[Event]) -> Outcomes:
         outcomes = await sink.send_batch(events)
         if len(outcomes) != len(events):
@@ -59,7 +62,7 @@ def _together(sink: BatchSink) -> Send:
     return send
 
 
-def _alone(sink: Sink) -> Send:
+def _single_send(sink: Sink) -> Send:
     async def send(events: Sequence[Event]) -> Outcomes:
         (event,) = events
         return (await sink.send(event),)
@@ -70,7 +73,7 @@ def _alone(sink: Sink) -> Send:
 async def attempt(
     send: Send, name: str, events: Sequence[Event], *, limit: Duration, deadlines: Deadlines
 ) -> list[AttemptResult]:
-    """Send once; what the sink may not raise is a bug in it, and the events are not to blame."""
+    """Send once; an exception that a sink may not raise is its bug, not the events' fault."""
     outcomes: Sequence[SinkResponse | BaseException]
     try:
         with deadlines.within(limit.seconds):
@@ -78,58 +81,58 @@ async def attempt(
     except TimeoutError:
         outcomes = [Temporary(f"no answer within {limit.seconds:g} s")] * len(events)
     except asyncio.CancelledError as error:
-        # A client that cancels itself would end this task without a word, and keep its leases.
+        # A client that cancels itself would end this task silently, and keep its leases.
         if is_cancelled():
             raise
         outcomes = [error] * len(events)
     except Exception as error:  # noqa: BLE001
         outcomes = [error] * len(events)
     _log_bugs(name, events, outcomes)
-    return [_tried(outcome) for outcome in outcomes]
+    return [_result(outcome) for outcome in outcomes]
 
 
-def judged(
+def decide_batch(
     batch: Sequence[Delivery],
-    tried: Sequence[AttemptResult],
+    results: Sequence[AttemptResult],
     policy: RetryPolicy,
     *,
-    taken_ms: int | None,
+    last_delivered_ms: int | None,
     probing: bool,
     started: Moment,
-    ended: Moment,
+    finished: Moment,
     random: Random,
-) -> list[Judged]:
-    """Decide what follows for each of a batch, whose sink last took an event at `taken_ms`."""
-    duration_ms = round((ended.s - started.s) * 1000)
-    found = []
-    for delivery, (answer, error) in zip(batch, tried, strict=True):
-        stands = standing(delivery, taken_ms)
+) -> list[DecidedAttempt]:
+    """Decide on each delivery of a batch; `last_delivered_ms` is its sink's last success."""
+    duration_ms = round((finished.s - started.s) * 1000)
+    decided = []
+    for delivery, (response, error) in zip(batch, results, strict=True):
+        its_standing = standing(delivery, last_delivered_ms)
         decision = decide(
             delivery,
             error,
             policy,
-            standing=stands,
+            standing=its_standing,
             probing=probing,
             started_ms=started.ms,
-            now_ms=ended.ms,
+            now_ms=finished.ms,
             random=random,
         )
-        made = Attempt(
+        record = Attempt(
             started_ms=started.ms,
             duration_ms=duration_ms,
             result=decision.result,
-            status=answer.status,
+            status=response.status,
             reason=decision.reason,
-            answer=answer.excerpt,
+            answer=response.excerpt,
         )
         settlement = Settlement(
-            delivery=delivery, attempt=made, due_ms=decision.due_ms, counts=decision.counts
+            delivery=delivery, attempt=record, due_ms=decision.due_ms, counts=decision.counts
         )
-        found.append(Judged(settlement, error, stands))
-    return found
+        decided.append(DecidedAttempt(settlement, error, its_standing))
+    return decided
 
 
-def _tried(outcome: SinkResponse | BaseException) -> AttemptResult:
+def _result(outcome: SinkResponse | BaseException) -> AttemptResult:
     match outcome:
         case SinkResponse():
             return _storable(outcome), None
@@ -140,17 +143,16 @@ def _tried(outcome: SinkResponse | BaseException) -> AttemptResult:
             return SinkResponse(), Temporary(reason, about_event=True)
 
 
-def _storable(answer: SinkResponse) -> SinkResponse:
-    """Leave out what is of another type than it should be.
+def _storable(response: SinkResponse) -> SinkResponse:
+    """Drop values of a wrong type, which a client library may pass through from its peer.
 
-    Where a client hands on what a far end wrote, no type is sure, and what the store can never take
-    would be written again for ever.
+    The store would refuse them at every retry of the write.
     """
-    if _is_code(answer.status) and _is_text(answer.excerpt):
-        return answer
+    if _is_code(response.status) and _is_text(response.excerpt):
+        return response
     return SinkResponse(
-        answer.status if _is_code(answer.status) else None,
-        answer.excerpt if _is_text(answer.excerpt) else "",
+        response.status if _is_code(response.status) else None,
+        response.excerpt if _is_text(response.excerpt) else "",
     )
 
 
@@ -165,10 +167,10 @@ def _is_text(excerpt: object) -> bool:
 def _log_bugs(
     name: str, events: Sequence[Event], outcomes: Sequence[SinkResponse | BaseException]
 ) -> None:
-    """Write one line for all events that met the same bug, with the first one's id."""
-    met: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
+    """Write one line for all events that hit the same bug, with the first one's id."""
+    ids_by_bug: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
     for event, outcome in zip(events, outcomes, strict=True):
         if not isinstance(outcome, SinkResponse | SinkError):
-            met[tuple(log.describe(outcome).items())].append(event.id)
-    for described, ids in met.items():
-        log.get().error("sink.bug", sink=name, id=ids[0], count=len(ids), **dict(described))
+            ids_by_bug[tuple(log.describe(outcome).items())].append(event.id)
+    for description, ids in ids_by_bug.items():
+        log.get().error("sink.bug", sink=name, id=ids[0], count=len(ids), **dict(description))

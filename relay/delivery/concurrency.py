@@ -1,34 +1,34 @@
-"""How much of one sink is on its way, and whether there is room for more (pure)."""
+"""How many of one sink's events are in flight, and how many more may start."""
 
-UNSETTLED = 4
+UNSETTLED_PER_SLOT = 4
 UNSETTLED_MAX = 256
-"""Outcomes that wait for the disk while others are sent: so many per slot, and at most in all."""
+"""Unsettled outcomes allowed per slot, and in total."""
 
 
 class ConcurrencyLimit:
-    """The events that are being sent at once, and the batches that they are in."""
+    """Counts the events in flight, and the batches that carry them."""
 
     def __init__(self, slots: int, batch: int) -> None:
         self._batch = batch
         self._batches_max = slots // batch
-        self._unsettled_max = min(UNSETTLED * slots, UNSETTLED_MAX)
+        self._unsettled_max = min(UNSETTLED_PER_SLOT * slots, UNSETTLED_MAX)
         self._batches = 0
-        self.sending = 0
+        self.in_flight = 0
 
     def room(self, *, unsettled: int, alone: bool) -> int:
-        """How many events may start as one batch; `alone` is one with nothing beside it."""
+        """Return how many events may start as one batch; `alone` allows one and nothing beside."""
         if alone:
-            return 0 if self.sending or unsettled else 1
+            return 0 if self.in_flight or unsettled else 1
         if self._batches == self._batches_max or unsettled >= self._unsettled_max:
             return 0
         return self._batch
 
     def begin(self, events: int) -> None:
-        """Send so many events as one batch."""
+        """Record that a batch of this many events starts."""
         self._batches += 1
-        self.sending += events
+        self.in_flight += events
 
     def end(self, events: int) -> None:
-        """A batch of so many events is over."""
+        """Record that a batch of this many events has ended."""
         self._batches -= 1
-        self.sending -= events
+        self.in_flight -= events

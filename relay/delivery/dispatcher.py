@@ -1,4 +1,4 @@
-"""One sink's half of the relay: leases what is due, sends it, and settles what became of it."""
+"""Dispatcher of one sink: leases due deliveries, sends them, and settles their outcomes."""
 
 import asyncio
 import math
@@ -13,7 +13,14 @@ from relay.core.delivery import Delivery
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State
 from relay.core.timeouts import Deadlines
-from relay.delivery.attempt import AttemptResult, Judged, Moment, attempt, judged, sending
+from relay.delivery.attempt import (
+    AttemptResult,
+    DecidedAttempt,
+    Moment,
+    attempt,
+    decide_batch,
+    send_function,
+)
 from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
 from relay.delivery.concurrency import ConcurrencyLimit
 from relay.delivery.fetcher import Fetcher
@@ -23,24 +30,24 @@ from relay.store import Store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
-LOOK_AGAIN_S = 30.0
-"""The longest wait between two looks, so that a clock that was set back heals by itself."""
+POLL_INTERVAL_S = 30.0
+"""Longest wait between two fetches, so that due times recover after a clock was set back."""
 
-GIVE_WAY_S = 0.1
+BACKPRESSURE_POLL_S = 0.1
 
-WRITTEN_S = 1.0
-"""What has ended is written after a drain even if its sends took the whole grace."""
+FLUSH_MIN_S = 1.0
+"""Minimum time for writing outcomes at a drain, even if its sends took the whole grace."""
 
 
-class _Starting(NamedTuple):
-    """A batch that may start."""
+class _Start(NamedTuple):
+    """A batch that starts, and the breaker's ticket for it."""
 
     batch: list[Delivery]
     ticket: Ticket
 
 
 class Dispatcher:
-    """Runs until `drain`; `wake` tells it of new work."""
+    """Sends one sink's deliveries until `drain`; `wake` announces new ones."""
 
     def __init__(
         self,
@@ -54,10 +61,10 @@ class Dispatcher:
         backpressure: Backpressure,
         activity: ActivityStream,
     ) -> None:
-        """One send at a time while `backpressure` is high: stored deliveries are safe already."""
+        """While `backpressure` is high, one send runs at a time: requests go first."""
         self.name = settings.name
         self._settings = settings
-        self._send = sending(sink)
+        self._send = send_function(sink)
         self._store = store
         self._clock = clock
         self._random = random
@@ -65,53 +72,53 @@ class Dispatcher:
         self._reporter = DeliveryReporter(settings, metrics=metrics, clock=clock, activity=activity)
         self._breaker = CircuitBreaker(settings.retry, settings.pace(), random=random)
         self._wakeup = asyncio.Event()
-        self._attempts: set[asyncio.Task[None]] = set()
+        self._slots: set[asyncio.Task[None]] = set()
         self._concurrency = ConcurrencyLimit(settings.slots(), settings.batch())
         self._settlement_writer = SettlementWriter(
             self.name,
             store=store,
             clock=clock,
             reporter=self._reporter,
-            settled=self._settled,
+            on_settled=self._on_settled,
         )
         self._fetcher = Fetcher(
             settings,
             store=store,
             clock=clock,
-            ring=self._wakeup.set,
-            bury=self._settlement_writer.bury,
+            notify=self._wakeup.set,
+            dead_letter=self._settlement_writer.dead_letter,
         )
-        self._ringing: asyncio.TimerHandle | None = None
+        self._gap_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self._deadlines = Deadlines(clock)
 
     def wake(self) -> None:
-        """Say that a delivery may be due; costs nothing when called often."""
+        """Report that a delivery may be due; cheap when called often."""
         self._fetcher.wake()
 
     async def run(self) -> None:
-        """Send what is due until drained; whatever goes wrong with the store is raised."""
+        """Send due deliveries until drained; raises StoreBroken."""
         self._reporter.state(self._breaker.state)
         async with asyncio.TaskGroup() as group:
             while not self._draining:
-                # Cleared before looking: what rings while we look is then not lost.
+                # Cleared before fetching, so that a wakeup during the fetch is not lost.
                 self._wakeup.clear()
-                self._fetcher.watch_clock()
-                self._fill(group)
-                wait_s = self._start(group)
+                self._fetcher.check_clock()
+                self._prefetch(group)
+                wait_s = self._start_all(group)
                 await self._wait(wait_s)
 
     def pause(self, *, since_ms: int | None = None) -> None:
-        """Start nothing more until `resume`; what is on its way ends as it does.
+        """Start nothing until `resume`; sends in flight end normally.
 
-        `since_ms` is given for a sink that was paused before this relay, or this config, began.
+        `since_ms` is passed for a sink that was paused before this relay, or this config, started.
         """
         self._breaker.pause()
-        self._fetcher.give_back()
+        self._fetcher.release()
         self._reporter.state(self._breaker.state, since_ms=since_ms)
 
     def resume(self) -> None:
-        """Go on where `pause` stopped, in the state that the sink was in."""
+        """Continue after `pause`, in the state that the sink was in."""
         self._breaker.resume()
         self._fetcher.fetch_now()
         self._reporter.state(self._breaker.state)
@@ -122,136 +129,137 @@ class Dispatcher:
         self._fetcher.fetch_now()
 
     def refetch(self) -> None:
-        """Look again at all that has not begun, because it may have changed in the store."""
+        """Fetch again all that has not started, because it may have changed in the store."""
         self._fetcher.refetch()
 
     def condition(self) -> SinkStatus:
-        """How the sink is doing right now."""
-        return self._reporter.condition(self._breaker, in_flight=self._concurrency.sending)
+        """Return the sink's status."""
+        return self._reporter.condition(self._breaker, in_flight=self._concurrency.in_flight)
 
     async def drain(self, grace: Duration) -> None:
-        """Start nothing more, let running sends end for as long as the grace, then leave them.
+        """Start nothing more, and cancel sends that are still running after the grace.
 
-        What was left comes due again after the next start.
+        Their deliveries are due again after the next start.
         """
         self._draining = True
         self._wakeup.set()
         until_s = self._clock.monotonic() + grace.seconds
-        if self._attempts:
-            _, late = await asyncio.wait(self._attempts, timeout=grace.seconds)
+        if self._slots:
+            _, late = await asyncio.wait(self._slots, timeout=grace.seconds)
             for task in late:
                 task.cancel()
-        await self._settlement_writer.flush(max(WRITTEN_S, until_s - self._clock.monotonic()))
+        await self._settlement_writer.flush(max(FLUSH_MIN_S, until_s - self._clock.monotonic()))
         await self._settlement_writer.stop()
-        self._fetcher.give_back()
+        self._fetcher.release()
 
-    def _fill(self, group: asyncio.TaskGroup) -> None:
-        # What a closed gate keeps waiting is better left in the store.
-        if min(self._wait_for_gate()) <= 0:
+    def _prefetch(self, group: asyncio.TaskGroup) -> None:
+        # While the breaker blocks, deliveries are better left in the store.
+        if min(self._breaker_wait()) <= 0:
             self._fetcher.fill(group)
 
-    def _start(self, group: asyncio.TaskGroup) -> float:
-        """Start what may start now; return the seconds until there may be more to do."""
-        while starting := self._next():
-            task = group.create_task(self._work(starting, group))
-            self._attempts.add(task)
-            task.add_done_callback(self._attempts.discard)
+    def _start_all(self, group: asyncio.TaskGroup) -> float:
+        """Start all that may start now; return the seconds until there may be more to do."""
+        while start := self._next():
+            task = group.create_task(self._run_slot(start, group))
+            self._slots.add(task)
+            task.add_done_callback(self._slots.discard)
         room = self._room()
-        if self._fetcher.hand and room:
+        if self._fetcher.buffer and room:
             return self._wait_for_next_s()
-        if self._fetcher.hand or self._fetcher.looking or not room:
-            # Nobody rings when the door is quiet again.
-            return GIVE_WAY_S if self._backpressure.is_high() else math.inf
-        return max(self._fetcher.due_s(), min(self._wait_for_gate()))
+        if self._fetcher.buffer or self._fetcher.fetching or not room:
+            # The end of backpressure sets no wakeup, so it is polled for.
+            return BACKPRESSURE_POLL_S if self._backpressure.is_high() else math.inf
+        return max(self._fetcher.due_s(), min(self._breaker_wait()))
 
-    def _next(self) -> _Starting | None:
-        """Take from the hand what may start now and goes out together."""
+    def _next(self) -> _Start | None:
+        """Take the next batch that may start now from the buffer."""
         sends = 0 if self._draining else self._room()
         now_s = self._clock.monotonic()
-        room = self._breaker.room(sends, in_flight=self._concurrency.sending, now_s=now_s)
-        hand = self._fetcher.hand
-        batch = hand.pop(room, now_s) if self._breaker.is_open else hand.probe(room, now_s)
+        room = self._breaker.room(sends, in_flight=self._concurrency.in_flight, now_s=now_s)
+        buffer = self._fetcher.buffer
+        pop = buffer.pop_probe if self._breaker.is_tripped else buffer.pop
+        batch = pop(room, now_s)
         if not batch:
             return None
         tried = sum(1 for delivery in batch if delivery.tries)
-        ticket = self._breaker.started(untried=len(batch) - tried, tried=tried, now_s=now_s)
+        ticket = self._breaker.start(untried=len(batch) - tried, tried=tried, now_s=now_s)
         self._concurrency.begin(len(batch))
-        return _Starting(batch, ticket)
+        return _Start(batch, ticket)
 
     def _wait_for_next_s(self) -> float:
-        wait, hand = self._wait_for_gate(), self._fetcher.hand
-        tried_s = wait.tried_s if hand.has_tried else math.inf
-        if not hand.has_untried or wait.untried_s > 0:
-            return min(tried_s, wait.untried_s if hand.has_untried else math.inf)
-        apart_s = hand.wait_s(self._clock.monotonic())
-        if apart_s > 0:
-            # By a bell of its own: that a replay waits its turn is no reason to look again.
-            self._ring_in(apart_s)
+        wait, buffer = self._breaker_wait(), self._fetcher.buffer
+        tried_s = wait.tried_s if buffer.has_tried else math.inf
+        if not buffer.has_untried or wait.untried_s > 0:
+            return min(tried_s, wait.untried_s if buffer.has_untried else math.inf)
+        gap_s = buffer.wait_s(self._clock.monotonic())
+        if gap_s > 0:
+            # A timer of its own, because the main wait would end in a fetch.
+            self._notify_in(gap_s)
             return tried_s
         return 0.0
 
-    def _ring_in(self, wait_s: float) -> None:
-        if self._ringing is None:
+    def _notify_in(self, wait_s: float) -> None:
+        if self._gap_timer is None:
             loop = asyncio.get_running_loop()
-            self._ringing = loop.call_later(wait_s, self._ring)
+            self._gap_timer = loop.call_later(wait_s, self._on_gap_over)
 
-    def _ring(self) -> None:
-        self._ringing = None
+    def _on_gap_over(self) -> None:
+        self._gap_timer = None
         self._wakeup.set()
 
     def _room(self) -> int:
         return self._concurrency.room(
-            unsettled=self._settlement_writer.count, alone=self._backpressure.is_high()
+            unsettled=self._settlement_writer.unsettled, alone=self._backpressure.is_high()
         )
 
-    def _wait_for_gate(self) -> Wait:
+    def _breaker_wait(self) -> Wait:
         return self._breaker.wait(
-            in_flight=self._concurrency.sending, now_s=self._clock.monotonic()
+            in_flight=self._concurrency.in_flight, now_s=self._clock.monotonic()
         )
 
     async def _wait(self, wait_s: float) -> None:
-        """Until the bell rings or the time is over; neither opens a gate that is closed."""
+        """Wait for a wakeup or the timeout; neither overrides the breaker."""
         try:
-            async with asyncio.timeout(max(0.0, min(wait_s, LOOK_AGAIN_S))):
+            async with asyncio.timeout(max(0.0, min(wait_s, POLL_INTERVAL_S))):
                 await self._wakeup.wait()
         except TimeoutError:
-            # Whatever the reason for the wait was, it is time to look.
+            # A fetch is due, whatever the reason for the wait was.
             self._fetcher.fetch_by(self._clock.now_ms())
 
-    async def _work(self, starting: _Starting | None, group: asyncio.TaskGroup) -> None:
-        """Keep a slot busy while there is something to start: a task each would cost more."""
+    async def _run_slot(self, start: _Start | None, group: asyncio.TaskGroup) -> None:
+        """Send batch after batch: a task for each would cost more."""
         try:
-            while starting:
-                await self._attempt(starting, group)
-                self._fill(group)
-                starting = self._next()
+            while start:
+                await self._attempt(start, group)
+                self._prefetch(group)
+                start = self._next()
         finally:
             self._wakeup.set()
 
-    async def _attempt(self, starting: _Starting, group: asyncio.TaskGroup) -> None:
-        batch, ticket = starting
+    async def _attempt(self, start: _Start, group: asyncio.TaskGroup) -> None:
+        batch, ticket = start
         started = Moment.of(self._clock)
-        tried = await self._try(batch)
-        ended = Moment.of(self._clock)
-        self._reporter.sent([error for _, error in tried], now_s=ended.s)
-        found = judged(
+        results = await self._try(batch)
+        finished = Moment.of(self._clock)
+        self._reporter.sent([error for _, error in results], now_s=finished.s)
+        decided = decide_batch(
             batch,
-            tried,
+            results,
             self._settings.retry,
-            taken_ms=self._reporter.last_delivered_ms,
+            last_delivered_ms=self._reporter.last_delivered_ms,
             probing=ticket.probing,
             started=started,
-            ended=ended,
+            finished=finished,
             random=self._random,
         )
-        self._learn(found, ticket, now_s=ended.s)
-        for each in found:
+        self._update_breaker(decided, ticket, now_s=finished.s)
+        for attempted in decided:
             self._settlement_writer.add(
-                group, FinishedAttempt(each.settlement, ended.s - started.s)
+                group, FinishedAttempt(attempted.settlement, finished.s - started.s)
             )
 
     async def _try(self, batch: list[Delivery]) -> list[AttemptResult]:
-        """Make one try; its slots are free again before the outcomes are written."""
+        """Make one attempt; its slots are free again before the outcomes are written."""
         try:
             return await attempt(
                 self._send,
@@ -263,36 +271,40 @@ class Dispatcher:
         finally:
             self._concurrency.end(len(batch))
 
-    def _learn(self, found: Sequence[Judged], ticket: Ticket, *, now_s: float) -> None:
-        taken = next((each for each in found if each.error is None), None)
-        if taken is not None:
-            # It says more of the sink than all that failed beside it, but for a wish to pause.
-            found = [taken, *(each for each in found if each.asks_for_pause)]
-        for each in found:
-            before = self._breaker.state
-            self._breaker.ended(
-                each.error,
+    def _update_breaker(
+        self, decided: Sequence[DecidedAttempt], ticket: Ticket, *, now_s: float
+    ) -> None:
+        success = next((attempted for attempted in decided if attempted.error is None), None)
+        if success is not None:
+            # One success says more about the sink than failures beside it, but not than a pause.
+            pauses = (attempted for attempted in decided if attempted.asks_for_pause)
+            decided = [success, *pauses]
+        for attempted in decided:
+            previous = self._breaker.state
+            self._breaker.record(
+                attempted.error,
                 ticket,
-                event=each.settlement.delivery.seq,
-                standing=each.standing,
+                event=attempted.settlement.delivery.seq,
+                standing=attempted.standing,
                 now_s=now_s,
             )
-            if self._breaker.state != before:
-                self._changed(before, "" if each.error is None else each.error.reason)
+            if self._breaker.state != previous:
+                reason = "" if attempted.error is None else attempted.error.reason
+                self._on_state_change(previous, reason)
 
-    def _changed(self, before: State, reason: str) -> None:
-        self._reporter.changed(self._breaker.state, before, reason=reason)
+    def _on_state_change(self, previous: State, reason: str) -> None:
+        self._reporter.state_changed(self._breaker.state, previous, reason=reason)
         if self._breaker.state == "active":
-            # Its free slots need not wait for this one's outcome to be written.
+            # Free slots can start before this outcome is written.
             self._wakeup.set()
         else:
-            self._fetcher.give_back()
+            self._fetcher.release()
             self._fetcher.fetch_now()
 
-    def _settled(self, delivery: Delivery, due_ms: float | None) -> None:
+    def _on_settled(self, delivery: Delivery, due_ms: float | None) -> None:
         if due_ms is not None:
             self._fetcher.fetch_by(due_ms)
         elif delivery.turn is not None:
-            # The next of its turn may be due now.
+            # The next delivery of the same ordering key may be due now.
             self._fetcher.fetch_by(0)
         self._wakeup.set()

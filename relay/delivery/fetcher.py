@@ -1,4 +1,4 @@
-"""What of one sink's backlog is at hand, and when to look for more of it."""
+"""When to fetch due deliveries of one sink, and how many."""
 
 import asyncio
 import math
@@ -10,13 +10,13 @@ from relay.core.errors import StoreBroken, StoreError
 from relay.core.retry import RETRY_AFTER_CAP_MS
 from relay.core.sink import SinkSettings
 from relay.delivery.prefetch import PrefetchBuffer
-from relay.delivery.settlement_writer import STORE_AGAIN_S
+from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import Store, Tier
 from relay.telemetry import log
 
 
 class Fetcher:
-    """Looks for what is due beside the sends, so that a slot finds the next one at hand."""
+    """Fetches due deliveries for one sink, ahead of the sends."""
 
     def __init__(
         self,
@@ -24,107 +24,110 @@ class Fetcher:
         *,
         store: Store,
         clock: Clock,
-        ring: Callable[[], None],
-        bury: Callable[[asyncio.TaskGroup, Sequence[Delivery]], None],
+        notify: Callable[[], None],
+        dead_letter: Callable[[asyncio.TaskGroup, Sequence[Delivery]], None],
     ) -> None:
-        """`ring` is called where there may be more to do than before.
+        """`notify` is called when there may be more to send.
 
-        `bury` is given what is due and damaged.
+        `dead_letter` takes due deliveries whose stored body is damaged.
         """
         self._name = settings.name
         self._store = store
         self._clock = clock
-        self._ring = ring
-        self._bury = bury
+        self._notify = notify
+        self._dead_letter = dead_letter
         self._longest_ms = settings.retry.longest_ms
         self._set_back = SetBack(clock)
-        # After a restart, due times are all that is left of pauses that were asked for.
-        self._latest_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
-        """Longest wait that a delivery can have, unless a clock that was ahead made it longer."""
+        # A restart forgets requested pauses; only the due times that they led to are left.
+        self._wait_cap_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
+        """Longest legitimate wait of a delivery, to be enforced by the next fetch.
+
+        A longer one comes from a clock that was ahead.
+        """
         self._sampled = log.Sampled(clock)
-        self._look_at_ms = 0.0
+        self._fetch_at_ms = 0.0
         self._outdated = False
-        """Whether what the look under way will find is to be put back."""
-        self.looking = False
-        self.hand = PrefetchBuffer(settings.slots())
+        """Whether to release the deliveries that the running fetch will return."""
+        self.fetching = False
+        self.buffer = PrefetchBuffer(settings.slots())
 
     def wake(self) -> None:
-        """Say that a delivery may be due; costs nothing when called often."""
-        if self._look_at_ms > 0:
+        """Report that a delivery may be due; cheap when called often."""
+        if self._fetch_at_ms > 0:
             self.fetch_now()
 
-    def watch_clock(self) -> None:
-        """Look again, and correct due times, once the clock has been set back."""
+    def check_clock(self) -> None:
+        """Fetch again, and correct due times, once the clock has been set back."""
         if self._set_back.happened():
-            self._latest_ms = self._longest_ms
+            self._wait_cap_ms = self._longest_ms
             self.fetch_now()
 
     def fetch_now(self) -> None:
-        """Have all of what is due looked at, whenever the last look was."""
-        self._look_at_ms = 0.0
-        self._ring()
+        """Make a fetch due now."""
+        self._fetch_at_ms = 0.0
+        self._notify()
 
     def fetch_by(self, due_ms: float) -> None:
-        """Look again at that time at the latest."""
-        self._look_at_ms = min(self._look_at_ms, due_ms)
+        """Make a fetch due at that time at the latest."""
+        self._fetch_at_ms = min(self._fetch_at_ms, due_ms)
 
     def due_s(self) -> float:
-        """How long until the next look, in seconds."""
-        return (self._look_at_ms - self._clock.now_ms()) / 1000
+        """Return the seconds until the next fetch is due."""
+        return (self._fetch_at_ms - self._clock.now_ms()) / 1000
 
-    def give_back(self) -> None:
-        """Keep nothing that has not begun."""
-        self._store.release(self.hand.clear())
+    def release(self) -> None:
+        """Release all buffered deliveries."""
+        self._store.release(self.buffer.clear())
 
     def refetch(self) -> None:
-        """Look again at all that has not begun, because it may have changed in the store."""
-        self.give_back()
-        self._outdated = self.looking
+        """Fetch again all that has not started, because it may have changed in the store."""
+        self.release()
+        self._outdated = self.fetching
         self.fetch_now()
 
     def fill(self, group: asyncio.TaskGroup) -> None:
-        """Begin a look where the hand runs low and there may be more."""
-        limits = self.hand.wants()
-        if self.looking or not limits:
+        """Start a fetch if the buffer runs low and there may be more."""
+        limits = self.buffer.demand()
+        if self.fetching or not limits:
             return
         now_ms = self._clock.now_ms()
-        if now_ms < self._look_at_ms and not self.hand.is_short():
+        if now_ms < self._fetch_at_ms and not self.buffer.is_short():
             return
-        # Set before the look: a bell that rings meanwhile resets it, and that must win.
-        self._look_at_ms = math.inf
-        self.looking = True
-        group.create_task(self._look(group, limits, now_ms=now_ms))
+        # Set before the fetch: a wakeup during it resets the time, and that must win.
+        self._fetch_at_ms = math.inf
+        self.fetching = True
+        group.create_task(self._fetch(group, limits, now_ms=now_ms))
 
-    async def _look(
+    async def _fetch(
         self, group: asyncio.TaskGroup, limits: Mapping[Tier, int], *, now_ms: int
     ) -> None:
         try:
-            await self._heal(now_ms)
+            await self._cap_waits(now_ms)
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
         except StoreBroken:
             raise
         except StoreError as error:
             self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
-            self._look_at_ms = now_ms + STORE_AGAIN_S * 1000
+            self._fetch_at_ms = now_ms + STORE_RETRY_S * 1000
         else:
-            self.hand.looked(limits)
+            self.buffer.fetched(limits)
             if lease.damaged:
-                self._bury(group, lease.damaged)
+                self._dead_letter(group, lease.damaged)
             if self._outdated:
                 self._store.release(lease.deliveries)
             else:
-                self.hand.take(lease.deliveries)
+                self.buffer.add(lease.deliveries)
             self.fetch_by(math.inf if lease.next_due_ms is None else lease.next_due_ms)
-        self.looking = self._outdated = False
-        self._ring()
+        self.fetching = self._outdated = False
+        self._notify()
 
-    async def _heal(self, now_ms: int) -> None:
-        """Have nothing wait longer than its sink's retries can, whatever the clock was before."""
-        if self._latest_ms is not None:
+    async def _cap_waits(self, now_ms: int) -> None:
+        """Shorten waits beyond the sink's longest retry, which a wrong clock has made."""
+        if self._wait_cap_ms is not None:
             await self._store.bring_forward(
                 self._name,
-                beyond_ms=now_ms + self._latest_ms,
+                beyond_ms=now_ms + self._wait_cap_ms,
                 to_ms=now_ms + self._longest_ms,
                 now_ms=now_ms,
             )
-            self._latest_ms = None
+            self._wait_cap_ms = None

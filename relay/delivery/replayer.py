@@ -1,4 +1,4 @@
-"""Replays: stored events delivered again, a few at a time, behind the live ones of each sink."""
+"""Replays: stored events delivered again, a few at a time, behind each sink's live ones."""
 
 import asyncio
 from collections import Counter
@@ -14,23 +14,23 @@ from relay.store.replays import Chosen, Forecast, Mark, Replay, Wanted
 from relay.store.selection import Selection
 from relay.telemetry import log
 
-STEP = 100
-"""Events that are looked at in one go; their bodies are what a replay holds in memory."""
+EVENTS_PER_STEP = 100
+"""Events read at once; their bodies are all that a replay holds in memory."""
 
-AHEAD = 500
-"""Deliveries of one replay that may be pending for a sink; a cancelled one takes them back."""
+PENDING_MAX = 500
+"""Pending deliveries of one replay for a sink; cancelling it takes them back."""
 
-LOOK_SOON_S = 0.05
-"""Often enough that no sink comes to the end of what is ahead of it, however fast it is."""
+POLL_MIN_S = 0.05
+"""Shortest poll interval: no sink is fast enough to send `PENDING_MAX` within it."""
 
-LOOK_LATE_S = 0.5
-"""The longest wait between two looks, at a sink that takes nothing."""
+POLL_MAX_S = 0.5
+"""Longest poll interval, reached while sinks take nothing."""
 
-STORE_AGAIN_S = 1.0
+STORE_RETRY_S = 1.0
 
 
 class Replayer:
-    """Begins, walks on and ends replays; what it has begun goes on after a restart."""
+    """Starts, advances and ends replays; they resume after a restart."""
 
     def __init__(
         self,
@@ -41,30 +41,30 @@ class Replayer:
         wake: Callable[[str], None],
         refetch: Callable[[], None],
     ) -> None:
-        """`wake` is told of every sink that has deliveries again; `routes` may be replaced.
+        """`wake` is called with each sink that gets deliveries; `routes` may be replaced.
 
-        `put_back` has every sink give back what it holds and has not begun to send.
+        `refetch` makes every sink release the deliveries that it has not started to send.
         """
         self.routes = routes
         self._operations = operations
         self._clock = clock
         self._wake = wake
-        self._put_back = refetch
+        self._refetch = refetch
         self._cursors: dict[int, dict[str, int]] = {}
-        """By replay and sink: a slow sink keeps no other one back.
+        """Progress by replay and sink, so that a slow sink does not delay the others.
 
-        The store knows the least of them, and leaves out what a replay has opened before.
+        The store keeps the lowest of a replay, and skips deliveries that it has opened before.
         """
         self._wakeup = asyncio.Event()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
     async def count(self, selection: Selection) -> Forecast:
-        """What a replay of the selection would deliver; raises StoreError."""
+        """Forecast a replay of the selection; raises StoreError."""
         return await self._count(selection, until=await self._operations.newest())
 
     async def begin(self, selection: Selection) -> Replay | None:
-        """Start a replay, or None where it would deliver nothing; raises StoreError."""
+        """Start a replay; None if it would deliver nothing. Raises StoreError."""
         until = await self._operations.newest()
         total = (await self._count(selection, until=until)).deliveries.total()
         if not total:
@@ -76,42 +76,42 @@ class Replayer:
         return replay
 
     async def cancel(self, number: int) -> Replay | None:
-        """End a replay; when this returns, nothing of it will be sent that is not on its way.
+        """End a replay: from the return on, none of its deliveries starts.
 
-        None for one never begun. Raises StoreError.
+        None for an unknown replay. Raises StoreError.
         """
         replay = await self._operations.replay(number)
         if replay is None or replay.state == "done":
             return replay
-        self._put_back()
+        self._refetch()
         ended = await self._operations.end(replay, "cancelled", now_ms=self._clock.now_ms())
         for route in self._routes(replay.selection):
-            # What another replay has opened may have waited for what is taken back.
+            # Deliveries of another replay may have waited for one that is taken back.
             self._wake(route.sink)
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
 
     async def run(self) -> None:
-        """Walk on with what has been begun until cancelled; raises StoreBroken."""
-        wait_s: float | None = LOOK_SOON_S
+        """Advance the running replays until cancelled; raises StoreBroken."""
+        wait_s: float | None = POLL_MIN_S
         while True:
             self._wakeup.clear()
             try:
-                wait_s = await self._walk(wait_s or LOOK_SOON_S)
+                wait_s = await self._advance(wait_s or POLL_MIN_S)
             except StoreBroken:
                 raise
             except StoreError as error:
                 self._sampled.line("store.unavailable", reason=str(error))
-                await asyncio.sleep(STORE_AGAIN_S)
+                await asyncio.sleep(STORE_RETRY_S)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
 
-    async def _walk(self, waited_s: float) -> float | None:
-        """Walk on with every running replay as far as may be now; return how long to wait then.
+    async def _advance(self, waited_s: float) -> float | None:
+        """Advance every running replay as far as possible now; return the next poll interval.
 
-        None for ever, where there is none.
+        None if no replay runs.
         """
         running = await self._operations.running()
         self._cursors = {each.id: self._cursors.get(each.id, {}) for each in running}
@@ -119,75 +119,75 @@ class Replayer:
         for replay in running:
             while await self._step(replay):
                 steps += 1
-                # Others shall come in between: what is stored, and what is asked.
+                # Requests, deliveries and API calls run between two steps.
                 await asyncio.sleep(0)
         if not running:
             return None
-        return LOOK_SOON_S if steps else min(2 * waited_s, LOOK_LATE_S)
+        return POLL_MIN_S if steps else min(2 * waited_s, POLL_MAX_S)
 
     async def _step(self, replay: Replay) -> bool:
         """Open the next deliveries of the sinks that run low; True if it did."""
-        known = self._cursors[replay.id]
+        own_cursors = self._cursors[replay.id]
         sinks = {each.sink for each in self._routes(replay.selection)}
-        cursors = {sink: known.get(sink, replay.cursor) for sink in sinks}
+        cursors = {sink: own_cursors.get(sink, replay.cursor) for sink in sinks}
         ahead = await self._operations.under_way(replay.id)
-        walking = {sink for sink in sinks if cursors[sink] < replay.until.event}
-        if not walking:
+        unfinished = {sink for sink in sinks if cursors[sink] < replay.until.event}
+        if not unfinished:
             if not sinks & ahead.keys():
                 await self._finish(replay)
             return False
-        low = [sink for sink in walking if ahead.get(sink, 0) < AHEAD]
+        low = [sink for sink in unfinished if ahead.get(sink, 0) < PENDING_MAX]
         if not low:
             return False
-        # Those that are equally far are given what is read once.
+        # Sinks with the same progress share one read.
         start = min(cursors[sink] for sink in low)
         group = frozenset(sink for sink in low if cursors[sink] == start)
         chosen = await self._operations.choose(
-            replay.selection, self.routes, after=start, until=replay.until, limit=STEP
+            replay.selection, self.routes, after=start, until=replay.until, limit=EVENTS_PER_STEP
         )
         end = chosen[-1].seq if chosen else replay.until.event
         cursors |= dict.fromkeys(group, end)
-        now = await self._open(replay, chosen, group, cursor=min(cursors.values()))
-        known |= {sink: cursors[sink] for sink in group}
-        return now.state == "running"
+        current = await self._open(replay, chosen, group, cursor=min(cursors.values()))
+        own_cursors |= {sink: cursors[sink] for sink in group}
+        return current.state == "running"
 
     async def _open(
         self, replay: Replay, chosen: Sequence[Chosen], sinks: frozenset[str], *, cursor: int
     ) -> Replay:
         wanted = [
             delivery
-            for each in chosen
-            for delivery in self._deliveries(each, replay.selection)
+            for candidate in chosen
+            for delivery in self._deliveries(candidate, replay.selection)
             if delivery.sink in sinks
         ]
         now_ms = self._clock.now_ms()
-        now = await self._operations.open(replay, wanted, cursor=cursor, now_ms=now_ms)
+        current = await self._operations.open(replay, wanted, cursor=cursor, now_ms=now_ms)
         for sink in {each.sink for each in wanted}:
             self._wake(sink)
-        return now
+        return current
 
     async def _finish(self, replay: Replay) -> None:
         ended = await self._operations.end(replay, "done", now_ms=self._clock.now_ms())
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
 
     async def _count(self, selection: Selection, *, until: Mark) -> Forecast:
-        found: Counter[tuple[str, str, str | None]] = Counter()
+        deliveries: Counter[tuple[str, str, str | None]] = Counter()
         events = under_way = cursor = 0
         while chosen := await self._operations.choose(
-            selection, self.routes, after=cursor, until=until, limit=STEP
+            selection, self.routes, after=cursor, until=until, limit=EVENTS_PER_STEP
         ):
-            for each in chosen:
-                kind, standing = each.event.kind, each.standing
-                for sink in (one.sink for one in self._deliveries(each, selection)):
+            for candidate in chosen:
+                kind, standing = candidate.event.kind, candidate.standing
+                for sink in (wanted.sink for wanted in self._deliveries(candidate, selection)):
                     dead = sink in standing and standing[sink].status is Status.DEAD
-                    found[kind, sink, standing[sink].reason if dead else None] += 1
-                under_way += sum(one.status is Status.PENDING for one in standing.values())
+                    deliveries[kind, sink, standing[sink].reason if dead else None] += 1
+                under_way += sum(now.status is Status.PENDING for now in standing.values())
             events += len(chosen)
             cursor = chosen[-1].seq
-        return Forecast(deliveries=found, events=events, under_way=under_way)
+        return Forecast(deliveries=deliveries, events=events, under_way=under_way)
 
     def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[Wanted]:
-        # The routes of today decide, so that a sink is never sent what it is not to have.
+        # The current routes decide: a sink must not get events that its routes exclude now.
         standing = {sink: each.status for sink, each in chosen.standing.items()}
         wanted = selection.reopened
         return [

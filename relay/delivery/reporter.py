@@ -1,4 +1,4 @@
-"""What a sink's dispatcher tells the world: metrics, log lines, the feed, and how it is doing."""
+"""Metrics, log lines, stream and status of one sink's dispatcher."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 REASONS_MAX = 3
-"""Of those that one line names."""
+"""Distinct reasons that one log line names."""
 
 
 class DeliveryReporter:
-    """Kept for one sink; nothing in it can fail a delivery."""
+    """Reports each fact of one sink's deliveries; nothing in it can fail a delivery."""
 
     def __init__(
         self, settings: SinkSettings, *, metrics: Metrics, clock: Clock, activity: ActivityStream
@@ -31,21 +31,21 @@ class DeliveryReporter:
         self._log = log.get().bind(sink=settings.name)
         self._last_error: tuple[str, int] | None = None
         self.last_delivered_ms: int | None = None
-        """When the sink last took an event."""
-        self._pace = ThroughputWindow()
+        """Time of the last success."""
+        self._throughput = ThroughputWindow()
         self._state: State = "active"
         self._since_ms = clock.now_ms()
 
     def state(self, state: State, *, since_ms: int | None = None) -> None:
-        """Show the state that the sink is in; `since_ms` where that is not from now on."""
+        """Publish the sink's state; `since_ms` if it did not start now."""
         if state != self._state:
             self._state = state
             self._since_ms = self._clock.now_ms() if since_ms is None else since_ms
         self._metrics.sink_state(self._name, state)
         self._activity.publish("state", sink=self._name, state=state)
 
-    def changed(self, state: State, previous: State, *, reason: str) -> None:
-        """Say that a send has brought the sink into another state."""
+    def state_changed(self, state: State, previous: State, *, reason: str) -> None:
+        """Report a change of state that a send has caused."""
         self.state(state)
         if state == "active":
             self._log.info("sink.active", state=state, previous=previous)
@@ -53,25 +53,25 @@ class DeliveryReporter:
             self._log.warning(f"sink.{state}", state=state, previous=previous, reason=reason)
 
     def sent(self, errors: Sequence[SinkError | None], *, now_s: float) -> None:
-        """Remember how the last sends ended; None is for one that was taken."""
+        """Record the outcomes of a batch; None is a success."""
         now_ms = self._clock.now_ms()
         for error in filter(None, errors):
             self._last_error = error.reason, now_ms
-        taken = errors.count(None)
-        if taken:
+        delivered = errors.count(None)
+        if delivered:
             self.last_delivered_ms = now_ms
-            self._pace.add(taken, now_s)
+            self._throughput.add(delivered, now_s)
 
     def damaged(self, count: int) -> None:
         """Count deliveries whose stored body is damaged."""
         self._metrics.damaged(self._name, count)
 
     def attempted(self, settlement: Settlement, *, seconds: float) -> None:
-        """Count an attempt whose outcome is on disk, and publish it to the feed."""
+        """Count an attempt whose outcome is on disk, and publish it to the stream."""
         delivery, attempt, lag_ms = settlement.delivery, settlement.attempt, _lag_ms(settlement)
         self._metrics.attempted(self._name, attempt.result, seconds)
         if attempt.result in ("delivered", "dead"):
-            # A replayed event is late because someone wanted it again.
+            # The age of a replayed event is no delay.
             late_s = None if delivery.replay is not None else lag_ms / 1000
             self._metrics.settled(self._name, attempt.result, late_s)
         if self._activity.watched:
@@ -90,19 +90,19 @@ class DeliveryReporter:
             )
 
     def log(self, settlements: Sequence[Settlement]) -> None:
-        """Write a line for each delivery, and one for all that failed and will be tried again."""
+        """Log a line for each finished delivery, and one for all that will be tried again."""
         failed: defaultdict[Result, list[Settlement]] = defaultdict(list)
-        for each in settlements:
-            if each.attempt.result in ("retry", "parked"):
-                failed[each.attempt.result].append(each)
+        for settlement in settlements:
+            if settlement.attempt.result in ("retry", "parked"):
+                failed[settlement.attempt.result].append(settlement)
             else:
-                self._log_one(each)
-        for result, alike in failed.items():
-            if len(alike) == 1:
-                self._log_one(alike[0])
+                self._log_one(settlement)
+        for result, group in failed.items():
+            if len(group) == 1:
+                self._log_one(group[0])
             else:
-                reasons = list(dict.fromkeys(each.attempt.reason for each in alike))
-                self._log.warning(f"delivery.{result}", count=len(alike), reason=_together(reasons))
+                reasons = list(dict.fromkeys(each.attempt.reason for each in group))
+                self._log.warning(f"delivery.{result}", count=len(group), reason=_joined(reasons))
 
     def _log_one(self, settlement: Settlement) -> None:
         delivery, attempt = settlement.delivery, settlement.attempt
@@ -120,7 +120,7 @@ class DeliveryReporter:
         )
 
     def condition(self, breaker: CircuitBreaker, *, in_flight: int) -> SinkStatus:
-        """How the sink is doing right now."""
+        """Return the sink's status."""
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
         error, error_ms = self._last_error or (None, None)
@@ -130,7 +130,7 @@ class DeliveryReporter:
             state=breaker.state,
             since_ms=self._since_ms,
             in_flight=in_flight,
-            delivered_last_minute=self._pace.last_minute(now_s),
+            delivered_last_minute=self._throughput.last_minute(now_s),
             next_try_ms=None if in_s is None else self._clock.now_ms() + round(in_s * 1000),
             last_error=error,
             last_error_ms=error_ms,
@@ -143,6 +143,6 @@ def _lag_ms(settlement: Settlement) -> int:
     return attempt.started_ms + attempt.duration_ms - settlement.delivery.event.received_ms
 
 
-def _together(reasons: Sequence[str]) -> str:
+def _joined(reasons: Sequence[str]) -> str:
     more = len(reasons) - REASONS_MAX
     return "; ".join([*reasons[:REASONS_MAX], *([f"and {more} more"] if more > 0 else [])])

@@ -1,4 +1,4 @@
-"""What became of one sink's deliveries, on its way to the disk."""
+"""Persists the outcomes of one sink's attempts."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,21 +12,21 @@ from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
 from relay.telemetry import log
 
-STORE_AGAIN_S = 1.0
+STORE_RETRY_S = 1.0
 
 
 class FinishedAttempt(NamedTuple):
-    """An attempt that is over, and how long it took."""
+    """A finished attempt, and its duration."""
 
     settlement: Settlement
     seconds: float
 
 
 class SettlementWriter:
-    """Writes ends down however long that takes, for without it the events are sent again.
+    """Persists attempt results and retries until it succeeds: an unsettled delivery is sent again.
 
-    Those that come while a write is under way share the next one.
-    A failed attempt that finds no room is forgotten: it would keep its place from what may succeed.
+    Results that arrive during a write share the next one.
+    A failed attempt that finds the disk full is dropped, so that it blocks no delivered one.
     """
 
     def __init__(
@@ -36,33 +36,33 @@ class SettlementWriter:
         store: Store,
         clock: Clock,
         reporter: DeliveryReporter,
-        settled: Callable[[Delivery, float | None], None],
+        on_settled: Callable[[Delivery, float | None], None],
     ) -> None:
-        """`settled` is told after each end when its delivery comes due again, if it does."""
+        """`on_settled` takes each delivery and its next due time, None if it is finished."""
         self._name = name
         self._store = store
         self._clock = clock
         self._reporter = reporter
-        self._settled = settled
+        self._on_settled = on_settled
         self._sampled = log.Sampled(clock)
-        self._ended: list[FinishedAttempt] = []
+        self._queue: list[FinishedAttempt] = []
         self._writing: asyncio.Task[None] | None = None
-        self.count = 0
-        """How many wait for the disk."""
+        self.unsettled = 0
+        """Number of results that are not on disk yet."""
 
-    def add(self, group: asyncio.TaskGroup, ended: FinishedAttempt) -> None:
-        """Have it written soon; what is wrong with the whole store is raised in the group."""
-        self.count += 1
-        self._ended.append(ended)
+    def add(self, group: asyncio.TaskGroup, finished: FinishedAttempt) -> None:
+        """Queue a result; a broken store raises StoreBroken in the group."""
+        self.unsettled += 1
+        self._queue.append(finished)
         if self._writing is None:
             self._writing = group.create_task(self._write_all())
 
-    def bury(self, group: asyncio.TaskGroup, damaged: Sequence[Delivery]) -> None:
-        """Make dead letters of deliveries that are not sent, because their body is damaged."""
+    def dead_letter(self, group: asyncio.TaskGroup, damaged: Sequence[Delivery]) -> None:
+        """Dead-letter deliveries that cannot be sent, because their stored body is damaged."""
         now_ms = self._clock.now_ms()
         self._reporter.damaged(len(damaged))
         for delivery in damaged:
-            never = Attempt(
+            attempt = Attempt(
                 started_ms=now_ms,
                 duration_ms=0,
                 result="dead",
@@ -70,65 +70,66 @@ class SettlementWriter:
                 reason=DAMAGED,
                 answer="",
             )
-            settlement = Settlement(delivery=delivery, attempt=never, due_ms=now_ms)
+            settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=now_ms)
             self.add(group, FinishedAttempt(settlement, 0.0))
 
-    async def flush(self, limit_s: float) -> None:
-        """Wait until all is written, or as long as the limit."""
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until all results are on disk, or for the timeout."""
         if self._writing is not None:
-            await asyncio.wait((self._writing,), timeout=limit_s)
+            await asyncio.wait((self._writing,), timeout=timeout_s)
 
     async def stop(self) -> None:
-        """Wait no more for what is not written; what the store refuses now comes due again."""
+        """Stop waiting for the store; a result that it refuses now is lost, its delivery due."""
         if self._writing is None:
             return
         self._writing.cancel()
-        ended, self._ended = self._ended, []
-        if ended:
-            # It takes what it is given, also where nobody waits: a disk that hangs may come back.
+        queue, self._queue = self._queue, []
+        if queue:
+            # The store keeps the write after the timeout: a disk that hangs may recover.
             with suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(0):
-                    await self._store.settle(*(each.settlement for each in ended))
+                    await self._store.settle(*(finished.settlement for finished in queue))
 
     async def _write_all(self) -> None:
-        while self._ended:
-            ended, self._ended = self._ended, []
-            failed = await self._write(ended)
+        while self._queue:
+            queue, self._queue = self._queue, []
+            failed = await self._write(queue)
             if failed:
-                self._ended = failed + self._ended
-                await asyncio.sleep(STORE_AGAIN_S)
+                self._queue = failed + self._queue
+                await asyncio.sleep(STORE_RETRY_S)
         self._writing = None
 
-    async def _write(self, ended: list[FinishedAttempt]) -> list[FinishedAttempt]:
-        """Return those to be written again."""
+    async def _write(self, batch: list[FinishedAttempt]) -> list[FinishedAttempt]:
+        """Return the results to be written again."""
         try:
-            await self._store.settle(*(each.settlement for each in ended))
+            await self._store.settle(*(finished.settlement for finished in batch))
         except StoreBroken:
             raise
         except StoreError as error:
-            if len(ended) == 1:
-                return self._fail(ended[0], error)
-            # The fault may be one's own, and must not keep the others.
-            return [failed for each in ended for failed in await self._write([each])]
-        for each in ended:
-            self._end(each, due_ms=each.settlement.due_ms)
-        self._reporter.log([each.settlement for each in ended])
+            if len(batch) == 1:
+                return self._fail(batch[0], error)
+            # One result may be at fault, and must not block the others.
+            return [failed for finished in batch for failed in await self._write([finished])]
+        for finished in batch:
+            self._settle(finished, due_ms=finished.settlement.due_ms)
+        self._reporter.log([finished.settlement for finished in batch])
         return []
 
-    def _fail(self, ended: FinishedAttempt, error: StoreError) -> list[FinishedAttempt]:
+    def _fail(self, finished: FinishedAttempt, error: StoreError) -> list[FinishedAttempt]:
         self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
-        if not _goes_on(ended):
-            return [ended]
-        self._store.release((ended.settlement.delivery,))
-        self._end(ended, due_ms=self._clock.now_ms() + STORE_AGAIN_S * 1000)
-        self._reporter.log([ended.settlement])
+        if not _stays_pending(finished):
+            return [finished]
+        self._store.release((finished.settlement.delivery,))
+        self._settle(finished, due_ms=self._clock.now_ms() + STORE_RETRY_S * 1000)
+        self._reporter.log([finished.settlement])
         return []
 
-    def _end(self, ended: FinishedAttempt, *, due_ms: float) -> None:
-        self.count -= 1
-        self._settled(ended.settlement.delivery, due_ms if _goes_on(ended) else None)
-        self._reporter.attempted(ended.settlement, seconds=ended.seconds)
+    def _settle(self, finished: FinishedAttempt, *, due_ms: float) -> None:
+        self.unsettled -= 1
+        next_due_ms = due_ms if _stays_pending(finished) else None
+        self._on_settled(finished.settlement.delivery, next_due_ms)
+        self._reporter.attempted(finished.settlement, seconds=finished.seconds)
 
 
-def _goes_on(ended: FinishedAttempt) -> bool:
-    return ended.settlement.attempt.result in ("retry", "parked")
+def _stays_pending(finished: FinishedAttempt) -> bool:
+    return finished.settlement.attempt.result in ("retry", "parked")

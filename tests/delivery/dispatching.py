@@ -1,4 +1,4 @@
-"""One dispatcher on a real store, with a sink that answers as it was told."""
+"""A dispatcher on a real store, with a sink that follows a script."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -40,7 +40,7 @@ def lead(event_id: str, *, received_ms: int, source: str = "main") -> Event:
 
 
 class ScriptedSink:
-    """Answers by a script: an error is raised, a number is seconds to take; then 200 for ever."""
+    """Follows a script: raises an error, or sleeps a number of seconds; afterwards always 200."""
 
     def __init__(self) -> None:
         self.always: Reply = SinkResponse(200, "ok")
@@ -53,7 +53,7 @@ class ScriptedSink:
         self._next: deque[Reply] = deque()
 
     def reply(self, *replies: Reply, to: str | None = None) -> None:
-        """Answer the next sends so: those of one event, or whichever come."""
+        """Set the replies to the next sends, of one event or of any."""
         (self._next if to is None else self._replies[to]).extend(replies)
 
     @property
@@ -105,13 +105,13 @@ class ScriptedSink:
 
 
 class ScriptedBatches(ScriptedSink):
-    """Takes batches, each event of which gets the answer that the script has for it."""
+    """Takes batches, and answers each of their events by the script."""
 
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[list[str]] = []
         self.outcomes: Callable[[Outcomes], Outcomes] = lambda outcomes: outcomes
-        """Has the last word on what a batch returns, and may raise."""
+        """Changes the outcomes of a batch, or raises."""
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         self.batches.append([event.id for event in events])
@@ -120,7 +120,7 @@ class ScriptedBatches(ScriptedSink):
 
 
 class Watched:
-    """A store that counts what is leased at once, and fails as it is told."""
+    """Counts concurrent leases of a store, and raises the errors that a test has queued."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class Watched:
         self.lease_errors: deque[Exception] = deque()
         self.settle_errors: deque[Exception] = deque()
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
-        """Runs once after a look and before its answer reaches the dispatcher."""
+        """Runs once, after a lease and before the dispatcher gets it."""
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         self.leases += 1
@@ -159,7 +159,7 @@ class Watched:
 
 
 class Bench:
-    """A dispatcher at work, and what a test asks of it."""
+    """A running dispatcher, with helpers for tests."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Bench:
             yield
 
     async def accept(self, *ids: str, wake: bool = True) -> None:
-        """Have new events come in."""
+        """Accept new events."""
 
         def stored(_: object) -> None:
             if wake:
@@ -242,7 +242,7 @@ def rate(text: str) -> Rate:
 async def working(
     folder: Path, *, started: bool = True, sink: Any = None, **settings: Any
 ) -> AsyncIterator[Bench]:
-    """Run a dispatcher until the end of the block, then drain it; its sink is scripted or real."""
+    """Run a dispatcher, with a scripted or a real sink, and drain it at the end of the block."""
     sink = sink or ScriptedSink()
     kind = BatchSettings if isinstance(sink, BatchSink) else SinkSettings
     clock = LoopClock()

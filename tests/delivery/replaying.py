@@ -1,4 +1,4 @@
-"""A replayer on a real store; the test itself is the sinks that take what is opened."""
+"""A replayer on a real store; the test itself takes the opened deliveries."""
 
 import asyncio
 import sqlite3
@@ -23,7 +23,7 @@ from tests.conftest import NOW_MS
 from tests.store.conformance import settlement
 from tests.virtual_time import LoopClock
 
-HANDFUL = 50
+TAKEN_AT_ONCE = 50
 
 
 def event(number: int, *, kind: str = "lead.captured", at_ms: int = NOW_MS, **data: Any) -> Event:
@@ -41,7 +41,7 @@ def event(number: int, *, kind: str = "lead.captured", at_ms: int = NOW_MS, **da
 
 
 class Bench:
-    """A replayer at work on a store, and sinks that take what they are asked to."""
+    """A running replayer, its store, and sinks that take deliveries on request."""
 
     def __init__(self, file: Path, store: SqliteStore, *sinks: str) -> None:
         self.file = file
@@ -54,10 +54,10 @@ class Bench:
             [Route(sink) for sink in sinks],
             clock=self.clock,
             wake=lambda sink: self.woken.update([sink]),
-            refetch=self._put_back,
+            refetch=self._count_refetch,
         )
 
-    def _put_back(self) -> None:
+    def _count_refetch(self) -> None:
         self.refetch += 1
 
     async def begin(self, selection: Selection) -> Replay:
@@ -67,7 +67,7 @@ class Bench:
         return begun
 
     async def accept(self, *events: Event, sinks: Sequence[str] = ("sales",)) -> None:
-        """Have events that their sinks have got already."""
+        """Accept events and deliver them to their sinks."""
         verdicts = [Verdict(sink, "takes", "") for sink in sinks]
         await asyncio.gather(
             *(self.store.accept(each, verdicts, lambda _: None) for each in events)
@@ -76,11 +76,11 @@ class Bench:
             await self.take_all(sink)
 
     async def take(self, sink: str = "sales", *, result: Result = "delivered") -> list[str]:
-        """Take a handful of what is due, as a dispatcher would; the ids, in order."""
+        """Lease and settle some due deliveries, as a dispatcher would; return the ids in order."""
         lease = await self.store.lease(
             sink,
             now_ms=self.clock.now_ms(),
-            limits={"live": HANDFUL, "tried": HANDFUL, "replay": HANDFUL},
+            limits={"live": TAKEN_AT_ONCE, "tried": TAKEN_AT_ONCE, "replay": TAKEN_AT_ONCE},
         )
         await asyncio.gather(
             *(self.store.settle(settlement(each, result)) for each in lease.deliveries)
@@ -94,7 +94,7 @@ class Bench:
         return taken
 
     async def drain(self, replay: Replay, *sinks: str) -> dict[str, list[str]]:
-        """Take all that comes until the replay is over."""
+        """Take all deliveries until the replay ends."""
         taken: dict[str, list[str]] = {sink: [] for sink in sinks or ("sales",)}
         async with asyncio.timeout(3600):
             while (await self.now(replay)).state == "running":
@@ -126,7 +126,7 @@ class Bench:
 
 @asynccontextmanager
 async def replaying(folder: Path, *sinks: str) -> AsyncIterator[Bench]:
-    """Run a replayer on the folder's store until the end of the block, then cut it off."""
+    """Run a replayer on the folder's store, and cancel it at the end of the block."""
     settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(settings, clock=LoopClock())
     bench = Bench(folder / "relay.db", store, *(sinks or ("sales",)))

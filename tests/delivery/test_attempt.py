@@ -1,4 +1,4 @@
-"""One try to send: whatever a sink does, the dispatcher gets an answer and an error of ours."""
+"""Whatever a sink raises, an attempt returns a response and a `SinkError` or none."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes, Sink
 from relay.core.timeouts import Deadlines
-from relay.delivery.attempt import AttemptResult, attempt, sending
+from relay.delivery.attempt import AttemptResult, attempt, send_function
 from tests.virtual_time import LoopClock, VirtualLoop
 
 LIMIT = Duration.parse("10s")
@@ -32,7 +32,7 @@ def lines() -> Iterator[list[Any]]:
 
 
 class Acting(Sink):
-    """A sink that does what it is told."""
+    """A sink whose `send` is a function of the test."""
 
     def __init__(self, act: Callable[[], Awaitable[SinkResponse]]) -> None:
         self._act = act
@@ -58,40 +58,40 @@ def raising(error: BaseException) -> Callable[[], Awaitable[SinkResponse]]:
     return act
 
 
-async def tried(act: Callable[[], Awaitable[SinkResponse]], lead: Event) -> AttemptResult:
-    (ended,) = await attempt(
-        sending(Acting(act)), "crm", [lead], limit=LIMIT, deadlines=Deadlines(LoopClock())
+async def attempt_one(act: Callable[[], Awaitable[SinkResponse]], lead: Event) -> AttemptResult:
+    (result,) = await attempt(
+        send_function(Acting(act)), "crm", [lead], limit=LIMIT, deadlines=Deadlines(LoopClock())
     )
-    return ended
+    return result
 
 
-async def test_an_answer_is_handed_on_without_an_error(lead: Event) -> None:
+async def test_a_response_is_returned_without_an_error(lead: Event) -> None:
     async def act() -> SinkResponse:
         return SinkResponse(202, "queued")
 
-    assert await tried(act, lead) == (SinkResponse(202, "queued"), None)
+    assert await attempt_one(act, lead) == (SinkResponse(202, "queued"), None)
 
 
 @pytest.mark.parametrize("status", ["503", 503.5, 1 << 63, {}, b"503"], ids=repr)
-async def test_a_status_or_an_excerpt_that_is_none_is_left_out(lead: Event, status: Any) -> None:
+async def test_a_status_or_excerpt_of_a_wrong_type_is_dropped(lead: Event, status: Any) -> None:
     odd: Any = {"a": 1}
 
     async def act() -> SinkResponse:
         return SinkResponse(status, odd)
 
-    assert await tried(act, lead) == (SinkResponse(), None)
+    assert await attempt_one(act, lead) == (SinkResponse(), None)
     error = Refused("the far end said no", status=status, answer="try later")
-    assert await tried(raising(error), lead) == (SinkResponse(None, "try later"), error)
+    assert await attempt_one(raising(error), lead) == (SinkResponse(None, "try later"), error)
     error = Refused("the far end said no", status=503, answer=odd)
-    assert await tried(raising(error), lead) == (SinkResponse(503), error)
+    assert await attempt_one(raising(error), lead) == (SinkResponse(503), error)
 
 
 @pytest.mark.parametrize("kind", [Temporary, Refused, Misconfigured])
-async def test_what_a_sink_may_raise_is_handed_on_with_the_answer_in_it(
+async def test_a_sink_error_is_returned_with_its_response(
     lead: Event, lines: list[Any], kind: type[SinkError]
 ) -> None:
     error = kind("the far end said no", status=503, answer="try later")
-    assert await tried(raising(error), lead) == (SinkResponse(503, "try later"), error)
+    assert await attempt_one(raising(error), lead) == (SinkResponse(503, "try later"), error)
     assert lines == []
 
 
@@ -108,32 +108,32 @@ async def test_what_a_sink_may_raise_is_handed_on_with_the_answer_in_it(
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_a_sink_may_not_raise_is_a_bug_that_is_told_without_its_text(
+async def test_any_other_exception_is_logged_as_a_bug_without_its_text(
     lead: Event, lines: list[Any], error: BaseException
 ) -> None:
-    answer, made = await tried(raising(error), lead)
-    assert answer == SinkResponse()
-    assert isinstance(made, Temporary)
-    assert made.reason == f"a bug in the sink: {type(error).__name__}"
+    response, temporary = await attempt_one(raising(error), lead)
+    assert response == SinkResponse()
+    assert isinstance(temporary, Temporary)
+    assert temporary.reason == f"a bug in the sink: {type(error).__name__}"
     (line,) = lines
     assert (line["event"], line["log_level"]) == ("sink.bug", "error")
     assert (line["sink"], line["id"]) == ("crm", lead.id)
     assert SECRET not in repr(line)
 
 
-async def test_a_sink_that_does_not_answer_is_left_after_its_limit(lead: Event) -> None:
+async def test_a_sink_that_does_not_answer_is_cancelled_at_its_timeout(lead: Event) -> None:
     async def act() -> SinkResponse:
         await asyncio.sleep(3600)
         return SinkResponse(200)
 
     began_s = asyncio.get_running_loop().time()
-    answer, error = await tried(act, lead)
-    assert (answer, type(error)) == (SinkResponse(), Temporary)
+    response, error = await attempt_one(act, lead)
+    assert (response, type(error)) == (SinkResponse(), Temporary)
     assert str(error) == "no answer within 10 s"
     assert 10 <= asyncio.get_running_loop().time() - began_s < 10.3
 
 
-async def test_a_sink_that_cleans_up_when_it_is_left_says_its_own_word(lead: Event) -> None:
+async def test_an_error_raised_on_cancellation_replaces_the_timeout(lead: Event) -> None:
     async def act() -> SinkResponse:
         try:
             await asyncio.sleep(3600)
@@ -141,16 +141,16 @@ async def test_a_sink_that_cleans_up_when_it_is_left_says_its_own_word(lead: Eve
             raise Temporary("hung up") from None
         return SinkResponse(200)
 
-    _, error = await tried(act, lead)
+    _, error = await attempt_one(act, lead)
     assert str(error) == "hung up"
 
 
-async def test_whoever_cancels_the_try_ends_it(lead: Event, lines: list[Any]) -> None:
+async def test_cancelling_an_attempt_ends_it(lead: Event, lines: list[Any]) -> None:
     async def act() -> SinkResponse:
         await asyncio.sleep(5)
         return SinkResponse(200)
 
-    task = asyncio.ensure_future(tried(act, lead))
+    task = asyncio.ensure_future(attempt_one(act, lead))
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -158,8 +158,8 @@ async def test_whoever_cancels_the_try_ends_it(lead: Event, lines: list[Any]) ->
     assert lines == []
 
 
-class Together(Acting):
-    """A sink that takes batches, and says of all events what it was told."""
+class BatchActing(Acting):
+    """A batch sink that returns fixed outcomes."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
@@ -169,35 +169,36 @@ class Together(Acting):
         return self._outcomes
 
 
-async def tried_together(outcomes: Outcomes, *events: Event) -> list[AttemptResult]:
-    send, deadlines = sending(Together(outcomes)), Deadlines(LoopClock())
+async def attempt_batch(outcomes: Outcomes, *events: Event) -> list[AttemptResult]:
+    send, deadlines = send_function(BatchActing(outcomes)), Deadlines(LoopClock())
     return await attempt(send, "crm", events, limit=LIMIT, deadlines=deadlines)
 
 
-async def test_of_a_batch_each_event_has_its_own_end(lead: Event, lines: list[Any]) -> None:
-    answer, refusal = SinkResponse(202, "queued"), Refused("not this one", status=400, answer="no")
-    ends = await tried_together([answer, refusal, KeyError(SECRET)], lead, lead, lead)
-    assert ends[:2] == [(answer, None), (SinkResponse(400, "no"), refusal)]
-    assert isinstance(ends[2][1], Temporary)
+async def test_each_event_of_a_batch_has_its_own_outcome(lead: Event, lines: list[Any]) -> None:
+    response = SinkResponse(202, "queued")
+    refusal = Refused("not this one", status=400, answer="no")
+    results = await attempt_batch([response, refusal, KeyError(SECRET)], lead, lead, lead)
+    assert results[:2] == [(response, None), (SinkResponse(400, "no"), refusal)]
+    assert isinstance(results[2][1], Temporary)
     assert [line["event"] for line in lines] == ["sink.bug"]
     assert SECRET not in repr(lines)
 
 
-async def test_what_a_batch_sink_raises_holds_for_all_of_the_batch(lead: Event) -> None:
+async def test_an_exception_of_a_batch_sink_applies_to_the_whole_batch(lead: Event) -> None:
     parked = Misconfigured("no such queue")
 
     async def fail(_: Sequence[Event]) -> Outcomes:
         raise parked
 
-    ends = await attempt(fail, "crm", [lead] * 2, limit=LIMIT, deadlines=Deadlines(LoopClock()))
-    assert ends == [(SinkResponse(), parked)] * 2
+    results = await attempt(fail, "crm", [lead] * 2, limit=LIMIT, deadlines=Deadlines(LoopClock()))
+    assert results == [(SinkResponse(), parked)] * 2
 
 
-async def test_a_batch_without_an_outcome_for_each_is_a_bug_of_the_sink(
+async def test_a_wrong_number_of_outcomes_is_a_bug_of_the_sink(
     lead: Event, lines: list[Any]
 ) -> None:
     for outcomes in ([], [SinkResponse()] * 3):
-        ends = await tried_together(outcomes, lead, lead)
-        assert [type(error) for _, error in ends] == [Temporary] * 2
+        results = await attempt_batch(outcomes, lead, lead)
+        assert [type(error) for _, error in results] == [Temporary] * 2
     assert [line["event"] for line in lines] == ["sink.bug"] * 2
     assert [line["count"] for line in lines] == [2, 2]

@@ -1,4 +1,4 @@
-"""A sink that fails is left alone but for probes; one that works is held to its rate."""
+"""A failing sink gets only probes; a working one is held to its rate."""
 
 import math
 from random import Random
@@ -11,11 +11,11 @@ from relay.core.config_values import Rate
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.retry import JITTER, RETRY_AFTER_CAP_MS, RetryPolicy, Standing
 from relay.delivery.circuit_breaker import (
-    CALM_S,
-    PATIENCE,
+    FAILURE_THRESHOLD,
     PROBE_MAX_S,
     ROUND_MAX,
     ROUND_WAIT_S,
+    STABLE_AFTER_S,
     CircuitBreaker,
     Ticket,
 )
@@ -26,19 +26,19 @@ FAULT = Temporary("status 500", about_event=True)
 FORBIDDEN = Misconfigured("status 403", about_event=True)
 
 
-class NoDice(Random):
-    """Always the smallest throw."""
+class NoJitter(Random):
+    """Always 0, which means no jitter."""
 
     def random(self) -> float:
         return 0.0
 
 
 class Walk:
-    """A gate, the time, and the sends that are under way."""
+    """A circuit breaker, a clock, and the sends in flight."""
 
     def __init__(self, *, rate: str | None = None, random: Random | None = None) -> None:
         limit = None if rate is None else Rate.parse(rate)
-        self.breaker = CircuitBreaker(RetryPolicy(), limit, random=random or NoDice())
+        self.breaker = CircuitBreaker(RetryPolicy(), limit, random=random or NoJitter())
         self.now_s = 1_000.0
         self.in_flight: list[tuple[Ticket, Standing, int]] = []
         self._events = 0
@@ -49,7 +49,7 @@ class Walk:
 
     @property
     def wait_s(self) -> float:
-        """How long until something may start."""
+        """Seconds until anything may start."""
         return min(self.breaker.wait(in_flight=len(self.in_flight), now_s=self.now_s))
 
     @property
@@ -57,17 +57,17 @@ class Walk:
         return self.breaker.wait(in_flight=len(self.in_flight), now_s=self.now_s).tried_s
 
     def start(self, standing: Standing = "untried", *, event: int | None = None) -> None:
-        """Start a send, of an event of its own unless one is given."""
+        """Start a send, of a new event unless one is given."""
         room = self.breaker.room(1, in_flight=len(self.in_flight), now_s=self.now_s)
         untried = int(standing == "untried")
         assert room.untried if untried else room.tried
-        ticket = self.breaker.started(untried=untried, tried=1 - untried, now_s=self.now_s)
+        ticket = self.breaker.start(untried=untried, tried=1 - untried, now_s=self.now_s)
         self._events += 1
         self.in_flight.append((ticket, standing, self._events if event is None else event))
 
     def end(self, error: SinkError | None = None, *, which: int = 0) -> None:
         ticket, standing, event = self.in_flight.pop(which)
-        self.breaker.ended(error, ticket, event=event, standing=standing, now_s=self.now_s)
+        self.breaker.record(error, ticket, event=event, standing=standing, now_s=self.now_s)
 
     def send(
         self,
@@ -76,19 +76,19 @@ class Walk:
         *,
         event: int | None = None,
     ) -> None:
-        """Wait until it may, start, and end a moment later."""
+        """Wait until a send may start, start it, and end it 10 ms later."""
         self.now_s += self.wait_s if standing == "untried" else self.tried_wait_s
         self.start(standing, event=event)
         self.now_s += 0.01
         self.end(error)
 
-    def close(self, error: SinkError = FAILED) -> None:
-        for _ in range(PATIENCE):
+    def trip(self, error: SinkError = FAILED) -> None:
+        for _ in range(FAILURE_THRESHOLD):
             self.send(error)
         assert self.state == "throttled"
 
     def fail_round(self, error: SinkError) -> int:
-        """Wait for a round of deliveries never tried, and have all fail; how many they were."""
+        """Fail the next whole round of deliveries never tried; return its size."""
         self.now_s += self.breaker.wait(in_flight=0, now_s=self.now_s).untried_s
         size = allowed(self, ROUND_MAX * 2)
         for _ in range(size):
@@ -100,7 +100,7 @@ class Walk:
         return size
 
 
-def test_a_new_gate_is_open_to_any_number_at_once() -> None:
+def test_a_new_breaker_allows_any_number_at_once() -> None:
     walk = Walk()
     for _ in range(100):
         walk.start()
@@ -108,11 +108,11 @@ def test_a_new_gate_is_open_to_any_number_at_once() -> None:
 
 
 def allowed(walk: Walk, sends: int) -> int:
-    """How many deliveries that were never tried may start."""
+    """Number of deliveries never tried that may start."""
     return walk.breaker.room(sends, in_flight=len(walk.in_flight), now_s=walk.now_s).untried
 
 
-def test_an_open_gate_allows_all_that_is_asked_for() -> None:
+def test_an_untripped_breaker_allows_every_send() -> None:
     walk = Walk()
     assert allowed(walk, 64) == 64
     walk.start()
@@ -120,7 +120,7 @@ def test_an_open_gate_allows_all_that_is_asked_for() -> None:
     assert allowed(walk, 0) == 0
 
 
-def test_a_rate_allows_one_after_the_other() -> None:
+def test_a_rate_allows_one_send_at_a_time() -> None:
     walk = Walk(rate="10/s")
     assert (allowed(walk, 64), allowed(walk, 0)) == (1, 0)
     walk.start()
@@ -129,9 +129,9 @@ def test_a_rate_allows_one_after_the_other() -> None:
     assert allowed(walk, 64) == 1
 
 
-def test_a_gate_that_is_closed_allows_a_probe_alone_and_a_paused_one_nothing() -> None:
+def test_a_tripped_breaker_allows_one_probe_and_a_paused_one_nothing() -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     assert allowed(walk, 64) == 0
     walk.now_s += walk.wait_s
     assert allowed(walk, 64) == 1
@@ -144,11 +144,11 @@ def test_a_gate_that_is_closed_allows_a_probe_alone_and_a_paused_one_nothing() -
 
 
 @pytest.mark.parametrize("error", [FAILED, FAULT])
-def test_failures_of_events_in_a_row_close_the_gate_when_patience_is_over(
+def test_consecutive_failures_trip_the_breaker_at_the_threshold(
     error: SinkError,
 ) -> None:
     walk = Walk()
-    for _ in range(PATIENCE - 1):
+    for _ in range(FAILURE_THRESHOLD - 1):
         walk.send(error)
         assert (walk.state, walk.wait_s) == ("active", 0)
     walk.send(error)
@@ -156,63 +156,63 @@ def test_failures_of_events_in_a_row_close_the_gate_when_patience_is_over(
     assert walk.wait_s == pytest.approx(1)
 
 
-def test_one_event_that_is_answered_with_failures_closes_no_gate() -> None:
+def test_repeated_failures_of_one_event_do_not_trip_the_breaker() -> None:
     walk = Walk()
     walk.send()
     for error in (FAULT, FORBIDDEN):
         walk.send(error, event=7)
-        for _ in range(3 * PATIENCE):
+        for _ in range(3 * FAILURE_THRESHOLD):
             walk.send(error, "tried", event=7)
     assert walk.state == "active"
 
 
 @pytest.mark.parametrize("error", [FAULT, FORBIDDEN])
-def test_some_events_that_are_answered_with_failures_close_it_also_when_tried_again(
+def test_failures_of_several_events_trip_it_also_when_they_are_retries(
     error: SinkError,
 ) -> None:
     walk = Walk()
     walk.send()
-    for event in range(PATIENCE - 1):
+    for event in range(FAILURE_THRESHOLD - 1):
         walk.send(error, event=event)
         walk.send(error, "tried", event=event)
     assert walk.state == "active"
-    walk.send(error, "tried", event=PATIENCE)
+    walk.send(error, "tried", event=FAILURE_THRESHOLD)
     assert walk.state != "active"
 
 
-def test_far_ends_that_do_not_answer_close_it_whichever_event_it_is() -> None:
+def test_an_unreachable_destination_trips_it_even_for_a_single_event() -> None:
     walk = Walk()
-    for _ in range(PATIENCE):
+    for _ in range(FAILURE_THRESHOLD):
         assert walk.state == "active"
         walk.send(FAILED, "tried", event=7)
     assert walk.state == "throttled"
 
 
 @pytest.mark.parametrize("error", [FAILED, PARKED, FAULT, FORBIDDEN])
-def test_events_that_failed_while_others_were_taken_tell_nothing_of_the_sink(
+def test_failures_of_suspect_events_do_not_trip_the_breaker(
     error: SinkError,
 ) -> None:
     walk = Walk()
     walk.send()
-    for _ in range(3 * PATIENCE):
+    for _ in range(3 * FAILURE_THRESHOLD):
         walk.send(error, "suspect")
     assert walk.state == "active"
 
 
 @pytest.mark.parametrize("relief", [None, Refused("status 422")])
-def test_an_answer_in_between_starts_the_count_again(relief: SinkError | None) -> None:
+def test_an_answer_in_between_resets_the_count(relief: SinkError | None) -> None:
     walk = Walk()
     for _ in range(3):
-        for _ in range(PATIENCE - 1):
+        for _ in range(FAILURE_THRESHOLD - 1):
             walk.send(FAILED)
         walk.send(relief)
     assert walk.state == "active"
 
 
 @pytest.mark.parametrize("standing", ["untried", "tried"])
-def test_one_probe_goes_through_at_a_time(standing: Standing) -> None:
+def test_only_one_probe_is_in_flight_at_a_time(standing: Standing) -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     walk.now_s += walk.wait_s
     walk.start(standing)
     assert walk.tried_wait_s == math.inf
@@ -223,11 +223,11 @@ def test_one_probe_goes_through_at_a_time(standing: Standing) -> None:
 
 
 @pytest.mark.parametrize("error", [FAILED, FAULT])
-def test_the_waits_between_probes_with_what_has_failed_grow_up_to_their_bound(
+def test_the_waits_between_retry_probes_grow_up_to_their_bound(
     error: SinkError,
 ) -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     waits = []
     for _ in range(9):
         waits.append(walk.tried_wait_s)
@@ -235,9 +235,9 @@ def test_the_waits_between_probes_with_what_has_failed_grow_up_to_their_bound(
     assert waits == pytest.approx([1, 2, 4, 8, 16, 32, PROBE_MAX_S, PROBE_MAX_S, PROBE_MAX_S])
 
 
-def test_a_far_end_that_does_not_answer_is_probed_by_one_that_was_never_tried_at_a_time() -> None:
+def test_an_unreachable_destination_gets_one_untried_probe_at_a_time() -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     waits = []
     for _ in range(9):
         waits.append(walk.wait_s)
@@ -247,9 +247,9 @@ def test_a_far_end_that_does_not_answer_is_probed_by_one_that_was_never_tried_at
 
 
 @pytest.mark.parametrize("error", [FAULT, FORBIDDEN])
-def test_rounds_that_are_answered_grow_and_then_the_waits_between_them(error: SinkError) -> None:
+def test_answered_rounds_grow_and_then_the_waits_between_them(error: SinkError) -> None:
     walk = Walk()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     sizes, waits = [], []
     for _ in range(12):
         waits.append(walk.wait_s)
@@ -258,18 +258,18 @@ def test_rounds_that_are_answered_grow_and_then_the_waits_between_them(error: Si
     assert waits == pytest.approx([*[ROUND_WAIT_S] * 9, 1, 2, 4])
 
 
-def test_a_round_of_which_something_is_left_goes_on_without_a_wait() -> None:
+def test_an_unfinished_round_continues_without_a_wait() -> None:
     walk = Walk()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     for _ in range(2):
         walk.fail_round(FAULT)
     walk.send(FAULT)
     assert (allowed(walk, 64), walk.wait_s) == (3, 0)
 
 
-def test_a_probe_of_what_has_failed_holds_up_nothing_that_was_never_tried() -> None:
+def test_a_retry_probe_does_not_delay_untried_deliveries() -> None:
     walk = Walk()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     for _ in range(6):
         walk.send(FAULT, "tried")
     assert walk.tried_wait_s > 60 - 1
@@ -278,36 +278,36 @@ def test_a_probe_of_what_has_failed_holds_up_nothing_that_was_never_tried() -> N
     assert walk.state == "active"
 
 
-def test_a_far_end_that_stops_answering_is_probed_by_one_again() -> None:
+def test_a_destination_that_stops_answering_gets_single_probes_again() -> None:
     walk = Walk()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     sizes = [walk.fail_round(error) for error in (FAULT, FAULT, FAILED, FAULT, FAULT)]
     assert sizes == [1, 2, 4, 1, 2]
 
 
-def test_a_sink_that_fails_again_soon_goes_on_with_rounds_as_large() -> None:
+def test_a_sink_that_fails_again_soon_resumes_with_the_same_round_size() -> None:
     walk = Walk()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     for _ in range(5):
         walk.fail_round(FAULT)
     walk.send()
-    walk.close(FAULT)
+    walk.trip(FAULT)
     assert walk.fail_round(FAULT) == 32
     walk.send()
-    walk.now_s += CALM_S
-    walk.close(FAULT)
+    walk.now_s += STABLE_AFTER_S
+    walk.trip(FAULT)
     assert walk.fail_round(FAULT) == 1
 
 
 @pytest.mark.parametrize("error", [FAULT, FORBIDDEN])
-def test_suspects_that_fail_as_probes_leave_the_state_as_it_is(error: SinkError) -> None:
+def test_a_failed_probe_of_a_suspect_keeps_the_state(error: SinkError) -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     walk.send(error, "suspect")
     assert walk.state == "throttled"
 
 
-def test_a_probe_at_once_waits_for_nothing() -> None:
+def test_probe_now_overrides_every_wait() -> None:
     walk = Walk()
     walk.send(Temporary("status 429", retry_after_ms=30_000))
     walk.breaker.probe_now()
@@ -318,28 +318,26 @@ def test_a_probe_at_once_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize("relief", [None, Refused("status 422")])
 @pytest.mark.parametrize("trouble", [FAILED, PARKED])
-def test_a_probe_that_is_answered_opens_the_gate(
-    trouble: SinkError, relief: SinkError | None
-) -> None:
+def test_an_answered_probe_resets_the_breaker(trouble: SinkError, relief: SinkError | None) -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     walk.send(trouble)
     walk.send(relief)
     assert (walk.state, walk.wait_s, walk.breaker.probe_at_s) == ("active", 0, None)
 
 
-def test_after_a_recovery_the_waits_begin_anew() -> None:
+def test_a_recovery_resets_the_waits() -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     for _ in range(6):
         walk.send(FAILED)
     walk.send()
-    walk.close()
+    walk.trip()
     assert walk.wait_s == pytest.approx(1)
 
 
 @pytest.mark.parametrize("standing", ["untried", "tried"])
-def test_a_far_end_that_takes_nothing_whatever_the_event_parks_the_sink_at_once(
+def test_a_fault_that_no_event_causes_parks_the_sink_at_once(
     standing: Standing,
 ) -> None:
     walk = Walk()
@@ -349,33 +347,33 @@ def test_a_far_end_that_takes_nothing_whatever_the_event_parks_the_sink_at_once(
     assert walk.wait_s == pytest.approx(1)
 
 
-def test_a_sink_that_has_taken_nothing_yet_is_parked_by_one_answer() -> None:
+def test_a_sink_that_has_delivered_nothing_yet_is_parked_by_one_answer() -> None:
     walk = Walk()
     walk.send(Refused("status 422"))
     walk.send(FORBIDDEN)
     assert walk.state == "parked"
 
 
-def test_a_sink_that_has_taken_something_is_parked_by_as_many_events_as_patience_has() -> None:
+def test_a_sink_that_has_delivered_is_parked_at_the_threshold() -> None:
     walk = Walk()
     walk.send()
-    for _ in range(PATIENCE - 1):
+    for _ in range(FAILURE_THRESHOLD - 1):
         walk.send(FORBIDDEN)
         assert walk.state == "active"
     walk.send(FORBIDDEN)
     assert walk.state == "parked"
 
 
-def test_a_throttled_sink_that_turns_out_misconfigured_is_parked_and_the_other_way_round() -> None:
+def test_a_throttled_sink_that_turns_out_misconfigured_is_parked_and_vice_versa() -> None:
     walk = Walk()
-    walk.close()
+    walk.trip()
     walk.send(PARKED)
     assert walk.state == "parked"
     walk.send(FAILED)
     assert walk.state == "throttled"
 
 
-def test_retry_after_closes_the_gate_at_once_for_as_long() -> None:
+def test_retry_after_trips_the_breaker_for_its_duration() -> None:
     walk = Walk()
     walk.send(Temporary("status 429", retry_after_ms=30_000))
     assert walk.state == "throttled"
@@ -391,13 +389,13 @@ def test_retry_after_is_a_floor_and_is_capped() -> None:
 
 
 @pytest.mark.parametrize("late", [None, FAILED, Refused("status 422")])
-def test_what_was_sent_before_the_gate_closed_neither_opens_it_nor_lengthens_the_wait(
+def test_sends_from_before_the_trip_neither_reset_it_nor_lengthen_the_wait(
     late: SinkError | None,
 ) -> None:
     walk = Walk()
-    for _ in range(PATIENCE + 10):
+    for _ in range(FAILURE_THRESHOLD + 10):
         walk.start()
-    for _ in range(PATIENCE):
+    for _ in range(FAILURE_THRESHOLD):
         walk.end(FAILED)
     probe_at_s = walk.breaker.probe_at_s
     while walk.in_flight:
@@ -457,7 +455,7 @@ STANDINGS: list[Standing] = ["untried", "untried", "tried", "suspect"]
         max_size=60,
     ),
 )
-def test_a_closed_gate_lets_one_retry_through_at_a_time_and_always_something_in_the_end(
+def test_a_tripped_breaker_allows_one_retry_at_a_time_and_always_a_next_probe(
     rate: str | None,
     random: Random,
     steps: list[tuple[SinkError | None, Standing, int, float]],
@@ -469,7 +467,7 @@ def test_a_closed_gate_lets_one_retry_through_at_a_time_and_always_something_in_
             in_flight = len(walk.in_flight)
             room = walk.breaker.room(8, in_flight=in_flight, now_s=walk.now_s)
             assert min(room) >= 0
-            if not walk.breaker.is_open:
+            if walk.breaker.is_tripped:
                 assert room.tried <= 1
                 assert room.tried == 0 or in_flight == 0
             if in_flight < 8 and (room.untried if standing == "untried" else room.tried):
@@ -484,7 +482,7 @@ def test_a_closed_gate_lets_one_retry_through_at_a_time_and_always_something_in_
         assert (walk.breaker.probe_at_s is None) == (walk.state == "active")
 
 
-def test_a_paused_gate_lets_nothing_through_and_still_learns() -> None:
+def test_a_paused_breaker_blocks_all_sends_and_still_records_outcomes() -> None:
     walk = Walk()
     walk.start()
     walk.breaker.pause()

@@ -91,7 +91,7 @@ async def test_a_damaged_body_becomes_a_dead_letter_and_its_neighbours_are_deliv
         assert await scene.counted() == 1
 
 
-async def test_a_replay_does_not_send_it_either(tmp_path: Path) -> None:
+async def test_a_replay_does_not_send_a_damaged_body(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         await scene.send("a", "b")
         await scene.operator.post("/sinks/crm/resume")
@@ -108,7 +108,7 @@ async def test_a_replay_does_not_send_it_either(tmp_path: Path) -> None:
         assert sorted(scene.received()) == ["a", "a", "b"]
 
 
-async def test_it_is_shown_as_damaged_wherever_it_is_looked_at(tmp_path: Path) -> None:
+async def test_every_view_shows_the_body_as_damaged(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         await scene.send("a", "b")
         scene.damage("b")

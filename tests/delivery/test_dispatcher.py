@@ -1,4 +1,4 @@
-"""The dispatcher against a real store, a scripted sink and a time that only passes when told to."""
+"""The dispatcher on a real store, with a scripted sink and virtual time."""
 
 import asyncio
 import sqlite3
@@ -16,11 +16,11 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
 from relay.core.timeouts import TICK_S
 from relay.delivery import circuit_breaker
-from relay.delivery.circuit_breaker import PATIENCE, PROBE_MAX_S
-from relay.delivery.concurrency import UNSETTLED
-from relay.delivery.dispatcher import LOOK_AGAIN_S
-from relay.delivery.prefetch import APART_S, HANDFUL, QUIET_S
-from relay.delivery.settlement_writer import STORE_AGAIN_S
+from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from relay.delivery.concurrency import UNSETTLED_PER_SLOT
+from relay.delivery.dispatcher import POLL_INTERVAL_S
+from relay.delivery.prefetch import FETCH_MIN, QUIET_S, REPLAY_GAP_S
+from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store.replays import Wanted
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
@@ -74,15 +74,15 @@ async def test_new_work_is_sent_at_once(tmp_path: Path) -> None:
 async def test_an_idle_dispatcher_leaves_the_store_alone(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(HOUR_S)
-        assert bench.store.leases <= HOUR_S / LOOK_AGAIN_S + 1
+        assert bench.store.leases <= HOUR_S / POLL_INTERVAL_S + 1
 
 
-async def test_work_that_nobody_rang_for_is_found_by_the_next_look(tmp_path: Path) -> None:
+async def test_work_without_a_wakeup_is_found_by_the_next_poll(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(1)
         await bench.accept("a", wake=False)
-        await asyncio.sleep(LOOK_AGAIN_S)
-        assert bench.sink.sent == [(LOOK_AGAIN_S, "a")]
+        await asyncio.sleep(POLL_INTERVAL_S)
+        assert bench.sink.sent == [(POLL_INTERVAL_S, "a")]
 
 
 async def test_what_was_pending_before_the_start_is_sent_oldest_first(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_what_was_pending_before_the_start_is_sent_oldest_first(tmp_path: 
         await running
 
 
-async def test_a_bell_that_rings_during_the_look_is_not_lost(tmp_path: Path) -> None:
+async def test_a_wakeup_during_the_fetch_is_not_lost(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(1)
 
@@ -110,7 +110,7 @@ async def test_a_bell_that_rings_during_the_look_is_not_lost(tmp_path: Path) -> 
         assert bench.sink.sent == [(1, "late")]
 
 
-async def test_a_retry_comes_at_its_time_and_not_before(tmp_path: Path) -> None:
+async def test_a_retry_runs_when_it_is_due_and_not_before(tmp_path: Path) -> None:
     retry = policy(first="10s", factor=3.0, max="1m")
     async with working(tmp_path, retry=retry) as bench:
         bench.sink.reply(DOWN, DOWN, DOWN)
@@ -170,7 +170,7 @@ async def test_while_requests_wait_one_is_sent_at_a_time(tmp_path: Path) -> None
         assert len(bench.sink.done) == 10
 
 
-async def test_a_hanging_send_does_not_hold_the_slots_that_gave_way(tmp_path: Path) -> None:
+async def test_a_hanging_send_does_not_block_slots_after_backpressure(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=5, timeout=Duration.parse("1h")) as bench:
         bench.sink.reply(600.0)
         with bench.busy():
@@ -187,7 +187,7 @@ async def test_the_rate_is_kept(tmp_path: Path) -> None:
         assert bench.sink.times == pytest.approx([number / 2 for number in range(40)], abs=0.002)
 
 
-async def test_ringing_does_not_open_a_gate_that_the_rate_keeps_closed(tmp_path: Path) -> None:
+async def test_wakeups_do_not_override_the_rate(tmp_path: Path) -> None:
     async with working(tmp_path, rate=rate("1/m")) as bench:
         await bench.accept("a", "b")
         for _ in range(100):
@@ -205,9 +205,9 @@ async def test_a_sink_that_keeps_failing_is_probed_and_the_others_keep_their_att
         ids = [f"e{number}" for number in range(40)]
         await bench.accept(*ids)
         await asyncio.sleep(HOUR_S)
-        probes = bench.sink.times[PATIENCE:]
+        probes = bench.sink.times[FAILURE_THRESHOLD:]
         assert bench.sample('relay_sink_state{sink="sales",state="throttled"}') == 1
-        assert len(bench.sink.sent) < PATIENCE + 8 + HOUR_S / PROBE_MAX_S
+        assert len(bench.sink.sent) < FAILURE_THRESHOLD + 8 + HOUR_S / PROBE_MAX_S
         assert max(b - a for a, b in pairwise(probes)) <= PROBE_MAX_S + 0.01
         assert bench.sink.most_in_flight == 1
         bench.sink.always = SinkResponse(200, "ok")
@@ -225,11 +225,11 @@ async def test_a_sink_that_is_back_drains_its_backlog_at_once(tmp_path: Path) ->
         await asyncio.sleep(600)
         bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
-        tried_once = PATIENCE + 20
+        tried_once = FAILURE_THRESHOLD + 20
         assert await bench.pending() < tried_once
 
 
-async def test_retry_after_closes_the_whole_sink_for_as_long(tmp_path: Path) -> None:
+async def test_retry_after_pauses_the_whole_sink(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         bench.sink.reply(Temporary("429", status=429, retry_after_ms=90_000))
         await bench.accept("a", "b", "c")
@@ -279,7 +279,7 @@ async def test_attempts_that_are_blamed_on_the_sink_do_not_count(tmp_path: Path)
         db.close()
 
 
-async def test_what_is_blamed_on_the_sink_waits_by_itself_and_a_minute_at_most(
+async def test_a_delivery_of_a_parked_sink_waits_a_minute_at_most(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path) as bench:
@@ -293,7 +293,7 @@ async def test_what_is_blamed_on_the_sink_waits_by_itself_and_a_minute_at_most(
             assert max(waits) <= 2 * PROBE_MAX_S + 0.1
 
 
-async def test_a_bug_in_a_sink_is_temporary_and_told_loudly(
+async def test_a_bug_in_a_sink_is_temporary_and_logged_as_an_error(
     tmp_path: Path, lines: list[Any]
 ) -> None:
     async with working(tmp_path, retry=policy(first="5s")) as bench:
@@ -322,16 +322,16 @@ async def test_a_sink_that_cancels_itself_does_not_keep_the_delivery_for_ever(
     assert "sink.bug" in {line["event"] for line in lines}
 
 
-async def test_a_send_that_takes_too_long_is_cut_off_and_tried_again(tmp_path: Path) -> None:
+async def test_a_send_is_cancelled_at_its_timeout_and_tried_again(tmp_path: Path) -> None:
     timeout = Duration.parse("10s")
     async with working(tmp_path, timeout=timeout, retry=policy(first="5s")) as bench:
         bench.sink.reply(600.0)
         await bench.accept("a")
         await asyncio.sleep(30)
         assert bench.sink.times == pytest.approx([0, 15], abs=2 * TICK_S)
-        took_ms, *told = attempts(bench)[0][2:6]
+        took_ms, *rest = attempts(bench)[0][2:6]
         assert took_ms == pytest.approx(10_000, abs=2_000 * TICK_S)
-        assert told == ["retry", None, "no answer within 10 s"]
+        assert rest == ["retry", None, "no answer within 10 s"]
 
 
 async def test_a_refused_event_is_a_dead_letter_at_once(tmp_path: Path, lines: list[Any]) -> None:
@@ -361,7 +361,7 @@ async def test_an_event_is_given_up_after_its_time(tmp_path: Path) -> None:
         assert attempts(bench)[-1][5] == "gave up: connection refused"
 
 
-async def test_waiting_for_its_turn_does_not_age_an_event(tmp_path: Path) -> None:
+async def test_waiting_in_the_backlog_does_not_age_an_event(tmp_path: Path) -> None:
     retry = policy(first="1m", max="1m", give_up_after="30m")
     async with working(tmp_path, retry=retry) as bench:
         bench.sink.always = Misconfigured("401")
@@ -372,7 +372,7 @@ async def test_waiting_for_its_turn_does_not_age_an_event(tmp_path: Path) -> Non
         assert await bench.dead() == 0
 
 
-async def test_every_attempt_is_recorded_with_what_the_far_end_said(tmp_path: Path) -> None:
+async def test_every_attempt_is_recorded_with_the_destinations_answer(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="10s")) as bench:
         await asyncio.sleep(3)
         bench.sink.reply(Temporary("503", status=503, answer="busy"), 1.5)
@@ -384,7 +384,7 @@ async def test_every_attempt_is_recorded_with_what_the_far_end_said(tmp_path: Pa
         ]
 
 
-async def test_whatever_a_far_end_says_the_outcome_is_recorded_once(tmp_path: Path) -> None:
+async def test_an_outcome_is_recorded_once_whatever_the_answer(tmp_path: Path) -> None:
     odd: Any = "5O3"
     async with working(tmp_path, retry=policy(first="10s")) as bench:
         bench.sink.reply(
@@ -398,7 +398,7 @@ async def test_whatever_a_far_end_says_the_outcome_is_recorded_once(tmp_path: Pa
         ]
 
 
-async def test_one_line_and_two_metrics_tell_of_a_delivery(
+async def test_a_delivery_makes_one_log_line_and_two_metrics(
     tmp_path: Path, lines: list[Any]
 ) -> None:
     async with working(tmp_path, retry=policy(first="10s")) as bench:
@@ -407,10 +407,10 @@ async def test_one_line_and_two_metrics_tell_of_a_delivery(
         await asyncio.sleep(60)
         assert bench.sample('relay_attempts_total{result="retry",sink="sales"}') == 1
         assert bench.sample('relay_deliveries_total{outcome="delivered",sink="sales"}') == 1
-    told = [line for line in lines if line["event"].startswith("delivery.")]
-    assert [line["event"] for line in told] == ["delivery.retry", "delivery.delivered"]
-    assert (told[1]["sink"], told[1]["id"], told[1]["attempt"]) == (SINK, "a", 2)
-    assert told[1]["lag_ms"] == 10_000
+    logged = [line for line in lines if line["event"].startswith("delivery.")]
+    assert [line["event"] for line in logged] == ["delivery.retry", "delivery.delivered"]
+    assert (logged[1]["sink"], logged[1]["id"], logged[1]["attempt"]) == (SINK, "a", 2)
+    assert logged[1]["lag_ms"] == 10_000
     assert "secret words" not in str(lines)
 
 
@@ -452,7 +452,7 @@ async def test_draining_an_idle_dispatcher_ends_it_at_once(tmp_path: Path) -> No
         assert now_s() == 5
 
 
-async def test_a_drain_during_the_look_starts_nothing(tmp_path: Path) -> None:
+async def test_a_drain_during_the_fetch_starts_nothing(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
 
         async def drain() -> None:
@@ -472,20 +472,20 @@ async def test_an_outcome_waits_for_a_full_store_and_is_not_sent_again(
         await bench.accept("a")
         await asyncio.sleep(60)
         assert await bench.pending() == 1
-        await asyncio.sleep(61 * STORE_AGAIN_S)
+        await asyncio.sleep(61 * STORE_RETRY_S)
         assert await bench.pending() == 0
         assert bench.sink.ids == ["a"]
     # Two minutes of it are not a hundred and twenty lines.
     assert len([line for line in lines if line["event"] == "store.unavailable"]) <= 25
 
 
-async def test_a_store_that_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
+async def test_a_fetch_that_fails_is_repeated(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(1)
         bench.store.lease_errors.extend([StoreFull("no room")] * 3)
         await bench.accept("a")
         await asyncio.sleep(10)
-        assert bench.sink.times == pytest.approx([1 + 3 * STORE_AGAIN_S], abs=0.01)
+        assert bench.sink.times == pytest.approx([1 + 3 * STORE_RETRY_S], abs=0.01)
 
 
 @pytest.mark.parametrize("errors", ["lease_errors", "settle_errors"])
@@ -498,7 +498,7 @@ async def test_a_broken_store_ends_the_dispatcher(tmp_path: Path, errors: str) -
         assert "the disk failed" in repr(failed.value)
 
 
-async def test_arrivals_go_on_after_the_clock_was_set_back_by_an_hour(tmp_path: Path) -> None:
+async def test_new_events_are_sent_after_the_clock_was_set_back_by_an_hour(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await bench.accept("before")
         await asyncio.sleep(1)
@@ -508,7 +508,7 @@ async def test_arrivals_go_on_after_the_clock_was_set_back_by_an_hour(tmp_path: 
         assert bench.sink.sent == [(0, "before"), (1, "after")]
 
 
-async def test_a_retry_outlasts_a_clock_that_was_set_back_and_mended(tmp_path: Path) -> None:
+async def test_a_retry_survives_a_clock_that_was_set_back_and_corrected(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="10s")) as bench:
         bench.sink.reply(DOWN)
         await bench.accept("a")
@@ -517,11 +517,11 @@ async def test_a_retry_outlasts_a_clock_that_was_set_back_and_mended(tmp_path: P
         await asyncio.sleep(60)
         assert bench.sink.times == [0]
         bench.clock.set_by_ms = 0
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         assert len(bench.sink.sent) == 2
 
 
-async def test_a_retry_comes_at_last_when_the_clock_stays_set_back(tmp_path: Path) -> None:
+async def test_a_retry_runs_in_the_end_if_the_clock_stays_set_back(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="10s")) as bench:
         bench.sink.reply(DOWN)
         await bench.accept("a")
@@ -531,28 +531,30 @@ async def test_a_retry_comes_at_last_when_the_clock_stays_set_back(tmp_path: Pat
         assert bench.sink.times == pytest.approx([0, HOUR_S + 10], abs=0.01)
 
 
-async def test_a_clock_set_ahead_sends_what_waits_within_one_look(tmp_path: Path) -> None:
+async def test_a_clock_set_ahead_sends_waiting_retries_within_one_poll(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="30m")) as bench:
         bench.sink.reply(DOWN)
         await bench.accept("a")
         await asyncio.sleep(1)
         bench.clock.set_by_ms = 3_600_000
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         assert len(bench.sink.sent) == 2
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-async def test_a_large_backlog_is_held_by_handfuls(tmp_path: Path, concurrency: int) -> None:
+async def test_only_a_small_part_of_a_large_backlog_is_leased(
+    tmp_path: Path, concurrency: int
+) -> None:
     async with working(tmp_path, concurrency=concurrency) as bench:
         bench.sink.always = 0.01
         await bench.accept(*(f"e{number:04}" for number in range(2000)))
         await asyncio.sleep(60)
         assert len(bench.sink.done) == 2000
-        assert bench.store.most_held <= HANDFUL + (3 + UNSETTLED) * concurrency
+        assert bench.store.most_held <= FETCH_MIN + (3 + UNSETTLED_PER_SLOT) * concurrency
         assert bench.store.leases <= 2000
 
 
-async def test_nothing_is_sent_twice_while_arrivals_failures_and_looks_cross(
+async def test_nothing_is_sent_twice_while_arrivals_failures_and_fetches_cross(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, concurrency=7, retry=policy(first="2s", max="5s")) as bench:
@@ -569,7 +571,7 @@ async def test_nothing_is_sent_twice_while_arrivals_failures_and_looks_cross(
         assert sorted(delivered) == sorted({f"e{number}" for number in range(200)})
 
 
-async def test_the_gate_names_the_states_that_the_metrics_know(tmp_path: Path) -> None:
+async def test_the_breaker_uses_the_states_of_the_metrics(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         await asyncio.sleep(1)
         for state in circuit_breaker.State.__args__:  # type: ignore[attr-defined]
@@ -577,7 +579,7 @@ async def test_the_gate_names_the_states_that_the_metrics_know(tmp_path: Path) -
 
 
 async def replayed(bench: Bench, count: int) -> None:
-    """Have so many events delivered once, and opened again by a replay."""
+    """Deliver this many events, and have a replay open them again."""
     names = [f"old{number:03}" for number in range(count)]
     await bench.accept(*names)
     await bench.settled()
@@ -600,7 +602,7 @@ async def test_a_replay_alone_is_sent_as_fast_as_the_sink_takes_it(tmp_path: Pat
         assert max(bench.sink.times) - began_s < 60 / 4 * 0.01 + 0.01
 
 
-async def test_beside_live_events_a_replay_keeps_apart_and_they_do_not_wait(
+async def test_a_replay_keeps_its_gap_and_does_not_delay_live_events(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, concurrency=4) as bench:
@@ -616,11 +618,11 @@ async def test_beside_live_events_a_replay_keeps_apart_and_they_do_not_wait(
         old = [at_s for at_s, name in bench.sink.sent if name.startswith("old")]
         assert lived == accepted_s
         assert len(old) == 60
-        assert min(after - before for before, after in pairwise(old)) >= APART_S - 1e-6
+        assert min(after - before for before, after in pairwise(old)) >= REPLAY_GAP_S - 1e-6
         assert bench.store.leases - leases < 20
 
 
-async def test_what_is_erased_is_not_sent_from_what_was_at_hand(tmp_path: Path) -> None:
+async def test_an_erased_event_is_not_sent_from_the_buffer(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         erased = asyncio.Event()
 
@@ -634,12 +636,12 @@ async def test_what_is_erased_is_not_sent_from_what_was_at_hand(tmp_path: Path) 
         await erase(bench)
         bench.dispatcher.refetch()
         erased.set()
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         assert bench.sink.ids == ["a"]
         assert bench.store.held == set()
 
 
-async def test_what_is_erased_during_a_look_is_not_sent_from_what_it_finds(tmp_path: Path) -> None:
+async def test_an_event_erased_during_a_fetch_is_not_sent(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
 
         async def meanwhile() -> None:
@@ -648,12 +650,12 @@ async def test_what_is_erased_during_a_look_is_not_sent_from_what_it_finds(tmp_p
 
         bench.store.meanwhile = meanwhile
         await bench.accept("a", "b")
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         assert bench.sink.ids == []
 
 
 async def erase(bench: Bench) -> None:
-    """Erase the person whom all events of these tests are about."""
+    """Erase the person of all events in these tests."""
     email = lead("any", received_ms=0).person()
     assert email is not None
     await bench.store.personal_data.erase(email, now_ms=bench.clock.now_ms())

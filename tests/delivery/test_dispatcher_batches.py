@@ -1,4 +1,4 @@
-"""A dispatcher whose sink takes batches: what goes out together, and what becomes of each event."""
+"""A dispatcher with a batch sink: how batches form, and the outcome of each event."""
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
@@ -36,7 +36,7 @@ def sink() -> ScriptedBatches:
 
 
 async def work_through(bench: Bench, *ids: str) -> None:
-    """Have them wait before the dispatcher looks for the first time."""
+    """Accept events before the first fetch."""
     await bench.accept(*ids, wake=False)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(bench.dispatcher.run())
@@ -44,7 +44,7 @@ async def work_through(bench: Bench, *ids: str) -> None:
         await bench.dispatcher.drain(Duration.parse("1s"))
 
 
-async def test_what_waits_goes_out_together_and_in_order(
+async def test_waiting_events_are_sent_together_and_in_order(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
@@ -52,7 +52,7 @@ async def test_what_waits_goes_out_together_and_in_order(
     assert sink.batches == [IDS[:4], IDS[4:8], IDS[8:]]
 
 
-async def test_a_new_event_goes_at_once_and_alone(tmp_path: Path, sink: ScriptedBatches) -> None:
+async def test_a_new_event_is_sent_at_once_and_alone(tmp_path: Path, sink: ScriptedBatches) -> None:
     async with working(tmp_path, sink=sink, concurrency=8) as bench:
         for event_id in IDS[:2]:
             await bench.accept(event_id)
@@ -60,7 +60,7 @@ async def test_a_new_event_goes_at_once_and_alone(tmp_path: Path, sink: Scripted
     assert sink.batches == [["evt_00"], ["evt_01"]]
 
 
-async def test_what_comes_while_all_batches_are_under_way_makes_up_the_next(
+async def test_events_that_arrive_while_all_batches_are_in_flight_form_the_next(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     sink.always = 1.0
@@ -72,7 +72,7 @@ async def test_what_comes_while_all_batches_are_under_way_makes_up_the_next(
     assert sink.batches == [["evt_00"], ["evt_01"], ["evt_02", "evt_03", "evt_04"]]
 
 
-async def test_no_more_events_are_on_their_way_than_there_are_slots(
+async def test_no_more_events_are_in_flight_than_there_are_slots(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     sink.always = 1.0
@@ -94,7 +94,7 @@ async def test_each_event_of_a_batch_has_its_own_outcome(
     assert sorted(event_id for _, event_id in sink.done) == ["evt_00", "evt_01", "evt_03"]
 
 
-async def test_a_fault_of_the_whole_batch_is_one_of_each_event_and_each_goes_alone_then(
+async def test_a_fault_of_the_whole_batch_fails_each_event_and_each_is_retried_alone(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     def fail(_: Outcomes) -> Outcomes:
@@ -119,7 +119,7 @@ async def test_a_sink_that_fails_is_probed_by_a_single_event(
     assert {event_id for _, event_id in sink.done} == set(IDS)
 
 
-async def test_a_rate_parts_the_events_of_a_batch(tmp_path: Path, sink: ScriptedBatches) -> None:
+async def test_a_rate_splits_a_batch(tmp_path: Path, sink: ScriptedBatches) -> None:
     async with working(
         tmp_path, started=False, sink=sink, concurrency=8, rate=rate("2/s")
     ) as bench:
@@ -128,7 +128,7 @@ async def test_a_rate_parts_the_events_of_a_batch(tmp_path: Path, sink: Scripted
     assert sink.times[-1] - sink.times[0] >= 1.5
 
 
-async def test_while_requests_wait_a_batch_is_one_event(
+async def test_under_backpressure_a_batch_is_one_event(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
@@ -137,7 +137,7 @@ async def test_while_requests_wait_a_batch_is_one_event(
     assert [len(batch) for batch in sink.batches] == [1, 1, 1, 1]
 
 
-async def test_a_batch_that_outlives_the_grace_comes_due_again(
+async def test_a_batch_that_outlives_the_grace_is_due_again(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     sink.always = 60.0
@@ -151,7 +151,7 @@ async def test_a_batch_that_outlives_the_grace_comes_due_again(
     assert not sink.done
 
 
-async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
+async def test_events_refused_before_sending_do_not_delay_the_others(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     sink.reply(*[Refused("no template fits")] * 300)
@@ -166,7 +166,7 @@ async def test_events_that_are_refused_unsent_keep_nobody_else_waiting(
 async def lines_of(
     folder: Path, sink: ScriptedBatches, *ids: str
 ) -> list[MutableMapping[str, Any]]:
-    """Work through a batch, and return the warnings that its first failure brought."""
+    """Send a batch, and return the warnings of its first failure."""
     with structlog.testing.capture_logs() as lines:
         async with working(
             folder, started=False, sink=sink, concurrency=24, retry=policy(first="5s")
@@ -179,7 +179,7 @@ async def lines_of(
     ]
 
 
-async def test_a_batch_that_fails_is_one_line_with_their_number_and_its_reason(
+async def test_a_failed_batch_is_logged_in_one_line_with_count_and_reason(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     for event_id in IDS:
@@ -194,7 +194,7 @@ async def test_a_batch_that_fails_is_one_line_with_their_number_and_its_reason(
     }
 
 
-async def test_a_batch_that_fails_for_many_reasons_names_some_and_counts_the_rest(
+async def test_a_failed_batch_with_many_reasons_names_some_and_counts_the_rest(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     for number, event_id in enumerate(IDS):
@@ -204,22 +204,22 @@ async def test_a_batch_that_fails_for_many_reasons_names_some_and_counts_the_res
     assert line["reason"] == f"{named}; and {len(IDS) // 2 - REASONS_MAX} more"
 
 
-async def test_in_a_batch_that_fails_each_dead_letter_has_a_line_of_its_own(
+async def test_each_dead_letter_of_a_failed_batch_has_a_log_line(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     for event_id in IDS:
         dies = event_id in IDS[:2]
         sink.reply(Refused("not this") if dies else Temporary("later"), to=event_id)
     lines = await lines_of(tmp_path, sink, *IDS)
-    told = [(line["event"], line.get("id"), line.get("count")) for line in lines]
-    assert told == [
+    logged = [(line["event"], line.get("id"), line.get("count")) for line in lines]
+    assert logged == [
         ("delivery.dead", IDS[0], None),
         ("delivery.dead", IDS[1], None),
         ("delivery.retry", None, len(IDS) - 2),
     ]
 
 
-async def test_one_that_fails_alone_is_a_line_with_its_id(
+async def test_a_single_failure_is_logged_with_its_id(
     tmp_path: Path, sink: ScriptedBatches
 ) -> None:
     sink.reply(Temporary("later"), to=IDS[0])

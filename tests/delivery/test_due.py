@@ -1,4 +1,4 @@
-"""Deliveries that are due too late: after a clock was set back, or for an impatient operator."""
+"""Deliveries brought forward: after a clock was set back, or by an operator."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
-from relay.delivery.dispatcher import LOOK_AGAIN_S
+from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.store.sqlite.ordering import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.delivery.dispatching import SINK, Bench, ScriptedSink, lead, policy, working
@@ -42,7 +42,7 @@ def now_s() -> float:
 
 
 def dues(bench: Bench) -> dict[str, int]:
-    """When each event is due, in milliseconds from now."""
+    """Due time of each event, in milliseconds from now."""
     with closing(sqlite3.connect(bench.file)) as db, db:
         found = db.execute(
             "SELECT e.id, d.due_at FROM deliveries d JOIN events e ON e.seq = d.event"
@@ -52,21 +52,21 @@ def dues(bench: Bench) -> dict[str, int]:
 
 
 class TornClock(ManualClock):
-    """A clock that is set while no time goes by."""
+    """A clock that is set while no time passes."""
 
     def monotonic(self) -> float:
         return 0.0
 
 
 @pytest.mark.parametrize("back_ms", [0, 1, SET_BACK_MS])
-def test_a_clock_that_is_corrected_was_not_set_back(back_ms: int) -> None:
+def test_a_small_correction_is_not_a_clock_set_back(back_ms: int) -> None:
     clock = TornClock()
     watch = SetBack(clock)
     clock.ms -= back_ms
     assert not watch.happened()
 
 
-def test_a_clock_that_was_set_back_is_noticed_once() -> None:
+def test_a_clock_set_back_is_reported_once() -> None:
     clock = TornClock()
     watch = SetBack(clock)
     clock.ms += DAY_MS
@@ -75,17 +75,17 @@ def test_a_clock_that_was_set_back_is_noticed_once() -> None:
     assert (watch.happened(), watch.happened()) == (True, False)
 
 
-async def test_a_clock_set_back_by_a_day_does_not_strand_what_was_tried(tmp_path: Path) -> None:
+async def test_a_clock_set_back_by_a_day_does_not_strand_retries(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="10s", max="1m")) as bench:
         bench.sink.reply(DOWN)
         await bench.accept("a")
         await asyncio.sleep(1)
         bench.clock.set_by_ms = -DAY_MS
-        await asyncio.sleep(60 * 1.1 + LOOK_AGAIN_S)
+        await asyncio.sleep(60 * 1.1 + POLL_INTERVAL_S)
         assert [name for _, name in bench.sink.done] == ["a"]
 
 
-async def test_a_clock_set_back_by_a_day_while_the_relay_was_away_does_not_strand_it_either(
+async def test_a_clock_set_back_by_a_day_during_an_absence_does_not_strand_retries(
     tmp_path: Path,
 ) -> None:
     retry = policy(first="10s", max="1m", give_up_after="1h")
@@ -106,7 +106,7 @@ async def test_a_clock_set_back_by_a_day_while_the_relay_was_away_does_not_stran
         await running
 
 
-async def test_what_was_accepted_by_a_clock_that_was_ahead_is_sent_at_once(tmp_path: Path) -> None:
+async def test_events_accepted_while_the_clock_was_ahead_are_sent_at_once(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
         bench.clock.set_by_ms = DAY_MS
         await bench.accept("a", wake=False)
@@ -120,7 +120,7 @@ async def test_what_was_accepted_by_a_clock_that_was_ahead_is_sent_at_once(tmp_p
         await running
 
 
-async def test_a_pause_that_the_far_end_asked_for_outlasts_a_restart(tmp_path: Path) -> None:
+async def test_a_retry_after_survives_a_restart(tmp_path: Path) -> None:
     retry = policy(first="1s", max="10s")
     async with working(tmp_path, retry=retry) as bench:
         bench.sink.reply(Temporary("429", retry_after_ms=1_800_000))
@@ -133,7 +133,7 @@ async def test_a_pause_that_the_far_end_asked_for_outlasts_a_restart(tmp_path: P
         assert bench.sink.ids == ["a"]
 
 
-async def test_a_pause_that_the_far_end_asked_for_outlasts_a_clock_that_is_set_back(
+async def test_a_retry_after_survives_a_clock_set_back(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, retry=policy(first="1s", max="10s")) as bench:
@@ -145,7 +145,7 @@ async def test_a_pause_that_the_far_end_asked_for_outlasts_a_clock_that_is_set_b
         assert 1800 <= bench.sink.times[1] <= 1800 + 11
 
 
-async def test_what_waits_for_another_of_its_turn_goes_on_waiting(tmp_path: Path) -> None:
+async def test_a_delivery_that_waits_for_its_ordering_key_keeps_waiting(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="1h")) as bench:
         bench.sink.reply(DOWN)
         for name in ("first", "second"):
@@ -154,7 +154,7 @@ async def test_what_waits_for_another_of_its_turn_goes_on_waiting(tmp_path: Path
             await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
         await asyncio.sleep(1)
         bench.clock.set_by_ms = -DAY_MS
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         assert bench.sink.ids == ["first"]
         assert dues(bench)["second"] <= HELD_MS
         assert await retry(bench) == 1
@@ -163,7 +163,7 @@ async def test_what_waits_for_another_of_its_turn_goes_on_waiting(tmp_path: Path
 
 
 async def retry(bench: Bench, seq: int | None = None) -> int:
-    """What the operator's command does."""
+    """Do the same as `relay sinks retry`."""
     now_ms = bench.clock.now_ms()
     count = await bench.store.bring_forward(
         SINK, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
@@ -172,7 +172,7 @@ async def retry(bench: Bench, seq: int | None = None) -> int:
     return int(count)
 
 
-async def test_what_is_pending_is_tried_at_once_where_an_operator_wants_it(tmp_path: Path) -> None:
+async def test_an_operator_can_make_pending_deliveries_due_now(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="1h")) as bench:
         bench.sink.reply(DOWN, to="a")
         bench.sink.reply(DOWN, to="b")
@@ -187,7 +187,7 @@ async def test_what_is_pending_is_tried_at_once_where_an_operator_wants_it(tmp_p
         assert await retry(bench) == 0
 
 
-async def test_a_sink_that_waits_is_probed_at_once_where_an_operator_wants_it(
+async def test_an_operator_can_probe_a_waiting_sink_now(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path) as bench:
@@ -207,7 +207,7 @@ async def test_a_sink_that_waits_is_probed_at_once_where_an_operator_wants_it(
         assert await bench.pending() == 0
 
 
-async def test_thousands_are_brought_forward_in_some_transactions(tmp_path: Path) -> None:
+async def test_thousands_are_brought_forward_in_several_transactions(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
         bench.clock.set_by_ms = DAY_MS
         for part in range(5):
@@ -218,7 +218,7 @@ async def test_thousands_are_brought_forward_in_some_transactions(tmp_path: Path
         assert set(dues(bench).values()) == {0}
 
 
-async def test_a_discarded_delivery_is_not_sent_from_what_was_at_hand(tmp_path: Path) -> None:
+async def test_a_discarded_delivery_is_not_sent_from_the_buffer(tmp_path: Path) -> None:
     sink = ScriptedSink()
     sink.always = 1.0
     async with working(tmp_path, sink=sink) as bench:
@@ -235,7 +235,7 @@ async def test_a_discarded_delivery_is_not_sent_from_what_was_at_hand(tmp_path: 
         assert await bench.pending() == 0
 
 
-async def test_a_discarded_delivery_lets_the_next_of_its_turn_go(tmp_path: Path) -> None:
+async def test_a_discarded_delivery_releases_the_next_of_its_ordering_key(tmp_path: Path) -> None:
     async with working(tmp_path, retry=policy(first="1h")) as bench:
         bench.sink.reply(DOWN)
         for name in ("first", "second"):

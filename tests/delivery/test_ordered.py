@@ -34,7 +34,7 @@ def _still() -> Iterator[None]:
 
 
 async def arrive(bench: Bench, *names: str) -> None:
-    """Have events come in; the letter that a name begins with is the key, `-` is none."""
+    """Accept events; the first letter of an id is its key, `-` means none."""
     wake = bench.dispatcher.wake
     for name in names:
         key = None if name[0] == "-" else f"video {name[0]}"
@@ -43,7 +43,7 @@ async def arrive(bench: Bench, *names: str) -> None:
         await bench.store.accept(event, (verdict,), lambda _: wake())
 
 
-async def test_one_of_a_key_is_on_its_way_and_those_of_other_keys_beside_it(tmp_path: Path) -> None:
+async def test_one_event_per_key_is_in_flight_beside_those_of_other_keys(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=8) as bench:
         bench.sink.always = 1.0
         await arrive(bench, "a1", "a2", "a3", "b1", "b2", "c1", "-1", "-2")
@@ -55,7 +55,7 @@ async def test_one_of_a_key_is_on_its_way_and_those_of_other_keys_beside_it(tmp_
         ]
 
 
-async def test_the_next_of_a_key_follows_at_once(tmp_path: Path) -> None:
+async def test_the_next_event_of_a_key_follows_at_once(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=4) as bench:
         await arrive(bench, *(f"a{number:03}" for number in range(100)))
         await asyncio.sleep(0.1)
@@ -74,7 +74,7 @@ async def test_an_idle_dispatcher_of_an_ordered_sink_leaves_the_store_alone(tmp_
         assert bench.store.leases - looks <= HOUR_S / 2 / 30 + 1
 
 
-async def test_an_event_that_fails_holds_up_its_key_and_no_other(tmp_path: Path) -> None:
+async def test_a_failing_event_delays_its_key_and_no_other(tmp_path: Path) -> None:
     retry = policy(first="10s", factor=1.0)
     async with working(tmp_path, concurrency=4, retry=retry) as bench:
         bench.sink.reply(DOWN, DOWN, to="a1")
@@ -91,7 +91,7 @@ async def test_an_event_that_fails_holds_up_its_key_and_no_other(tmp_path: Path)
         ]
 
 
-async def test_an_event_that_is_refused_lets_the_next_go_at_once(tmp_path: Path) -> None:
+async def test_a_refused_event_releases_the_next_at_once(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=4) as bench:
         bench.sink.reply(Refused("400"), to="a1")
         await arrive(bench, "a1", "a2")
@@ -100,7 +100,7 @@ async def test_an_event_that_is_refused_lets_the_next_go_at_once(tmp_path: Path)
         assert await bench.dead() == 1
 
 
-async def test_an_event_that_fails_for_ever_becomes_a_dead_letter_and_the_next_goes(
+async def test_an_event_that_always_fails_becomes_a_dead_letter_and_releases_the_next(
     tmp_path: Path,
 ) -> None:
     retry = policy(first="1m", factor=1.0, give_up_after="3m")
@@ -116,7 +116,7 @@ async def test_an_event_that_fails_for_ever_becomes_a_dead_letter_and_the_next_g
         assert (await bench.dead(), await bench.pending()) == (1, 0)
 
 
-async def test_each_that_waited_has_its_own_tries(tmp_path: Path) -> None:
+async def test_each_waiting_event_has_its_own_attempts(tmp_path: Path) -> None:
     retry = policy(first="1m", factor=1.0, give_up_after="2m")
     async with working(tmp_path, concurrency=4, retry=retry) as bench:
         bench.sink.reply(DOWN, DOWN, DOWN, to="a1")
@@ -127,7 +127,7 @@ async def test_each_that_waited_has_its_own_tries(tmp_path: Path) -> None:
         assert await bench.dead() == 1
 
 
-async def test_a_parked_sink_goes_on_in_order(tmp_path: Path) -> None:
+async def test_a_parked_sink_resumes_in_order(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=4) as bench:
         bench.sink.reply(Misconfigured("404"), Misconfigured("404"))
         await arrive(bench, "a1", "a2", "a3")
@@ -135,7 +135,7 @@ async def test_a_parked_sink_goes_on_in_order(tmp_path: Path) -> None:
         assert [name for name, _ in groupby(bench.sink.ids)] == ["a1", "a2", "a3"]
 
 
-async def test_a_pause_between_two_of_a_key_keeps_their_order(tmp_path: Path) -> None:
+async def test_a_pause_between_two_events_of_a_key_keeps_their_order(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=4) as bench:
         bench.sink.always = 1.0
         await arrive(bench, "a1", "a2", "b1")
@@ -170,7 +170,7 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_in_whatever_mood_the_far_end_is_each_key_comes_in_order(
+async def test_each_key_arrives_in_order_however_the_destination_fails(
     tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)

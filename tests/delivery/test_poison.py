@@ -1,4 +1,4 @@
-"""Events that a destination dislikes neither delay others for long nor stay for ever."""
+"""Events that a destination rejects neither delay others for long nor stay forever."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.retry import SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
 from relay.core.routing import Verdict
-from relay.delivery.circuit_breaker import PATIENCE, PROBE_MAX_S
+from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
 from tests.delivery.dispatching import (
     SINK,
     Bench,
@@ -34,7 +34,7 @@ FAULT = Temporary("500: the far end has a fault", status=500, about_event=True)
 RESET = Temporary("connection reset", about_event=True)
 
 SOON_S = 15.0
-"""Longest that a good event may wait behind any of these numbers of bad ones."""
+"""Longest wait of a good event behind any of these numbers of bad ones."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def _still() -> Iterator[None]:
 
 
 class Choosy(ScriptedSink):
-    """Dislikes events whose ids begin with `bad`."""
+    """Rejects events whose ids begin with `bad`."""
 
     dislike: Reply = FORBIDDEN
 
@@ -58,7 +58,7 @@ class Choosy(ScriptedSink):
 
 
 class ChoosyBatches(Choosy, ScriptedBatches):
-    """The same in batches."""
+    """The same, in batches."""
 
 
 def choosy(error: SinkError, *, batches: bool = False) -> Choosy:
@@ -76,7 +76,7 @@ def now_s() -> float:
 
 
 def waited_s(bench: Bench, event_id: str, since_s: float) -> float:
-    """How long it took until the event was delivered."""
+    """Seconds until the event was delivered."""
     return next(at_s for at_s, name in bench.sink.done if name == event_id) - since_s
 
 
@@ -132,7 +132,7 @@ async def test_good_events_do_not_wait_for_bad_ones_that_are_tried_again_and_aga
             assert waited_s(bench, f"good{number}", began_s) <= 0.1
 
 
-async def test_bad_events_that_go_on_coming_between_good_ones_do_not_pile_them_up(
+async def test_a_stream_of_bad_events_does_not_pile_up_good_ones(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
@@ -154,7 +154,7 @@ async def test_one_bad_event_leaves_its_sink_active(tmp_path: Path) -> None:
         assert row(bench, "bad")[0] == "pending"
 
 
-async def test_what_is_forbidden_while_others_are_taken_is_a_dead_letter_after_a_quarter_of_an_hour(
+async def test_a_forbidden_event_is_dead_after_a_quarter_of_an_hour_if_others_succeed(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
@@ -174,7 +174,7 @@ async def test_what_is_forbidden_while_others_are_taken_is_a_dead_letter_after_a
         assert (await bench.dead(), await bench.pending()) == (3, 0)
 
 
-async def test_what_is_forbidden_lives_on_while_nothing_else_comes(tmp_path: Path) -> None:
+async def test_a_forbidden_event_stays_pending_while_nothing_else_comes(tmp_path: Path) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
         await bench.accept("good", *bad(8), "behind")
         await asyncio.sleep(24 * HOUR_S)
@@ -185,7 +185,7 @@ async def test_what_is_forbidden_lives_on_while_nothing_else_comes(tmp_path: Pat
         await bench.settled(within_s=1)
 
 
-async def test_a_sink_that_takes_nothing_keeps_its_backlog_for_ever(tmp_path: Path) -> None:
+async def test_a_sink_that_takes_nothing_keeps_its_backlog(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=4) as bench:
         await bench.accept("before")
         await asyncio.sleep(1)
@@ -213,7 +213,7 @@ class OneInTwo(ScriptedSink):
 
 @pytest.mark.parametrize("concurrency", [1, 8])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_one_misconfigured_replica_of_two_burns_no_leads(
+async def test_one_misconfigured_replica_of_two_loses_no_leads(
     tmp_path: Path, seed: int, concurrency: int
 ) -> None:
     sink = OneInTwo(Random(seed))
@@ -244,7 +244,7 @@ async def test_bad_events_are_given_up_in_time_while_good_ones_flow(
 @pytest.mark.parametrize(
     "error", [FAULT, Temporary("connection refused")], ids=["500", "unreachable"]
 )
-async def test_an_outage_gives_up_no_more_events_than_it_met_before_it_was_noticed(
+async def test_an_outage_dead_letters_only_events_tried_before_it_was_detected(
     tmp_path: Path, error: SinkError
 ) -> None:
     retry = policy(give_up_after="1h")
@@ -254,13 +254,13 @@ async def test_an_outage_gives_up_no_more_events_than_it_met_before_it_was_notic
         for number in range(300, 600):
             await bench.accept(f"e{number}")
             await asyncio.sleep(60)
-        assert await bench.dead() <= PATIENCE + 4
+        assert await bench.dead() <= FAILURE_THRESHOLD + 4
         bench.sink.always = SinkResponse(200, "ok")
         await bench.settled(within_s=10 * PROBE_MAX_S)
-        assert await bench.dead() <= PATIENCE + 4
+        assert await bench.dead() <= FAILURE_THRESHOLD + 4
 
 
-async def test_a_bad_event_holds_up_its_key_and_no_other(tmp_path: Path) -> None:
+async def test_a_bad_event_delays_its_key_and_no_other(tmp_path: Path) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN), concurrency=4) as bench:
 
         async def arrive(name: str, key: str) -> None:
@@ -279,7 +279,7 @@ async def test_a_bad_event_holds_up_its_key_and_no_other(tmp_path: Path) -> None
         assert row(bench, "bad")[0] == "dead"
 
 
-async def test_a_restart_keeps_what_was_never_tried_before_what_failed(tmp_path: Path) -> None:
+async def test_untried_events_go_before_retries_also_after_a_restart(tmp_path: Path) -> None:
     sink = choosy(FORBIDDEN)
     async with working(tmp_path, sink=sink) as bench:
         await bench.accept("good", *bad(120))

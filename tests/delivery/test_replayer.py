@@ -1,4 +1,4 @@
-"""Replays against a real store; the test itself is the sinks that take what is opened."""
+"""Replays on a real store; the test itself takes the opened deliveries."""
 
 import asyncio
 from collections import Counter
@@ -11,13 +11,13 @@ import pytest
 from relay.core.errors import StoreFull
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
-from relay.delivery.replayer import AHEAD, STEP, STORE_AGAIN_S
+from relay.delivery.replayer import EVENTS_PER_STEP, PENDING_MAX, STORE_RETRY_S
 from relay.store import Tier
 from relay.store.replays import Mark, Wanted
 from relay.store.selection import Selection
 from relay.store.sqlite.disk import Room
 from tests.conftest import NOW_MS
-from tests.delivery.replaying import HANDFUL, Bench, event, replaying
+from tests.delivery.replaying import TAKEN_AT_ONCE, Bench, event, replaying
 from tests.store.conformance import settlement
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
@@ -36,9 +36,9 @@ def _still() -> Iterator[None]:
         yield
 
 
-async def test_all_that_fits_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:
+async def test_every_selected_event_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
-        events = [event(number) for number in range(3 * STEP + 7)]
+        events = [event(number) for number in range(3 * EVENTS_PER_STEP + 7)]
         await bench.accept(*events)
         begun = await bench.begin(Selection())
         assert (begun.state, begun.total) == ("running", len(events))
@@ -50,31 +50,31 @@ async def test_all_that_fits_is_delivered_again_once_and_in_order(tmp_path: Path
         assert bench.woken["sales"] == 4
 
 
-async def test_no_more_is_open_than_a_sink_has_before_it_for_a_while(tmp_path: Path) -> None:
+async def test_a_replay_opens_a_bounded_number_of_deliveries(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(AHEAD + 3 * STEP)))
+        await bench.accept(*(event(number) for number in range(PENDING_MAX + 3 * EVENTS_PER_STEP)))
         begun = await bench.begin(Selection())
-        assert (await bench.until_still(begun)).opened == AHEAD
+        assert (await bench.until_still(begun)).opened == PENDING_MAX
         await bench.take()
-        assert (await bench.until_still(begun)).opened == AHEAD + STEP
+        assert (await bench.until_still(begun)).opened == PENDING_MAX + EVENTS_PER_STEP
 
 
-async def test_a_fast_sink_never_waits_for_the_next_look(tmp_path: Path) -> None:
+async def test_a_fast_sink_never_waits_for_the_next_poll(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
-        count = 4 * AHEAD
+        count = 4 * PENDING_MAX
         await bench.accept(*(event(number) for number in range(count)))
         await bench.begin(Selection())
         started_s = bench.clock.monotonic()
         taken = 0
         while taken < count:
             taken += len(await bench.take())
-            await asyncio.sleep(HANDFUL / 5000)
+            await asyncio.sleep(TAKEN_AT_ONCE / 5000)
         assert taken / (bench.clock.monotonic() - started_s) > 4000
 
 
-async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path) -> None:
+async def test_a_sink_that_takes_nothing_does_not_delay_the_others(tmp_path: Path) -> None:
     async with replaying(tmp_path, "sales", "down") as bench:
-        count = AHEAD + 5 * STEP
+        count = PENDING_MAX + 5 * EVENTS_PER_STEP
         await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "down"])
         begun = await bench.begin(Selection())
         taken: list[str] = []
@@ -82,13 +82,13 @@ async def test_a_sink_that_takes_nothing_keeps_no_other_one_back(tmp_path: Path)
             while len(taken) < count:
                 taken += await bench.take("sales")
                 await asyncio.sleep(0.01)
-        assert await bench.store.operations.under_way(begun.id) == {"down": AHEAD}
+        assert await bench.store.operations.under_way(begun.id) == {"down": PENDING_MAX}
         assert (await bench.now(begun)).state == "running"
         rest = await bench.drain(begun, "down")
         assert len(set(rest["down"])) == len(rest["down"]) == count
 
 
-async def test_a_replay_is_done_once_all_of_it_has_come_to_an_end(tmp_path: Path) -> None:
+async def test_a_replay_is_done_once_all_its_deliveries_are_settled(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
@@ -97,8 +97,8 @@ async def test_a_replay_is_done_once_all_of_it_has_come_to_an_end(tmp_path: Path
         assert (await bench.until_still(begun)).state == "done"
 
 
-async def test_a_replay_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
-    count = AHEAD + 3 * STEP
+async def test_a_replay_resumes_after_a_restart(tmp_path: Path) -> None:
+    count = PENDING_MAX + 3 * EVENTS_PER_STEP
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(count)))
         begun = await bench.begin(Selection())
@@ -110,8 +110,8 @@ async def test_a_replay_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> 
     assert Counter(first + rest) == Counter({f"e{number:05}": 1 for number in range(count)})
 
 
-async def test_what_a_quick_sink_has_got_is_not_repeated_after_a_restart(tmp_path: Path) -> None:
-    count = AHEAD + 3 * STEP
+async def test_a_restart_repeats_nothing_for_a_sink_that_was_ahead(tmp_path: Path) -> None:
+    count = PENDING_MAX + 3 * EVENTS_PER_STEP
     sinks = ("sales", "down")
     async with replaying(tmp_path, *sinks) as bench:
         await bench.accept(*(event(number) for number in range(count)), sinks=sinks)
@@ -131,7 +131,7 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1), event(2, kind="video.ready"))
         old = await bench.begin(Selection(kind="lead.*"))
-        for _ in range(STEP + 20):
+        for _ in range(EVENTS_PER_STEP + 20):
             newer = await bench.store.operations.begin(
                 Selection(id="none"), total=0, until=Mark(2, 2), now_ms=NOW_MS
             )
@@ -140,7 +140,9 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
         assert (await bench.drain(old))["sales"] == ["e00001"]
 
 
-async def test_whoever_waited_for_a_cancelled_replay_is_told_to_look(tmp_path: Path) -> None:
+async def test_cancelling_wakes_sinks_whose_deliveries_waited_for_the_replay(
+    tmp_path: Path,
+) -> None:
     async with replaying(tmp_path, "sales", "crm") as bench:
         await bench.accept(event(1), sinks=("sales", "crm"))
         begun = await bench.begin(Selection(sink="sales"))
@@ -150,9 +152,11 @@ async def test_whoever_waited_for_a_cancelled_replay_is_told_to_look(tmp_path: P
         assert bench.woken == {"sales": 1}
 
 
-async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Path) -> None:
+async def test_a_cancelled_replay_takes_back_deliveries_that_are_not_in_flight(
+    tmp_path: Path,
+) -> None:
     async with replaying(tmp_path) as bench:
-        count = AHEAD + STEP
+        count = PENDING_MAX + EVENTS_PER_STEP
         await bench.accept(*(event(number) for number in range(count)))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
@@ -167,11 +171,11 @@ async def test_a_cancelled_replay_takes_back_what_is_not_on_its_way(tmp_path: Pa
         await bench.store.settle(settlement(sending))
         await asyncio.sleep(5)
         assert await bench.take_all() == []
-        assert len(taken) == HANDFUL
+        assert len(taken) == TAKEN_AT_ONCE
         assert (await bench.store.backlogs())["sales"].pending == 0
 
 
-async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_failure_after_the_cancellation_is_not_retried(tmp_path: Path) -> None:
     async with replaying(tmp_path, "sales", "new") as bench:
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
@@ -192,7 +196,7 @@ async def test_what_fails_after_its_replay_was_cancelled_is_not_tried_again(tmp_
         assert (await bench.now(begun)).opened == 0
 
 
-async def test_an_attempt_that_failed_just_before_the_cancelling_is_taken_back(
+async def test_an_attempt_that_failed_just_before_the_cancellation_is_taken_back(
     tmp_path: Path,
 ) -> None:
     async with replaying(tmp_path) as bench:
@@ -209,7 +213,7 @@ async def test_an_attempt_that_failed_just_before_the_cancelling_is_taken_back(
         assert bench.statuses() == {("sales", "delivered"): 1}
 
 
-async def test_a_kill_after_the_cancelling_sends_nothing_of_it_again(tmp_path: Path) -> None:
+async def test_a_kill_after_the_cancellation_repeats_nothing(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1), event(2))
         begun = await bench.begin(Selection())
@@ -223,29 +227,29 @@ async def test_a_kill_after_the_cancelling_sends_nothing_of_it_again(tmp_path: P
         assert await bench.store.backlogs() == {}
 
 
-async def test_what_was_pending_when_a_replay_began_is_no_part_of_it(tmp_path: Path) -> None:
-    count = AHEAD + STEP
+async def test_deliveries_pending_at_its_start_are_not_part_of_a_replay(tmp_path: Path) -> None:
+    count = PENDING_MAX + EVENTS_PER_STEP
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(count)))
         verdict = Verdict("sales", "takes", "")
-        late = [event(count + number) for number in range(HANDFUL)]
+        late = [event(count + number) for number in range(TAKEN_AT_ONCE)]
         for each in late:
             await bench.store.accept(each, [verdict], lambda _: None)
         begun = await bench.begin(Selection())
         assert begun.total == count
         await bench.until_still(begun)
         first = await bench.take()
-        assert first[:HANDFUL] == [each.id for each in late]
+        assert first[:TAKEN_AT_ONCE] == [each.id for each in late]
     async with replaying(tmp_path) as bench:
-        taken = first[HANDFUL:] + (await bench.drain(begun))["sales"]
+        taken = first[TAKEN_AT_ONCE:] + (await bench.drain(begun))["sales"]
         now = await bench.now(begun)
         assert (now.opened, now.total) == (count, count)
         assert Counter(taken) == Counter(f"e{number:05}" for number in range(count))
 
 
-async def test_what_a_reload_adds_to_a_replay_is_added_to_its_total(tmp_path: Path) -> None:
+async def test_deliveries_that_a_reload_adds_are_added_to_the_total(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(AHEAD + STEP)))
+        await bench.accept(*(event(number) for number in range(PENDING_MAX + EVENTS_PER_STEP)))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
         bench.replayer.routes = [Route("sales"), Route("new")]
@@ -254,14 +258,14 @@ async def test_what_a_reload_adds_to_a_replay_is_added_to_its_total(tmp_path: Pa
         assert now.opened == now.total > begun.total
 
 
-async def test_a_replay_of_nothing_is_not_begun(tmp_path: Path) -> None:
+async def test_an_empty_replay_is_not_started(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         assert await bench.replayer.begin(Selection(outcome="dead")) is None
         assert await bench.store.operations.replays(before=None, limit=5) == []
 
 
-async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
+async def test_only_a_running_replay_can_be_cancelled(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
@@ -272,7 +276,7 @@ async def test_only_what_is_running_can_be_cancelled(tmp_path: Path) -> None:
         assert await bench.replayer.cancel(99) is None
 
 
-async def test_a_replay_that_ended_meanwhile_takes_nothing_back(tmp_path: Path) -> None:
+async def test_cancelling_a_replay_that_has_just_ended_takes_nothing_back(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
@@ -285,28 +289,28 @@ async def test_a_replay_that_ended_meanwhile_takes_nothing_back(tmp_path: Path) 
 
 async def test_a_sink_that_is_removed_ends_its_part_of_the_replay(tmp_path: Path) -> None:
     async with replaying(tmp_path, "sales", "gone") as bench:
-        count = AHEAD + STEP
+        count = PENDING_MAX + EVENTS_PER_STEP
         await bench.accept(*(event(number) for number in range(count)), sinks=["sales", "gone"])
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
         bench.replayer.routes = [Route("sales")]
         taken = await bench.drain(begun, "sales")
         assert len(taken["sales"]) == count
-        assert (await bench.store.backlogs())["gone"].pending == AHEAD
+        assert (await bench.store.backlogs())["gone"].pending == PENDING_MAX
 
 
-async def test_a_route_that_has_changed_decides_about_the_rest(tmp_path: Path) -> None:
+async def test_a_changed_route_applies_to_the_rest(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(
-            *(event(number, kind="video.ready") for number in range(AHEAD)),
-            event(AHEAD, kind="video.ready"),
-            event(AHEAD + 1),
+            *(event(number, kind="video.ready") for number in range(PENDING_MAX)),
+            event(PENDING_MAX, kind="video.ready"),
+            event(PENDING_MAX + 1),
         )
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
         bench.replayer.routes = [Route("sales", events=["lead.*"])]
         taken = await bench.drain(begun)
-        assert taken["sales"][AHEAD:] == [f"e{AHEAD + 1:05}"]
+        assert taken["sales"][PENDING_MAX:] == [f"e{PENDING_MAX + 1:05}"]
 
 
 async def test_an_event_without_its_body_is_not_counted_and_not_sent(tmp_path: Path) -> None:
@@ -319,7 +323,7 @@ async def test_an_event_without_its_body_is_not_counted_and_not_sent(tmp_path: P
         assert (await bench.drain(begun))["sales"] == ["e00002"]
 
 
-async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
+async def test_a_body_that_expires_between_read_and_open_is_skipped(
     tmp_path: Path,
 ) -> None:
     async with replaying(tmp_path) as bench:
@@ -336,35 +340,37 @@ async def test_a_body_that_goes_between_the_look_and_the_opening_is_left_out(
         assert await bench.take() == ["e00002"]
 
 
-async def test_a_full_disk_holds_a_replay_up_and_nothing_of_it_is_lost(
+async def test_a_full_disk_delays_a_replay_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def require(_: Room) -> None:
         raise StoreFull("less than min_free is free")
 
     async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(2 * STEP)))
+        await bench.accept(*(event(number) for number in range(2 * EVENTS_PER_STEP)))
         with monkeypatch.context() as patch:
             patch.setattr(Room, "require", require)
             begun = await bench.begin(Selection())
-            await asyncio.sleep(10 * STORE_AGAIN_S)
+            await asyncio.sleep(10 * STORE_RETRY_S)
             assert (await bench.now(begun)).opened == 0
-        assert len((await bench.drain(begun))["sales"]) == 2 * STEP
+        assert len((await bench.drain(begun))["sales"]) == 2 * EVENTS_PER_STEP
 
 
-async def test_two_replays_go_on_side_by_side_and_open_no_delivery_twice(tmp_path: Path) -> None:
+async def test_two_replays_run_in_parallel_and_open_no_delivery_twice(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
-        count = AHEAD + 2 * STEP
+        count = PENDING_MAX + 2 * EVENTS_PER_STEP
         await bench.accept(*(event(number) for number in range(count)))
-        await bench.accept(*(event(count + number, kind="video.ready") for number in range(STEP)))
+        await bench.accept(
+            *(event(count + number, kind="video.ready") for number in range(EVENTS_PER_STEP))
+        )
         every = await bench.begin(Selection())
         videos = await bench.begin(Selection(kind="video.*"))
         taken = await bench.drain(every)
         assert (await bench.now(videos)).state == "done"
         assert set(Counter(taken["sales"]).values()) == {1}
-        assert len(taken["sales"]) == count + STEP
+        assert len(taken["sales"]) == count + EVENTS_PER_STEP
         opened = (await bench.now(every)).opened, (await bench.now(videos)).opened
-        assert opened == (count, STEP)
+        assert opened == (count, EVENTS_PER_STEP)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +390,7 @@ async def test_two_replays_go_on_side_by_side_and_open_no_delivery_twice(tmp_pat
         (Selection(outcome="dead", reason="full"), [4]),
     ],
 )
-async def test_a_replay_takes_what_its_selection_means_and_says_so_beforehand(
+async def test_a_replay_opens_the_deliveries_that_its_forecast_counted(
     tmp_path: Path, selection: Selection, numbers: list[int]
 ) -> None:
     async with replaying(tmp_path) as bench:
@@ -418,7 +424,7 @@ async def test_only_the_dead_letters_of_the_reason_are_opened(tmp_path: Path) ->
         assert begun.total == 1
 
 
-async def test_a_sink_that_was_added_later_is_given_the_past(tmp_path: Path) -> None:
+async def test_a_sink_added_later_can_get_past_events(tmp_path: Path) -> None:
     async with replaying(tmp_path, "sales", "new") as bench:
         await bench.accept(event(1), event(2))
         selection = Selection(sink="new", outcome="missed")
@@ -431,7 +437,7 @@ async def test_a_sink_that_was_added_later_is_given_the_past(tmp_path: Path) -> 
         }
 
 
-async def test_what_comes_while_a_replay_runs_is_no_part_of_it(tmp_path: Path) -> None:
+async def test_events_accepted_during_a_replay_are_not_part_of_it(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
@@ -444,7 +450,7 @@ async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
         chosen = await bench.store.operations.choose(
-            Selection(), (), after=0, until=Mark(7, 0), limit=STEP
+            Selection(), (), after=0, until=Mark(7, 0), limit=EVENTS_PER_STEP
         )
         assert len(chosen) == 3
         begun = await bench.begin(Selection())
@@ -452,7 +458,7 @@ async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
         assert len((await bench.drain(begun))["sales"]) == 7
 
 
-async def test_a_sink_that_fails_gets_what_it_was_to_get_by_and_by(tmp_path: Path) -> None:
+async def test_a_failing_sink_gets_all_of_its_replay_in_the_end(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(5)))
         begun = await bench.begin(Selection())

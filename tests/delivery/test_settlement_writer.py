@@ -1,4 +1,4 @@
-"""How ends reach the store: together, each by itself where one is at fault, and never forgotten."""
+"""Results reach the store in batches, alone where one is at fault, and none is lost."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ from relay.core.errors import StoreBroken, StoreFull
 from relay.core.event import Event
 from relay.core.sink import SinkSettings
 from relay.delivery.reporter import DeliveryReporter
-from relay.delivery.settlement_writer import STORE_AGAIN_S, FinishedAttempt, SettlementWriter
+from relay.delivery.settlement_writer import STORE_RETRY_S, FinishedAttempt, SettlementWriter
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -27,7 +27,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class SlowStore:
-    """Takes a second for each write; refuses those that hold one of `refused`."""
+    """Takes a second per write, and refuses writes with one of `refused`."""
 
     def __init__(self) -> None:
         self.writes: list[list[int]] = []
@@ -62,7 +62,7 @@ class Bench:
             reporter=DeliveryReporter(
                 settings, metrics=metrics, clock=self.clock, activity=ActivityStream(self.clock)
             ),
-            settled=lambda _, due_ms: self.due.append(due_ms),
+            on_settled=lambda _, due_ms: self.due.append(due_ms),
         )
         self._group = group
         self._lead = lead
@@ -72,10 +72,10 @@ class Bench:
             delivery = Delivery(
                 seq=number, sink=SINK, event=self._lead, attempts=0, first_attempt_ms=None
             )
-            made = Attempt(
+            attempt = Attempt(
                 started_ms=0, duration_ms=5, result=result, status=None, reason="", answer=""
             )
-            settlement = Settlement(delivery=delivery, attempt=made, due_ms=due_ms)
+            settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
             self.settlement_writer.add(self._group, FinishedAttempt(settlement, 0.005))
 
 
@@ -87,48 +87,48 @@ async def settling(lead: Event) -> AsyncIterator[Bench]:
         await bench.settlement_writer.stop()
 
 
-async def test_what_ends_during_a_write_shares_the_next(lead: Event) -> None:
+async def test_results_that_arrive_during_a_write_share_the_next(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.end(1)
         await asyncio.sleep(0.5)
         bench.end(2, 3)
         bench.end(4)
-        assert bench.settlement_writer.count == 4
+        assert bench.settlement_writer.unsettled == 4
         await bench.settlement_writer.flush(10)
         assert bench.store.writes == [[1], [2, 3, 4]]
-        assert bench.settlement_writer.count == 0
+        assert bench.settlement_writer.unsettled == 0
 
 
-async def test_the_fault_of_one_does_not_keep_the_others(lead: Event) -> None:
+async def test_one_faulty_result_does_not_block_the_others(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.store.refused = {2}
         bench.end(1, 2, 3)
         await asyncio.sleep(5)
         assert bench.store.writes[:4] == [[1, 2, 3], [1], [2], [3]]
-        assert bench.settlement_writer.count == 1
+        assert bench.settlement_writer.unsettled == 1
 
 
-async def test_a_delivered_event_is_written_once_there_is_room_however_late(lead: Event) -> None:
+async def test_a_success_is_written_once_the_disk_has_space_however_late(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.store.refused = {1}
         bench.end(1)
         await asyncio.sleep(600)
         bench.store.refused = set()
-        await bench.settlement_writer.flush(2 + STORE_AGAIN_S)
-        assert bench.settlement_writer.count == 0
+        await bench.settlement_writer.flush(2 + STORE_RETRY_S)
+        assert bench.settlement_writer.unsettled == 0
         assert bench.due == [None]
 
 
-async def test_a_failure_without_room_is_forgotten_and_due_again_soon(lead: Event) -> None:
+async def test_a_failure_on_a_full_disk_is_dropped_and_due_again_soon(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.store.refused = {1}
         bench.end(1, result="retry", due_ms=9_999_999)
         await bench.settlement_writer.flush(10)
         assert bench.store.released == [1]
-        assert bench.due == [bench.clock.now_ms() + STORE_AGAIN_S * 1000]
+        assert bench.due == [bench.clock.now_ms() + STORE_RETRY_S * 1000]
 
 
-async def test_a_retry_says_when_it_comes_due(lead: Event) -> None:
+async def test_a_settled_retry_reports_its_due_time(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.end(1, result="retry", due_ms=77)
         bench.end(2, result="parked", due_ms=88)
@@ -137,17 +137,17 @@ async def test_a_retry_says_when_it_comes_due(lead: Event) -> None:
         assert bench.due == [77, 88, None]
 
 
-async def test_a_flush_waits_no_longer_than_it_is_given(lead: Event) -> None:
+async def test_a_flush_ends_at_its_timeout(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.store.refused = {1}
         bench.end(1)
         began_s = bench.clock.monotonic()
         await bench.settlement_writer.flush(30)
         assert bench.clock.monotonic() - began_s == pytest.approx(30)
-        assert bench.settlement_writer.count == 1
+        assert bench.settlement_writer.unsettled == 1
 
 
-async def test_a_stop_gives_the_store_what_it_has_not_had_and_waits_no_more(lead: Event) -> None:
+async def test_a_stop_hands_all_results_to_the_store_and_does_not_wait(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.end(1)
         await asyncio.sleep(0.5)
@@ -159,22 +159,22 @@ async def test_a_stop_gives_the_store_what_it_has_not_had_and_waits_no_more(lead
         assert bench.clock.monotonic() == began_s
 
 
-async def test_a_stop_gives_once_more_what_was_refused(lead: Event) -> None:
+async def test_a_stop_hands_over_refused_results_once_more(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.store.refused = {1}
         bench.end(1)
-        await asyncio.sleep(1 + STORE_AGAIN_S / 2)
+        await asyncio.sleep(1 + STORE_RETRY_S / 2)
         await bench.settlement_writer.stop()
         assert bench.store.writes == [[1], [1]]
 
 
-async def test_a_broken_store_ends_whoever_runs_it(lead: Event) -> None:
-    async def meet_it() -> None:
+async def test_a_broken_store_ends_the_task_group(lead: Event) -> None:
+    async def run_writer() -> None:
         async with settling(lead) as bench:
             bench.store.errors.append(StoreBroken("the store is damaged"))
             bench.end(1, 2)
             await asyncio.sleep(10)
 
     with pytest.raises(ExceptionGroup) as raised:
-        await meet_it()
+        await run_writer()
     assert isinstance(raised.value.exceptions[0], StoreBroken)

@@ -1,4 +1,4 @@
-"""All sinks at work: paused, tried and woken by name, and closed whatever goes wrong with one."""
+"""The supervisor: sinks paused, checked and woken by name, and closed whatever one raises."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -28,19 +28,19 @@ def serving(folder: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]
     return service.serving(service.read(folder, far_end=far_end))
 
 
-async def test_a_sink_that_is_not_there_is_named_by_an_error_or_harmless(tmp_path: Path) -> None:
+async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
     async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
-        fleet = relay.service.supervisor
-        for work in (fleet.pause, fleet.resume, fleet.check):
+        supervisor = relay.service.supervisor
+        for work in (supervisor.pause, supervisor.resume, supervisor.check):
             with pytest.raises(KeyError):
                 await work("nobody")
-        fleet.wake("nobody")
-        assert "nobody" not in fleet
-        assert set(fleet.names) == set(fleet.conditions()) == {"all", "leads", "tests"}
-        assert await fleet.paused() == {}
+        supervisor.wake("nobody")
+        assert "nobody" not in supervisor
+        assert set(supervisor.names) == set(supervisor.conditions()) == {"all", "leads", "tests"}
+        assert await supervisor.paused() == {}
 
 
-async def test_a_check_ends_with_the_sinks_own_time_limit(tmp_path: Path) -> None:
+async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         tables = QUICK.format(url=far_end.url("/quick"))
         async with service.serving(service.read(tmp_path, tables=tables)) as relay:
@@ -50,20 +50,20 @@ async def test_a_check_ends_with_the_sinks_own_time_limit(tmp_path: Path) -> Non
                 await relay.service.supervisor.check("quick")
 
 
-async def test_a_sink_that_is_paused_is_so_for_all_who_ask(tmp_path: Path) -> None:
+async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
     async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
-        fleet = relay.service.supervisor
-        await fleet.pause("leads")
-        assert fleet.conditions()["leads"].state == "paused"
-        assert set(await fleet.paused()) == {"leads"}
-        await fleet.resume("leads")
-        assert fleet.conditions()["leads"].state == "active"
-        assert await fleet.paused() == {}
+        supervisor = relay.service.supervisor
+        await supervisor.pause("leads")
+        assert supervisor.conditions()["leads"].state == "paused"
+        assert set(await supervisor.paused()) == {"leads"}
+        await supervisor.resume("leads")
+        assert supervisor.conditions()["leads"].state == "active"
+        assert await supervisor.paused() == {}
         assert [line["sink"] for line in relay.lines("sink.paused")] == ["leads"]
         assert [line["sink"] for line in relay.lines("sink.resumed")] == ["leads"]
 
 
-async def test_what_waits_for_a_sink_that_is_gone_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_the_start_logs_the_backlog_of_a_removed_sink(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
             await relay.service.supervisor.pause("leads")
@@ -99,7 +99,7 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
     assert sorted(closed) == ["all", "leads", "tests"]
 
 
-async def test_sinks_that_part_are_not_held_up_by_one_that_hangs_or_fails(
+async def test_one_hanging_or_failing_sink_does_not_delay_closing_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[str] = []

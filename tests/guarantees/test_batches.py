@@ -7,7 +7,7 @@ from random import Random
 
 from relay.core.clock import SystemClock
 from relay.core.routing import Verdict
-from relay.delivery.concurrency import UNSETTLED
+from relay.delivery.concurrency import UNSETTLED_PER_SLOT
 from relay.store import StoreSettings
 from relay.store.sqlite.store import open_store
 from tests.brokers.redis import STREAM, RedisServer
@@ -51,7 +51,7 @@ async def test_kills_among_batches_lose_no_event(tmp_path: Path, random: Random,
     assert set(taken) == wanted
     assert set(ledger.read(relay.store).deliveries.values()) == {"delivered"}
     repeated = len(taken) - len(wanted)
-    assert repeated <= KILLS * CONCURRENCY * (1 + UNSETTLED)
+    assert repeated <= KILLS * CONCURRENCY * (1 + UNSETTLED_PER_SLOT)
     say(f"{KILLS} kills among the batches of {EVENTS} events: none lost, {repeated} twice")
 
 

@@ -15,7 +15,7 @@ from relay.core.config_values import Size
 from relay.core.delivery import Attempt, Settlement
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
 from relay.core.routing import Verdict
-from relay.delivery.concurrency import UNSETTLED
+from relay.delivery.concurrency import UNSETTLED_PER_SLOT
 from relay.store import StoreSettings
 from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
@@ -109,7 +109,7 @@ async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, random: Random
         await until(lambda: not far_end.connections, what="hung-up connections")
         arrived = set(_replayed(far_end)[begun:])
         pending = {key for _, key in ledger.read(relay.store).places("pending")}
-        assert len(arrived & pending) <= CONCURRENCY * (1 + UNSETTLED)
+        assert len(arrived & pending) <= CONCURRENCY * (1 + UNSETTLED_PER_SLOT)
         in_flight.update(arrived & pending)
         await relay.start()
     return in_flight
