@@ -1,4 +1,4 @@
-"""The admin listener: who may ask what; metrics and health for anyone, the rest for a token."""
+"""The admin listener: open metrics and health, and an API behind a token."""
 
 from relay.admin.app import admin_app
 from relay.admin.services import AdminServices

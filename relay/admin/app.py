@@ -1,4 +1,4 @@
-"""The admin listener's app: which path is answered by what."""
+"""The admin listener's app: its paths and their handlers."""
 
 import asyncio
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
 from relay.admin.api import backup, operations, stream
-from relay.admin.audit import asked_for
+from relay.admin.audit import change_of
 from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
 from relay.admin.problem import (
@@ -35,7 +35,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     readiness = Readiness(admin.store, admin.clock, admin.draining)
 
     async def metrics(request: Request) -> Response:
-        # In a thread: rendering takes milliseconds that belong to acknowledgements.
+        # In a thread, because rendering takes milliseconds and would delay acknowledgements.
         accept = request.headers.get("accept", "")
         text, content_type = await asyncio.to_thread(admin.metrics.exposition, accept)
         return Response(text, headers=FRESH | {"Content-Type": content_type})
@@ -63,8 +63,8 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         return await stream.watch(admin, request)
 
     async def back_up(request: Request) -> Response:
-        # A read, but of everything there is.
-        async with admin.auditor.recorded(asked_for(backup.NAME, request)):
+        # Recorded although it is a read, because it hands out all personal data.
+        async with admin.auditor.recorded(change_of(backup.NAME, request)):
             return await backup.backup(admin.backups)
 
     api = [
@@ -88,10 +88,10 @@ def admin_app(admin: AdminServices) -> ASGIApp:
 
 
 def _versioned(app: ASGIApp) -> ASGIApp:
-    """Name the relay's version in every answer, so that commands know whom they have reached."""
+    """Add the relay's version to every response, so that commands can check what they reached."""
     header = (b"relay-version", version("relay").encode())
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_versioned(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], header]}
@@ -99,7 +99,7 @@ def _versioned(app: ASGIApp) -> ASGIApp:
 
         await app(scope, receive, send_versioned)
 
-    return answer
+    return versioned
 
 
 async def _healthy(_: Request) -> Response:

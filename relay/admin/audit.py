@@ -1,4 +1,4 @@
-"""Every change that an operator makes leaves a row in the store and a line in the log."""
+"""Audit of operators' changes: a row in the store and a log line each."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from relay.store.audit import Audit, Change
 from relay.telemetry import log
 
 ACTOR = "admin"
-"""The label of the one token there is."""
+"""Label of the only token."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Entry:
 
 
 class Auditor:
-    """Records changes; one that cannot be recorded is made all the same, and logged."""
+    """Records changes; one that cannot be recorded is still made, and logged."""
 
     def __init__(self, audit: Audit, *, clock: Clock) -> None:
         self._audit = audit
@@ -34,9 +34,9 @@ class Auditor:
 
     @asynccontextmanager
     async def recorded(self, change: Change) -> AsyncIterator[Entry]:
-        """The block makes the change; what it raises is recorded and raised again.
+        """Record the change that the block makes, whether it succeeds or raises.
 
-        The row is begun before the block, so that a crash in it leaves a row without an end.
+        The row is written before the block, so that a crash in it leaves an unfinished row.
         """
         change, entry = self._audit.veiled(change), Entry()
         number = await self._begin(change)
@@ -57,7 +57,7 @@ class Auditor:
         now_ms = self._clock.now_ms()
         try:
             if number is None:
-                # An erasure may have made the room that there was none of before.
+                # An erasure may have freed the space that was missing before.
                 number = await self._audit.begin(change, now_ms=now_ms)
             await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
         except StoreError as error:
@@ -74,15 +74,15 @@ class Auditor:
         )
 
 
-def asked_for(operation: str, request: Request, *given: object) -> Change:
-    """The change that a request asks for; `given` are its values as they were checked."""
+def change_of(operation: str, request: Request, *arguments: object) -> Change:
+    """Describe the change that a request makes, with its validated arguments."""
     target = " ".join(map(str, request.path_params.values())) or None
     return Change(
         operation=operation,
         target=target,
         asked={
             name: value
-            for name, value in _values(given)
+            for name, value in _values(arguments)
             if value is not None and value is not False and name not in request.path_params
         },
         actor=ACTOR,
@@ -91,21 +91,21 @@ def asked_for(operation: str, request: Request, *given: object) -> Change:
     )
 
 
-def counts(answer: object) -> dict[str, int]:
-    """The numbers of an answer; of a list its length. Its texts and times are left out."""
-    found = {}
-    for name, value in _values([answer]):
+def counts(response: object) -> dict[str, int]:
+    """Return the numbers in a response and the lengths of its lists, without texts and times."""
+    numbers = {}
+    for name, value in _values([response]):
         if isinstance(value, list | tuple):
-            found[name] = len(value)
+            numbers[name] = len(value)
         elif isinstance(value, int) and not name.endswith("_ms"):
-            found[name] = value
-    return found
+            numbers[name] = value
+    return numbers
 
 
 def _values(records: Iterable[object]) -> Iterable[tuple[str, Any]]:
     for record in records:
-        for each in fields(record):  # type: ignore[arg-type]
-            yield each.name, getattr(record, each.name)
+        for column in fields(record):  # type: ignore[arg-type]
+            yield column.name, getattr(record, column.name)
 
 
 def _text(values: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The facts about a running relay that its verdict rests on, gathered within a limit."""
+"""Facts about a running relay, the basis of its verdict, gathered within a time limit."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,33 +17,33 @@ from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Disk
 from relay.telemetry.traffic import SourceTraffic
 
-READ_S = 2.0
-"""For all reads of the store; the verdict itself has to come when the disk hangs."""
+READ_TIMEOUT_S = 2.0
+"""Time for all reads of the store: the verdict must not hang with the disk."""
 
 ABSENCES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFacts:
-    """One sink; what the store could not be asked for is None."""
+    """One sink; values that the store could not return are None."""
 
     name: str
     condition: SinkStatus | None
-    """None for a sink that the config does not have, and the store still knows."""
+    """None for a sink that is only in the store, not in the config."""
     pending: int | None
     oldest_pending_ms: int | None
-    """When the oldest event was received that waits; replayed ones do not count."""
+    """Receipt of the oldest pending event; replayed ones do not count."""
     replaying_since_ms: int | None
-    """When the oldest replay began that deliveries to the sink are pending of."""
+    """Start of the oldest replay with pending deliveries to the sink."""
     dead: int | None
     dead_since_ms: int | None
     dead_reason: str | None
-    """Of the newest dead letter."""
+    """Reason of the newest dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastEvent:
-    """When the last event of a kind came."""
+    """Time of the last event of a kind."""
 
     kind: str
     at_ms: int
@@ -56,11 +56,11 @@ class SourceFacts:
     name: str
     traffic: SourceTraffic
     last_events: Sequence[LastEvent]
-    """Of each kind that has come."""
+    """One for each kind that has come."""
     rotation: Rotation | None
-    """None where no rotation was begun, or it has expired."""
+    """None if no rotation was started, or it has expired."""
     dropped: int
-    """Requests that were not kept for the rotation, because of a limit."""
+    """Requests that the rotation dropped because of a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,46 +70,46 @@ class StoreFacts:
     folder: str
     disk: Disk
     unready: Sequence[str]
-    """Why no event can be taken; nothing where events can be."""
+    """Reasons why no events can be accepted; empty if they can."""
     unread: str | None
     """Why the store could not be read."""
     alive_ms: int | None
-    """The last heartbeat that was written."""
+    """Time of the last stored heartbeat."""
     unclean: bool
-    """Whether it was not closed before this start, and has not been read whole since."""
+    """Whether it was not closed cleanly, and has not been checked since."""
     unreadable: int
-    """Verified requests that hold no event."""
+    """Number of verified requests without an event."""
     unreadable_ms: int | None
-    """When the last of these came."""
+    """Time of the last of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Times are milliseconds since the epoch."""
+    """All facts; times are milliseconds since the epoch."""
 
     version: str
     now_ms: int
     started_ms: int
     draining: bool
     downtime: Downtime | None
-    """Before this start; None at the first start of a store."""
+    """The downtime before this start; None at the first start of a store."""
     unacknowledged: Sequence[Absence]
-    """The oldest absences that lost events and that no operator has acknowledged."""
+    """The oldest absences that lost events and are not acknowledged."""
     unacknowledged_loss_ms: int
-    """The time from which events are lost, in all of them."""
+    """Total time whose events are lost, over all of these absences."""
     sinks: Sequence[SinkFacts]
-    """In the order of the config; then those that it no longer has."""
+    """Configured sinks in their order, then removed ones."""
     sources: Sequence[SourceFacts]
     store: StoreFacts
     last_reload: Reading | None
-    """None since the start."""
+    """None before the first reload."""
     refused_reloads: Sequence[Reading]
-    """Those whose faults nothing has mended since."""
+    """Refused reloads whose faults are not fixed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """What the store was asked for; without an error all of it is there."""
+    """Values read from the store; all are set unless there is an error."""
 
     backlogs: Mapping[str, Backlog] | None = None
     overview: Overview | None = None
@@ -120,7 +120,7 @@ class _Stored:
 
 
 async def gather(admin: AdminServices, readiness: Readiness) -> Facts:
-    """Gather them; a store that fails or hangs is a fact as well."""
+    """Gather all facts; a store that fails or hangs is one of them."""
     unready, stored = await asyncio.gather(readiness.problems(), _read(admin))
     now_ms = admin.clock.now_ms()
     return Facts(
@@ -141,12 +141,12 @@ async def gather(admin: AdminServices, readiness: Readiness) -> Facts:
 
 async def _read(admin: AdminServices) -> _Stored:
     try:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(READ_TIMEOUT_S):
             backlogs = await admin.store.backlogs()
-            failed = [name for name, each in backlogs.items() if each.dead]
+            with_dead = [name for name, backlog in backlogs.items() if backlog.dead]
             return _Stored(
                 backlogs=backlogs,
-                overview=await admin.operations.overview(failed),
+                overview=await admin.operations.overview(with_dead),
                 rotations=await admin.rotations.all(),
                 unacknowledged=await admin.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.absences.unacknowledged_loss_ms(),
@@ -154,13 +154,13 @@ async def _read(admin: AdminServices) -> _Stored:
     except StoreError as error:
         return _Stored(error=str(error))
     except TimeoutError:
-        return _Stored(error=f"no answer within {READ_S:g} s")
+        return _Stored(error=f"no answer within {READ_TIMEOUT_S:g} s")
 
 
 def _sinks(conditions: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFacts]:
     backlogs = stored.backlogs or {}
-    gone = [name for name, each in sorted(backlogs.items()) if each.pending or each.dead]
-    names = [*conditions, *(name for name in gone if name not in conditions)]
+    in_store = [name for name, each in sorted(backlogs.items()) if each.pending or each.dead]
+    names = [*conditions, *(name for name in in_store if name not in conditions)]
     return [_sink(name, conditions.get(name), stored) for name in names]
 
 

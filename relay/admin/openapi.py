@@ -1,4 +1,4 @@
-"""The API's own description (OpenAPI 3.1), made of the operations that it serves."""
+"""OpenAPI 3.1 document of the API, generated from the operations that it serves."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,35 +10,35 @@ import msgspec
 from relay.admin.operation import Operation
 from relay.admin.problem import Problem
 
-_ALWAYS = {
+_COMMON_PROBLEMS = {
     401: "The bearer token is missing or wrong.",
-    429: "Too many wrong tokens.",
-    500: "A fault of the relay's own.",
+    429: "Too many wrong tokens; retry later.",
+    500: "The relay failed because of a bug; its log has the traceback.",
     503: "The store cannot be read or written now.",
 }
-_ASKED = {400: "A parameter or the body is not as described."}
+_INPUT_PROBLEMS = {400: "A parameter or the body is invalid; the detail names it."}
 _TEMPLATE = "#/components/schemas/{name}"
 
 
 def document(
     operations: Sequence[Operation], streams: Mapping[str, dict[str, Any]], *, version: str
 ) -> dict[str, Any]:
-    """Describe what is served; every schema is that of the type that is really encoded.
+    """Build the document; every schema comes from the type that is encoded.
 
-    `streams` are descriptions by path of what answers with more than one value.
+    `streams` describes, by path, the operations that do not return a single JSON value.
     """
     types = [Problem, *_types(operations)]
-    found, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
-    schemas = dict(zip(map(_key, types), found, strict=True))
+    references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    schemas = dict(zip(map(_key, types), references, strict=True))
     paths: dict[str, Any] = {}
     for operation in operations:
-        described = _operation(operation, schemas, components)
+        description = _operation(operation, schemas, components)
         path = re.sub(r"{(\w+):\w+}", r"{\1}", operation.path)
-        paths.setdefault(path, {})[operation.method.lower()] = described
+        paths.setdefault(path, {})[operation.method.lower()] = description
     content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
-    for path, described in streams.items():
-        paths[path] = {"get": {**described, "responses": _told(_ALWAYS, content)}}
-        paths[path]["get"]["responses"]["200"] = described["responses"]["200"]
+    for path, description in streams.items():
+        paths[path] = {"get": {**description, "responses": _responses(_COMMON_PROBLEMS, content)}}
+        paths[path]["get"]["responses"]["200"] = description["responses"]["200"]
     return {
         "openapi": "3.1.0",
         "info": {"title": "relay", "version": version, "description": _DESCRIPTION},
@@ -52,13 +52,13 @@ def document(
 
 
 def _types(operations: Sequence[Operation]) -> list[Any]:
-    every = [
+    kinds = [
         kind
-        for each in operations
-        for kind in (each.parameters, each.body, each.answer)
+        for operation in operations
+        for kind in (operation.parameters, operation.body, operation.response)
         if kind is not None
     ]
-    return list({_key(kind): kind for kind in every}.values())
+    return list({_key(kind): kind for kind in kinds}.values())
 
 
 def _key(kind: Any) -> str:
@@ -68,33 +68,33 @@ def _key(kind: Any) -> str:
 def _operation(
     operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": _parameters(operation, schemas, components),
         "responses": {
             "200": {
                 "description": operation.summary,
-                "content": {"application/json": {"schema": schemas[_key(operation.answer)]}},
+                "content": {"application/json": {"schema": schemas[_key(operation.response)]}},
             },
             **_problems(operation, schemas),
         },
     }
     if operation.body is not None:
         schema = schemas[_key(operation.body)]
-        # As `operation` reads it: a name that is not known is an error.
+        # `operation` refuses unknown names.
         components[_name(schema)]["additionalProperties"] = False
         body = {"application/json": {"schema": schema}}
-        described["requestBody"] = {"required": True, "content": body}
-    return described
+        description["requestBody"] = {"required": True, "content": body}
+    return description
 
 
 def _parameters(
     operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
 ) -> list[dict[str, Any]]:
     kind = operation.parameters
-    described = components[_name(schemas[_key(kind)])]
-    properties, required = described.get("properties", {}), described.get("required", ())
+    schema = components[_name(schemas[_key(kind)])]
+    properties, required = schema.get("properties", {}), schema.get("required", ())
     in_path = set(re.findall(r"{(\w+)", operation.path))
     return [
         {
@@ -112,14 +112,14 @@ def _name(schema: dict[str, str]) -> str:
 
 
 def _problems(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    asked = _ASKED if operation.body is not None or fields(operation.parameters) else {}
+    problems = _INPUT_PROBLEMS if operation.body is not None or fields(operation.parameters) else {}
     if operation.body is not None:
-        asked = asked | {413: "The body is too large."}
+        problems = problems | {413: "The body is too large."}
     content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
-    return _told({**_ALWAYS, **asked, **operation.problems}, content)
+    return _responses({**_COMMON_PROBLEMS, **problems, **operation.problems}, content)
 
 
-def _told(texts: Mapping[int, str], content: dict[str, Any]) -> dict[str, Any]:
+def _responses(texts: Mapping[int, str], content: dict[str, Any]) -> dict[str, Any]:
     return {
         str(status): {"description": text, "content": content}
         for status, text in sorted(texts.items())
@@ -127,6 +127,6 @@ def _told(texts: Mapping[int, str], content: dict[str, Any]) -> dict[str, Any]:
 
 
 _DESCRIPTION = (
-    "What the commands of relay ask of a running relay. Times are milliseconds since the epoch. "
-    "Lists are newest first, and their `next` is the `before` of the page after."
+    "Admin API of a running relay, as its commands use it. Times are milliseconds since the epoch. "
+    "Lists are newest first; pass a page's `next` as `before` to get the following page."
 )

@@ -1,4 +1,4 @@
-"""One thing that the API does: declared once, for its route and for the document of the API."""
+"""One operation of the API, declared once for its route and for the API's document."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.admin.audit import Auditor, asked_for, counts
+from relay.admin.audit import Auditor, change_of, counts
 
 FRESH = {"Cache-Control": "no-store"}
 BODY_MAX = 64 * 1024
@@ -21,7 +21,7 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class _Number(Convertor[int]):
-    """A number in a path; unlike Starlette's own, none of thousands of digits, which raises."""
+    """A number in a path of bounded length: Starlette's own raises on thousands of digits."""
 
     regex = "[0-9]{1,15}"
 
@@ -42,37 +42,38 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`handler` is given `parameters`, made of path and query, then `body`, and returns `answer`.
+    """A handler with the dataclasses that it takes and returns.
 
-    All three are dataclasses; a bad request is answered before the handler is asked.
+    `handler` takes `parameters`, from path and query, then `body` if there is one, and returns
+    `response`. A bad request is refused before the handler is called.
     """
 
     method: str
     path: str
     summary: str
     handler: Handler
-    answer: Any
+    response: Any
     parameters: type = Nothing
     body: type | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
-    """What else than the answer may come, by status, and when."""
-    only_asks: bool = False
-    """A POST that changes nothing, and so leaves no record as every other one does."""
+    """Descriptions of the error responses, by status."""
+    read_only: bool = False
+    """Set for a POST that changes nothing and is therefore not audited."""
     result: Callable[[Any], Mapping[str, Any]] = counts
-    """What of the answer is recorded; it must hold no personal data."""
+    """Extracts the audited values of the response; they must hold no personal data."""
 
-    async def answered(self, request: Request, auditor: Auditor) -> Response:
-        """Do what the request asks; a change is recorded."""
-        given: list[object] = [parameters(request, self.parameters)]
+    async def respond(self, request: Request, auditor: Auditor) -> Response:
+        """Run the handler for a request; a change is audited."""
+        arguments: list[object] = [parameters(request, self.parameters)]
         if self.body is not None:
-            given.append(await _body(request, self.body))
-        if self.method == "GET" or self.only_asks:
-            answer = await self.handler(*given)
+            arguments.append(await _body(request, self.body))
+        if self.method == "GET" or self.read_only:
+            response = await self.handler(*arguments)
         else:
-            async with auditor.recorded(asked_for(self.name, request, *given)) as entry:
-                answer = await self.handler(*given)
-                entry.result = self.result(answer)
-        return Response(msgspec.json.encode(answer), 200, FRESH, "application/json")
+            async with auditor.recorded(change_of(self.name, request, *arguments)) as entry:
+                response = await self.handler(*arguments)
+                entry.result = self.result(response)
+        return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
 
     @property
     def name(self) -> str:
@@ -80,30 +81,30 @@ class Operation:
 
 
 def routes(operations: Iterable[Operation], auditor: Auditor) -> list[Route]:
-    """One route for each path, so that a method that it lacks is told of all that it has."""
+    """Build one route per path, so that a 405 lists all of its methods."""
     by_path: dict[str, dict[str, Operation]] = {}
-    for each in operations:
-        by_path.setdefault(each.path, {})[each.method] = each
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
     return [_route(path, by_method, auditor) for path, by_method in by_path.items()]
 
 
 def _route(path: str, by_method: Mapping[str, Operation], auditor: Auditor) -> Route:
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await by_method[method].answered(request, auditor)
+        return await by_method[method].respond(request, auditor)
 
     return Route(path, endpoint, methods=list(by_method))
 
 
 def parameters(request: Request, kind: type[T]) -> T:
-    """Read path and query; raises HTTPException for what is unknown or wrong."""
+    """Read path and query; raises HTTPException for an unknown or invalid parameter."""
     query = request.query_params.multi_items()
     values: dict[str, Any] = dict(request.path_params)
     for name, value in query:
         if name in values:
-            raise HTTPException(400, f"{name} is given twice")
+            raise HTTPException(400, f"{name}: given twice; give it once.")
         values[name] = value
-    return _made(values, kind, strict=False)
+    return _convert(values, kind, strict=False)
 
 
 async def _body(request: Request, kind: type[T]) -> T:
@@ -120,26 +121,26 @@ async def _body(request: Request, kind: type[T]) -> T:
         raise HTTPException(400, "The body is nested too deeply.") from None
     if not isinstance(document, dict):
         raise HTTPException(400, "The body is not a JSON object.")
-    # To JSON 7.0 is a whole number.
+    # JSON makes no difference between 7.0 and 7.
     whole = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in document.items()
     }
-    return _made(whole, kind, strict=True)
+    return _convert(whole, kind, strict=True)
 
 
-def _made(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
+def _convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            known_here = ", ".join(known) or "nothing"
-            raise HTTPException(400, f"{name[:60]} is not known here: {known_here}")
+            names = ", ".join(known) or "none"
+            raise HTTPException(400, f"{name[:60]}: unknown parameter; known: {names}")
     try:
         return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise HTTPException(400, _complaint(error)) from None
+        raise HTTPException(400, _error_text(error)) from None
 
 
-def _complaint(error: msgspec.ValidationError) -> str:
+def _error_text(error: msgspec.ValidationError) -> str:
     text, _, where = str(error).partition(" - at `$.")
     return f"{where.rstrip('`')}: {text}" if where else text

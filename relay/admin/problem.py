@@ -1,4 +1,4 @@
-"""How the admin listener says no: problem details (RFC 9457)."""
+"""Error responses of the admin listener: problem details (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -12,14 +12,14 @@ from relay.core.errors import ConfigError, Fault, Stopping, StoreError
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """RFC 9457, without a `type`: the status says which kind it is."""
+    """Problem details without a `type`: the status identifies the kind."""
 
     title: str
     status: int
     detail: str = ""
-    """What happened, and where it helps, what to do."""
+    """The cause and, where it helps, the action."""
     faults: Sequence[Fault] = ()
-    """Every mistake of a config that was refused."""
+    """Every fault of a refused config."""
 
 
 def problem(
@@ -29,14 +29,14 @@ def problem(
     *,
     faults: Sequence[Fault] = (),
 ) -> Response:
-    """Say what went wrong in a form that programs and people can read."""
+    """Build a problem response."""
     title = HTTPStatus(status).phrase
     body = Problem(title, status, "" if detail == title else detail, faults)
     return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
 
 
 def status_of(error: Exception) -> int:
-    """The status by which the handlers below answer an error."""
+    """Return the status that the handlers below give an error."""
     match error:
         case HTTPException():
             return error.status_code
@@ -48,29 +48,29 @@ def status_of(error: Exception) -> int:
 
 
 async def on_http_error(_: Request, error: Exception) -> Response:
-    """Turn what a route or the router raised into an answer."""
+    """Convert an HTTPException of a route or the router."""
     if not isinstance(error, HTTPException):
         raise error
     return problem(error.status_code, error.detail, error.headers)
 
 
 async def on_store_error(_: Request, error: Exception) -> Response:
-    """Answer for a store that cannot be read or written now; its own words say why."""
+    """Report a store that cannot be read or written now; its error says why."""
     return problem(503, str(error), {"Retry-After": "10"})
 
 
 async def on_refused_config(_: Request, error: Exception) -> Response:
-    """Answer with every fault of a config; the one in use goes on."""
+    """Report every fault of a refused config; the current one stays in use."""
     if not isinstance(error, ConfigError):
         raise error
     return problem(422, "The new config was refused; nothing has changed.", faults=error.faults)
 
 
 async def on_stopping(_: Request, __: Exception) -> Response:
-    """Answer for a relay that is about to end."""
+    """Report that the relay is stopping."""
     return problem(503, "The relay is stopping.", {"Retry-After": "10"})
 
 
 async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer for a mistake of ours; its text stays out of the answer."""
-    return problem(500, "The relay failed at this; its log says where.")
+    """Report a bug, without its text, which may hold secrets."""
+    return problem(500, "The relay failed because of a bug; its log has the traceback.")

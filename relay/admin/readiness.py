@@ -1,4 +1,4 @@
-"""Whether the relay can take events right now; sinks do not count, for they lose nothing."""
+"""Whether the relay can accept events right now; sinks do not count."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ PROBE_TIMEOUT_S = 2.0
 
 
 class Readiness:
-    """Asks the store to commit; all who ask at once share one commit, also one that hangs."""
+    """Probes the store with a commit, which concurrent requests share even while it hangs."""
 
     def __init__(
         self,
@@ -29,12 +29,12 @@ class Readiness:
         self._probing: asyncio.Task[str | None] | None = None
 
     async def problems(self) -> list[str]:
-        """Return what keeps the relay from taking events, in words; nothing if it is ready."""
+        """Return the reasons why the relay cannot accept events; none if it is ready."""
         if self._draining():
             return ["the relay is stopping"]
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
-        # A probe is not cancelled: whoever asks next waits for the same one.
+        # The probe is not cancelled: later requests wait for the same one.
         done, _ = await asyncio.wait((self._probing,), timeout=self._timeout_s)
         if not done:
             return [f"the store has not committed within {self._timeout_s:g} s"]
@@ -47,7 +47,7 @@ class Readiness:
         except StoreFull:
             return "the store is short of free space"
         except StoreBroken:
-            return "the disk failed under the store; the relay must be restarted"
+            return "the disk of the store failed; restart the relay"
         except StoreError:
-            return "the store does not take events"
+            return "the store accepts no events"
         return None

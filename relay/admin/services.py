@@ -1,4 +1,4 @@
-"""What the API is handed of the rest of the relay."""
+"""Parts of the relay that the admin API uses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ from relay.telemetry.traffic import Traffic
 
 
 class Sinks(Protocol):
-    """The sinks at work."""
+    """The running sinks."""
 
     def conditions(self) -> Mapping[str, SinkStatus]: ...
 
     def refetch(self) -> None:
-        """Have every sink look again at what it has not begun to send."""
+        """Make every sink fetch again all that it has not started to send."""
         ...
 
     async def pause(self, name: str) -> None: ...
@@ -43,15 +43,15 @@ class Sinks(Protocol):
     async def resume(self, name: str) -> None: ...
 
     async def retry(self, name: str, seq: int | None) -> int:
-        """Have pending deliveries come due now, or one, and probe; returns how many were later."""
+        """Make pending deliveries, or one, due now, and probe; return how many were due later."""
         ...
 
     async def discard(self, name: str, seq: int) -> bool:
-        """Give a pending delivery up; returns whether it is on its way all the same."""
+        """Discard a pending delivery; return whether it is in flight, and may still arrive."""
         ...
 
     async def check(self, name: str) -> str | None:
-        """Reach the far end without an event, as `Sink.check` does; raises SinkError."""
+        """Check the destination without sending an event; raises SinkError."""
         ...
 
 
@@ -61,7 +61,7 @@ class Replays(Protocol):
     async def count(self, selection: Selection) -> Forecast: ...
 
     async def begin(self, selection: Selection) -> Replay | None:
-        """None where there is nothing to deliver."""
+        """Start a replay; None if there is nothing to deliver."""
         ...
 
     async def cancel(self, number: int) -> Replay | None: ...
@@ -69,44 +69,44 @@ class Replays(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One time that the config was read again."""
+    """One reload of the config."""
 
     at_ms: int
     reason: str
-    """Who or what asked for it."""
+    """Trigger of the reload."""
     taken: bool
     faults: Sequence[str]
-    """Keys of what was refused, or another cause."""
+    """Keys with faults, or another cause of the refusal."""
 
 
 class Reloads(Protocol):
-    """The config, read again."""
+    """Reloads of the config."""
 
     @property
     def last(self) -> Reading | None:
-        """None since the start."""
+        """The last reload; None before the first."""
         ...
 
     @property
     def refused(self) -> Sequence[Reading]:
-        """The refused ones whose faults nothing has mended since, the oldest first."""
+        """Refused reloads whose faults are not fixed yet, oldest first."""
         ...
 
     async def reload(self) -> Changes:
-        """Raises ConfigError, StoreError and Stopping, and then nothing has changed."""
+        """Reload; raises ConfigError, StoreError and Stopping, which change nothing."""
         ...
 
 
 class Rotations(Protocol):
-    """Changes of a source's secret during which nothing is to be lost; methods raise StoreError."""
+    """Rotations of a source's secret without loss; methods raise StoreError."""
 
     @property
     def sources(self) -> Sequence[str]:
-        """The names of all sources, rotated or not."""
+        """Names of all sources, rotating or not."""
         ...
 
     async def all(self) -> Sequence[Rotation]:
-        """Those that have not expired."""
+        """Return the rotations that have not expired."""
         ...
 
     async def state(self, name: str) -> Rotation | None: ...
@@ -114,17 +114,17 @@ class Rotations(Protocol):
     async def begin(self, name: str, duration: Duration) -> Rotation: ...
 
     async def finish(self, name: str) -> Rotation | None:
-        """None where there was none to finish."""
+        """Finish a rotation; None if there is none."""
         ...
 
     def dropped(self, name: str) -> int:
-        """How many requests were not kept since the relay's start, because of a limit."""
+        """Return the number of requests dropped since the start because of a limit."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminServices:
-    """What the admin app is given; without a token only metrics and health are answered."""
+    """Everything that the admin app uses; without a token it serves only metrics and health."""
 
     store: Store
     operations: Operations
@@ -144,15 +144,15 @@ class AdminServices:
     draining: Callable[[], bool]
     started_ms: int
     downtime: Callable[[], Downtime | None]
-    """Before this start, once it is known."""
+    """The downtime before this start, once known."""
     folder: Path
-    """Of the store."""
+    """Folder of the store."""
     unclean: Callable[[], bool]
-    """Whether the store was left unclean, and has not been found sound since."""
+    """Whether the store was not closed cleanly, and has not been checked since."""
     traffic: Traffic
     reloads: Reloads
     rotations: Rotations
     routes: Callable[[], Sequence[Route]]
-    """Of the running config."""
+    """Routes of the running config."""
     token: Callable[[], Secret | None]
-    """Asked with every request."""
+    """Called for every request, because a reload may change the token."""

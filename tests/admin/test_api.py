@@ -39,7 +39,7 @@ async def send(relay: Relay, *bodies: bytes) -> None:
         assert (await relay.ask(post(each))).status == 202
 
 
-async def test_an_event_is_found_and_shown_with_all_that_became_of_it(tmp_path: Path) -> None:
+async def test_an_event_is_found_and_shown_with_its_attempts(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "delivered", "leads")
@@ -68,7 +68,7 @@ async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
         assert seen == ["e4", "e3", "e2", "e1", "e0"]
 
 
-async def test_a_paused_sink_keeps_what_comes_also_over_a_restart(tmp_path: Path) -> None:
+async def test_a_paused_sink_keeps_its_backlog_over_a_restart(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         async with working(tmp_path, far_end) as (relay, operator):
             paused = await operator.post("/sinks/leads/pause")
@@ -91,7 +91,7 @@ async def test_a_paused_sink_keeps_what_comes_also_over_a_restart(tmp_path: Path
             assert far_end.requests[1].target == "/leads"
 
 
-async def test_a_sinks_far_end_is_tried_without_an_event(tmp_path: Path) -> None:
+async def test_a_sink_is_tested_without_an_event(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
         assert await operator.post("/sinks/all/test") == {
             "reached": True,
@@ -107,7 +107,7 @@ async def test_a_sinks_far_end_is_tried_without_an_event(tmp_path: Path) -> None
         await operator.post("/sinks/nobody/test", status=404)
 
 
-async def test_dead_letters_are_replayed_once_the_far_end_is_mended(tmp_path: Path) -> None:
+async def test_dead_letters_are_replayed_once_the_destination_works_again(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
         await send(relay, body("a"), body("b"))
@@ -132,7 +132,7 @@ async def test_dead_letters_are_replayed_once_the_far_end_is_mended(tmp_path: Pa
         assert replayed == [None, begun["id"]]
 
 
-async def test_discarded_dead_letters_are_gone_from_the_list(tmp_path: Path) -> None:
+async def test_discarded_dead_letters_are_not_listed(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         far_end.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
@@ -144,7 +144,7 @@ async def test_discarded_dead_letters_are_gone_from_the_list(tmp_path: Path) -> 
         assert {each["id"] for each in letters} == {"b"}
 
 
-async def test_what_cannot_be_read_is_shown_among_the_dead_letters(tmp_path: Path) -> None:
+async def test_unreadable_requests_are_listed_with_the_dead_letters(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         assert (await relay.ask(post(b"[]"))).status == 200
         found = await operator.get("/dead-letters")
@@ -154,7 +154,7 @@ async def test_what_cannot_be_read_is_shown_among_the_dead_letters(tmp_path: Pat
 @pytest.mark.parametrize(
     ("path", "query", "detail"),
     [
-        ("/events", {"colour": "red"}, "colour is not known here"),
+        ("/events", {"colour": "red"}, "colour: unknown parameter"),
         ("/events", {"limit": "0"}, "limit"),
         ("/events", {"limit": "501"}, "limit"),
         ("/events", {"before": "soon"}, "before"),
@@ -177,12 +177,14 @@ async def test_a_bad_parameter_is_named(
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
-        (b'{"colour":1}', "colour is not known here"),
+        (b'{"colour":1}', "colour: unknown parameter"),
         (b'{"sink":7}', "sink"),
         (b"\xff", "not JSON"),
     ],
 )
-async def test_a_bad_body_is_refused_in_words(tmp_path: Path, content: bytes, detail: str) -> None:
+async def test_a_bad_body_is_refused_with_its_fault(
+    tmp_path: Path, content: bytes, detail: str
+) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
         answer = await operator.client.post("/api/v1/replays/count", content=content)
         assert (answer.status_code, answer.headers["content-type"]) == (
@@ -192,7 +194,7 @@ async def test_a_bad_body_is_refused_in_words(tmp_path: Path, content: bytes, de
         assert detail in answer.json()["detail"]
 
 
-async def test_what_happens_is_streamed_as_it_happens(tmp_path: Path) -> None:
+async def test_activity_is_streamed_live(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         async with operator.client.stream("GET", "/api/v1/stream") as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
@@ -212,7 +214,7 @@ async def test_what_happens_is_streamed_as_it_happens(tmp_path: Path) -> None:
         assert "ada@example.com" not in repr(seen)
 
 
-async def test_the_document_of_the_stream_names_all_that_can_happen() -> None:
+async def test_the_document_of_the_stream_names_every_kind() -> None:
     named = {*get_args(Outcome), *get_args(Result)}
     for file in Path(relay.__file__).parent.rglob("*.py"):
         named |= set(re.findall(r'publish\(\s*"(\w+)"', file.read_text(encoding="utf-8")))
@@ -234,7 +236,7 @@ async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
             assert [line async for line in lines if line] == []
 
 
-async def test_a_body_without_end_is_cut_off(tmp_path: Path) -> None:
+async def test_an_endless_body_is_cut_off(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
         answer = await operator.client.post("/api/v1/replays/count", content=b" " * 70_000)
         assert answer.status_code == 413

@@ -1,4 +1,4 @@
-"""The API against its own description: nothing is answered that it does not say, or refuses."""
+"""The API conforms to its own document."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ expected-statuses = ["2xx", "404", "409", "422"]
 """
 
 
-async def test_every_answer_is_as_the_document_says(tmp_path: Path) -> None:
+async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, _):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))
         (tmp_path / "schemathesis.toml").write_text(SETTINGS, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What an operator does with what waits for a sink, by the admin API of a running relay."""
+"""Operators' actions on a sink's backlog, by the admin API of a running relay."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,7 +48,7 @@ async def sinks(operator: Operator) -> dict[str, Any]:
     return {each["condition"]["name"]: each for each in found}
 
 
-async def test_what_waits_for_an_hour_is_tried_at_once_all_or_one(tmp_path: Path) -> None:
+async def test_pending_deliveries_are_tried_now_all_or_one(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         refuse_for_now(far_end)
         await send(relay, body("a"), body("b"), body("c"))
@@ -87,7 +87,7 @@ async def test_one_pending_delivery_is_discarded_and_never_sent_again(tmp_path: 
         await operator.post("/sinks/nobody/retry", {}, status=404)
 
 
-async def test_a_delivery_that_is_being_sent_is_discarded_with_a_word_of_warning(
+async def test_discarding_a_delivery_in_flight_warns(
     tmp_path: Path,
 ) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
@@ -110,7 +110,7 @@ async def test_an_id_of_two_sources_needs_the_source(tmp_path: Path) -> None:
         await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
         for verb in ("retry", "discard"):
             refused = await operator.post(f"/sinks/crm/{verb}", {"id": "a"}, status=409)
-            assert refused["detail"] == "a came from main and other: say which source."
+            assert refused["detail"] == "several sources sent a: main and other; give the source."
         await operator.post("/sinks/crm/retry", {"source": "main"}, status=409)
         meant = {"id": "a", "source": "other"}
         assert (await operator.post("/sinks/crm/discard", meant))["source"] == "other"

@@ -1,4 +1,4 @@
-"""The admin listener: metrics and health for anyone, nothing else without the token."""
+"""The admin listener: open metrics and health, everything else behind the token."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ TOKEN = "token-of-the-test"
 
 @dataclass
 class Probed:
-    """A store of which only `probe` is asked: it fails as told, or hangs."""
+    """A store with only a `probe`, which succeeds, fails or hangs."""
 
     error: Exception | None = None
     hangs: bool = False
@@ -96,7 +96,7 @@ async def opened(folder: Path, clock: Clock, min_free: str = "1MiB") -> AsyncIte
         await store.close()
 
 
-async def test_the_metrics_are_served_to_anyone(clock: Clock) -> None:
+async def test_the_metrics_need_no_token(clock: Clock) -> None:
     async with serving(Probed(), clock) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 200
@@ -104,7 +104,7 @@ async def test_the_metrics_are_served_to_anyone(clock: Clock) -> None:
     assert 'relay_leads_captured_total{source="main"} 0.0' in answer.text
 
 
-async def test_openmetrics_are_served_to_a_scraper_that_wants_them(clock: Clock) -> None:
+async def test_openmetrics_are_served_on_request(clock: Clock) -> None:
     async with serving(Probed(), clock) as client:
         wanted = {"accept": "application/openmetrics-text; version=1.0.0"}
         answer = await client.get("/metrics", headers=wanted)
@@ -122,7 +122,7 @@ async def test_an_odd_accept_header_gets_the_plain_text(clock: Clock, accept: st
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-async def test_the_metrics_touch_no_store(clock: Clock) -> None:
+async def test_the_metrics_do_not_read_the_store(clock: Clock) -> None:
     store = Probed(error=StoreBroken("gone"))
     async with serving(store, clock) as client:
         assert (await client.get("/metrics")).status_code == 200
@@ -148,11 +148,11 @@ async def test_a_relay_without_free_space_is_not_ready(clock: Clock, tmp_path: P
     ("error", "problem"),
     [
         (StoreFull("sec.ret"), "the store is short of free space"),
-        (StoreBroken("sec.ret"), "the disk failed under the store; the relay must be restarted"),
-        (StoreError("sec.ret"), "the store does not take events"),
+        (StoreBroken("sec.ret"), "the disk of the store failed; restart the relay"),
+        (StoreError("sec.ret"), "the store accepts no events"),
     ],
 )
-async def test_what_is_wrong_with_the_store_is_said_in_words(
+async def test_readiness_names_the_fault_of_the_store(
     clock: Clock, error: StoreError, problem: str
 ) -> None:
     async with serving(Probed(error), clock) as client:
@@ -161,7 +161,7 @@ async def test_what_is_wrong_with_the_store_is_said_in_words(
     assert answer.json() == {"status": "not ready", "problems": [problem]}
 
 
-async def test_a_draining_relay_is_not_ready_and_asks_no_store(clock: Clock) -> None:
+async def test_a_draining_relay_is_not_ready_and_does_not_probe_the_store(clock: Clock) -> None:
     store = Probed()
     async with serving(store, clock, draining=True) as client:
         answer = await client.get("/readyz")
@@ -170,7 +170,7 @@ async def test_a_draining_relay_is_not_ready_and_asks_no_store(clock: Clock) -> 
     assert store.probes == 0
 
 
-async def test_all_who_ask_a_hanging_store_share_one_probe(clock: Clock) -> None:
+async def test_concurrent_requests_share_the_probe_of_a_hanging_store(clock: Clock) -> None:
     store = Probed(hangs=True)
     readiness = Readiness(_as_store(store), clock, lambda: False, timeout_s=0.02)
     answers = await asyncio.gather(*(readiness.problems() for _ in range(5)))
@@ -190,7 +190,7 @@ async def test_head_is_answered_like_get_without_a_body(clock: Clock, path: str)
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-async def test_another_method_is_a_problem_that_names_the_allowed_ones(clock: Clock) -> None:
+async def test_a_405_lists_the_allowed_methods(clock: Clock) -> None:
     async with serving(Probed(), clock) as client:
         answer = await client.post("/metrics")
     assert answer.status_code == 405
@@ -211,7 +211,7 @@ async def test_another_method_is_a_problem_that_names_the_allowed_ones(clock: Cl
         {"authorization": b"Bearer \xe9\xff"},
     ],
 )
-async def test_without_the_token_nothing_else_is_answered(
+async def test_everything_else_needs_the_token(
     clock: Clock, headers: dict[str, str | bytes]
 ) -> None:
     async with serving(Probed(), clock) as client:
@@ -222,13 +222,13 @@ async def test_without_the_token_nothing_else_is_answered(
     assert answer.json()["title"] == "Unauthorized"
 
 
-async def test_who_guesses_waits_and_the_right_token_does_not(
+async def test_guesses_are_delayed_and_the_right_token_is_not(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth, "PENALTY_S", 3600.0)
     wrong = {"authorization": "Bearer guess"}
     async with serving(Probed(), clock) as client, asyncio.timeout(20):
-        for _ in range(auth.PATIENCE):
+        for _ in range(auth.FREE_FAILURES):
             assert (await client.get("/api/v1", headers=wrong)).status_code == 401
         guesses = [
             asyncio.create_task(client.get("/api/v1", headers=wrong))
@@ -247,13 +247,15 @@ async def test_who_guesses_waits_and_the_right_token_does_not(
         await asyncio.gather(*guesses, return_exceptions=True)
 
 
-async def test_a_wrong_token_that_waited_is_told_so(
+async def test_a_delayed_wrong_token_gets_a_401(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth, "PENALTY_S", 0.001)
     wrong = {"authorization": "Bearer guess"}
     async with serving(Probed(), clock) as client:
-        answers = [await client.get("/api/v1", headers=wrong) for _ in range(2 * auth.PATIENCE)]
+        answers = [
+            await client.get("/api/v1", headers=wrong) for _ in range(2 * auth.FREE_FAILURES)
+        ]
     assert {answer.status_code for answer in answers} == {401}
 
 
@@ -282,7 +284,7 @@ async def test_without_a_configured_token_the_admin_api_is_off(
     assert answer.json()["detail"] == "The admin API is off because [admin] token is not set."
 
 
-async def test_a_bug_is_answered_with_a_problem_that_tells_nothing_of_it(clock: Clock) -> None:
+async def test_a_bug_is_reported_without_its_text(clock: Clock) -> None:
     async with serving(Probed(KeyError("sec.ret")), clock) as client:
         answer = await client.get("/readyz")
     assert answer.status_code == 500

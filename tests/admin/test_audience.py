@@ -1,4 +1,4 @@
-"""The audience of a running relay: counted in the background, and asked over the API."""
+"""The audience of a running relay: counted in the background, and served by the API."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def watched(event_id: str, email: str, milestone: str = "started") -> bytes:
     )
 
 
-async def test_the_api_answers_with_every_step_and_people_once_each(tmp_path: Path) -> None:
+async def test_the_api_returns_every_step_and_counts_people_once(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, watched("a", "ann@example.com"), watched("b", "Ann@Example.com"))
         await send(relay, body("c", email="bob@example.com", video=VIDEO))
@@ -41,7 +41,7 @@ async def test_the_api_answers_with_every_step_and_people_once_each(tmp_path: Pa
         await operator.get("/audience", by="colour", status=400)
 
 
-async def test_the_audience_is_counted_without_being_asked(
+async def test_the_audience_is_counted_without_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "AUDIENCE_EVERY_S", 0.05)

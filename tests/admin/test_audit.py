@@ -1,4 +1,4 @@
-"""Every change by an operator leaves a row and a line, without an e-mail address in either."""
+"""Every change by an operator leaves a row and a log line, both without e-mail addresses."""
 
 import asyncio
 import signal
@@ -32,19 +32,19 @@ async def changes(operator: Operator, **query: int) -> list[dict[str, Any]]:
 
 
 class _Parts:
-    """As many parts of a relay as are asked for; none is used."""
+    """Stands in for any part of a relay; none is used."""
 
     def __getattr__(self, _: str) -> "_Parts":
         return self
 
 
-def test_every_operation_is_recorded_that_is_no_read() -> None:
+def test_every_operation_but_reads_is_audited() -> None:
     every = operations(_Parts(), _Parts())  # type: ignore[arg-type]
-    assert {each.name for each in every if each.only_asks} == READS
+    assert {each.name for each in every if each.read_only} == READS
     assert all(each.method in ("GET", "POST") for each in every)
 
 
-async def test_a_change_leaves_a_row_and_a_line_with_what_was_asked_and_what_came_of_it(
+async def test_a_change_leaves_a_row_and_a_log_line_with_request_and_result(
     tmp_path: Path,
 ) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
@@ -92,7 +92,7 @@ async def test_a_refused_change_is_recorded_with_its_status(tmp_path: Path) -> N
         assert targets == ["nobody", "main", None]
 
 
-async def test_no_address_is_kept_of_whom_a_change_was_about_but_its_digest(
+async def test_only_the_digest_of_an_address_is_kept(
     tmp_path: Path,
 ) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
@@ -129,9 +129,7 @@ async def test_two_stores_know_a_person_by_different_digests(tmp_path: Path, clo
     assert len(digests) == 2
 
 
-async def test_a_change_that_is_cut_off_leaves_a_row_without_an_end(
-    tmp_path: Path, clock: Clock
-) -> None:
+async def test_an_interrupted_change_leaves_an_unfinished_row(tmp_path: Path, clock: Clock) -> None:
     begun, never = asyncio.Event(), asyncio.Event()
 
     async with opened(tmp_path, clock) as store:
@@ -149,7 +147,7 @@ async def test_a_change_that_is_cut_off_leaves_a_row_without_an_end(
         assert (record.operation, record.ended_ms, record.status) == ("erase_person", None, None)
 
 
-async def test_a_change_is_made_also_where_it_cannot_be_recorded(
+async def test_a_change_is_made_even_if_it_cannot_be_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> int:
@@ -165,7 +163,7 @@ async def test_a_change_is_made_also_where_it_cannot_be_recorded(
         assert len(relay.lines("change.done")) == 1
 
 
-async def test_a_copy_of_the_store_is_recorded_though_it_changes_nothing(tmp_path: Path) -> None:
+async def test_a_backup_is_recorded_although_it_changes_nothing(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
         assert (await operator.client.get("/api/v1/store/backup")).status_code == 200
         (change,) = await changes(operator)

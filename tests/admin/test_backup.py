@@ -17,7 +17,7 @@ from tests.operator import ADMIN, operating
 from tests.sinks.far_end import FarEnd
 
 
-async def test_a_copy_is_sound_and_holds_what_was_accepted(tmp_path: Path) -> None:
+async def test_a_copy_is_sound_and_holds_accepted_events(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
         async with service.serving(settings) as relay, operating(relay) as operator:
@@ -44,7 +44,7 @@ async def test_acknowledgements_go_on_while_a_copy_is_read(tmp_path: Path) -> No
         assert len(await answer.aread()) == int(answer.headers["content-length"])
 
 
-async def test_a_copy_is_read_by_nobody_else(tmp_path: Path) -> None:
+async def test_a_copy_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     async with service.serving(service.read(tmp_path)):
         async with SqliteBackups(tmp_path / "relay.db", min_free=0).copied() as copy:
             assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -52,7 +52,7 @@ async def test_a_copy_is_read_by_nobody_else(tmp_path: Path) -> None:
         assert not copy.exists()
 
 
-async def test_without_room_there_is_no_copy(tmp_path: Path) -> None:
+async def test_a_copy_needs_free_space(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, operating(relay) as operator:
         store = relay.service._store
@@ -63,7 +63,7 @@ async def test_without_room_there_is_no_copy(tmp_path: Path) -> None:
         assert "no room for a copy" in answer.json()["detail"]
 
 
-async def test_a_start_removes_what_a_killed_relay_left(tmp_path: Path) -> None:
+async def test_a_start_removes_the_copy_of_a_killed_relay(tmp_path: Path) -> None:
     left = tmp_path / "relay.db.backup-0123456789abcdef"
     left.write_bytes(b"half a copy")
     async with service.serving(service.read(tmp_path)):

@@ -1,4 +1,4 @@
-"""One filter means the same wherever it is given, compared with a plain reading of it."""
+"""A filter means the same everywhere, compared with a naive implementation."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def _still() -> Iterator[None]:
 
 @dataclass
 class Stored:
-    """An event as the test knows it."""
+    """An event with its expected properties."""
 
     seq: int
     event: Event
@@ -63,7 +63,7 @@ class Stored:
         return found
 
     def is_meant(self, selection: Selection) -> bool:
-        """By all that does not speak of deliveries."""
+        """Match the fields that do not concern deliveries."""
         one = self.event
         return (
             selection.id in (None, one.id)
@@ -81,7 +81,7 @@ class Stored:
         return self.has_body and (video == found[0] or (email or "-").lower() == found[1])
 
     def fitting(self, selection: Selection) -> set[str]:
-        """The sinks whose deliveries fit; for missed ones, also those that were never made."""
+        """Sinks with a matching delivery; for `missed`, also those without one."""
         if selection.outcome == "missed":
             return {
                 sink
@@ -98,7 +98,7 @@ class Stored:
         }
 
     def takers(self, selection: Selection) -> set[str]:
-        """The sinks of the config to which it could be delivered."""
+        """Configured sinks whose routes take it."""
         return {
             each.sink
             for each in ROUTES
@@ -115,7 +115,7 @@ class Stored:
 
 
 async def fill(bench: Bench, random: Random) -> list[Stored]:
-    """Have events whose sinks are not those that would take them today."""
+    """Accept events for other sinks than the current routes would choose."""
     model = []
     for number in range(1, EVENTS + 1):
         is_old = random.random() < 0.2
@@ -172,7 +172,7 @@ async def settle(bench: Bench, model: Sequence[Stored], sink: str, random: Rando
 
 
 def choose(random: Random) -> Selection:
-    """A filter that names one to four things, most often about deliveries."""
+    """A filter with one to four fields, mostly about deliveries."""
     outcomes: list[Outcome] = ["pending", "delivered", "dead", "discarded", "missed", "missed"]
     every: dict[str, Any] = {
         "id": f"e{random.randrange(EVENTS):05}",
@@ -193,9 +193,7 @@ def choose(random: Random) -> Selection:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_list_a_count_and_a_replay_agree_on_what_a_filter_means(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_list_count_and_replay_agree_on_a_filter(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     async with replaying(tmp_path, *SINKS) as bench:
         bench.replayer.routes = ROUTES
@@ -217,7 +215,7 @@ async def test_a_list_a_count_and_a_replay_agree_on_what_a_filter_means(
 
 
 async def pages(bench: Bench, selection: Selection) -> list[int]:
-    """What is listed, page by page."""
+    """List all pages."""
     seen: list[int] = []
     while True:
         found = await bench.store.operations.events(selection, ROUTES, limit=PAGE)
@@ -248,7 +246,7 @@ async def compare_dead_letters(bench: Bench, selection: Selection, meant: list[S
 
 
 async def opened(bench: Bench, selection: Selection) -> set[tuple[int, str]]:
-    """What a replay makes pending, which is what it says beforehand; then it is cancelled."""
+    """Start and cancel a replay; return the deliveries that it opened, as it forecast."""
     forecast = await bench.replayer.count(selection)
     begun = await bench.replayer.begin(selection)
     if begun is None:

@@ -1,4 +1,4 @@
-"""An ordered sink in the operator's hands: looked at, erased from, and changed while it works."""
+"""Operations on an ordered sink: inspection, erasure, and reload while it sends."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def watched(event_id: str, viewer: str, video: str = "vid_1") -> bytes:
     return orjson.dumps({"id": event_id, "event": "video.watched", "data": data})
 
 
-async def test_what_waits_is_shown_and_goes_on_when_what_it_waits_for_is_erased(
+async def test_erasing_an_event_releases_the_next_of_its_ordering_key(
     tmp_path: Path,
 ) -> None:
     async with FarEnd() as far_end:
@@ -42,7 +42,7 @@ async def test_what_waits_is_shown_and_goes_on_when_what_it_waits_for_is_erased(
             await soon(lambda: ids(far_end)[-1] == "b", what="the event behind the erased one")
 
 
-async def test_a_sink_that_becomes_ordered_keeps_its_connection_and_orders_what_comes(
+async def test_a_sink_that_becomes_ordered_keeps_its_connection_and_orders_new_events(
     tmp_path: Path,
 ) -> None:
     held = [b'"a2"']

@@ -1,4 +1,4 @@
-"""A person is erased from a running relay and given out of it, by the commands and the API."""
+"""Personal data of a running relay is erased and exported, by commands and API."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ _HANGS = "timeout = '60s'\nconcurrency = 1"
 
 
 def in_files(folder: Path, *texts: str) -> list[str]:
-    """Which files hold one of the texts, in any case, also where they are no text."""
+    """Return the files that contain one of the texts, case-insensitively."""
     found = []
     for text in texts:
         search = ["grep", "--recursive", "-ilaF", "-e", text, str(folder)]
@@ -43,7 +43,7 @@ def in_files(folder: Path, *texts: str) -> list[str]:
 
 
 def answered(request: Request) -> Reply | None:
-    """One sink echoes what it is sent, one refuses, one is down, one never answers."""
+    """One sink echoes the event, one refuses it, one is down, one never answers."""
     match request.target:
         case "/echo":
             return Reply(200, request.body)
@@ -72,14 +72,14 @@ class Sender:
 
 
 def lead(event_id: str, email: str) -> bytes:
-    """As text, so that an escape stays one."""
+    """As text, so that an escape is kept."""
     data = f'{{"email":"{email}","name":"N. N.","fields":{{"words":"{SECOND_LINE}"}}}}'
     return f'{{"id":"{event_id}","event":"lead.captured","data":{data}}}'.encode()
 
 
 @contextlib.asynccontextmanager
 async def busy(folder: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    """A relay whose sinks have got, refused, missed, and are being sent what comes."""
+    """A relay with delivered, refused, pending and in-flight deliveries."""
     far_end.reply = answered
     sinks = "".join(
         _SINK.format(name=name, url=far_end.url(f"/{name}"), more=more)
@@ -158,7 +158,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
         assert ANN not in relay.log.read_text().lower()
 
 
-async def test_a_kill_in_the_middle_of_an_erasure_is_made_good_by_another(tmp_path: Path) -> None:
+async def test_repeating_an_erasure_completes_a_killed_one(tmp_path: Path) -> None:
     async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
         far_end.reply = lambda _: Reply()
         sender = Sender(relay)
@@ -173,7 +173,7 @@ async def test_a_kill_in_the_middle_of_an_erasure_is_made_good_by_another(tmp_pa
         assert in_files(relay.store.parent, ANN) == []
 
 
-async def test_the_api_refuses_what_is_no_address(tmp_path: Path) -> None:
+async def test_the_api_refuses_an_invalid_address(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
         for path in ("/people/erase", "/people/erase/count", "/people/export"):
             for wrong in ({}, {"email": "ann"}, {"email": ""}, {"email": 7}, {"email": "a@"}):
@@ -183,7 +183,7 @@ async def test_the_api_refuses_what_is_no_address(tmp_path: Path) -> None:
         assert "after" in problem["detail"]
 
 
-async def test_what_the_api_hands_out_is_the_persons_and_no_more(tmp_path: Path) -> None:
+async def test_an_export_holds_only_data_of_the_person(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         far_end.reply = lambda _: Reply(200, f"owner: {ANN}".encode())
         await send(relay, body("a", email=CASES[0]), body("b", email=f"jo{ANN}"))
@@ -204,7 +204,7 @@ async def test_what_the_api_hands_out_is_the_persons_and_no_more(tmp_path: Path)
 
 
 def shown() -> list[tuple[str, list[str]]]:
-    """The commands of the document with the lines that follow them there."""
+    """Return the commands of the document with their output there."""
     blocks = re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     parts = [
         part for block in blocks for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]
@@ -212,7 +212,7 @@ def shown() -> list[tuple[str, list[str]]]:
     return [(part.split("\n")[0], part.rstrip("\n").split("\n")[1:]) for part in parts]
 
 
-async def test_the_commands_print_what_the_document_shows(tmp_path: Path) -> None:
+async def test_the_commands_print_the_output_of_the_document(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         assert [command for command, _ in shown()] == [
             "erase --dry-run ada@example.com",
@@ -235,20 +235,20 @@ async def test_an_export_is_one_json_object(tmp_path: Path) -> None:
         assert (printed["unreadable"], printed["mentions"]) == ([], [])
 
 
-async def test_the_answer_is_there_for_programs(tmp_path: Path) -> None:
+async def test_the_commands_can_print_json(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         found = orjson.loads("\n".join(await scene.run("erase --json ada@example.com")))
         assert (found["events"], found["dead"], found["wiped"]) == (2, 1, True)
 
 
 @pytest.mark.parametrize("wrong", ["ada", "@example.com", "ada@"])
-async def test_the_commands_refuse_what_is_no_address(tmp_path: Path, wrong: str) -> None:
+async def test_the_commands_refuse_an_invalid_address(tmp_path: Path, wrong: str) -> None:
     for command in ("erase", "export"):
         (*_, line) = await Scene(tmp_path).run(f"{command} {wrong}")
         assert "expected an e-mail address such as ann@example.com" in line
 
 
-async def test_an_erasure_that_fails_amid_its_work_leaves_nothing_of_it_at_hand(
+async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""Filters, pages, replays and their ends, asked of a running relay."""
+"""Filters, pages and replays of a running relay."""
 
 import asyncio
 import contextlib
@@ -48,9 +48,7 @@ async def state(operator: Operator) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-async def test_nothing_of_a_replay_starts_after_it_was_cancelled(
-    tmp_path: Path, concurrency: int
-) -> None:
+async def test_no_delivery_of_a_cancelled_replay_starts(tmp_path: Path, concurrency: int) -> None:
     async with FarEnd() as far_end, delivering(tmp_path, far_end, concurrency) as (relay, operator):
         far_end.reply = lambda _: Reply(503)
         begun = await operator.post("/replays", {"sink": "crm"})
@@ -76,7 +74,7 @@ async def test_nothing_of_a_replay_starts_after_it_was_cancelled(
         assert (shown["under_way"], shown["done"]) == (0, shown["opened"])
 
 
-async def test_events_of_one_moment_are_paged_without_a_loss_or_a_repeat(tmp_path: Path) -> None:
+async def test_paging_neither_loses_nor_repeats_events_of_the_same_time(tmp_path: Path) -> None:
     async with FarEnd() as far_end, delivering(tmp_path, far_end, 8) as (_, operator):
         far_end.reply = lambda _: Reply(422)
         await operator.post("/replays", {"all": True})
@@ -110,7 +108,7 @@ async def test_dead_letters_of_one_event_are_on_one_page(tmp_path: Path) -> None
         assert ([each["id"] for each in last["dead_letters"]], last["next"]) == (["a", "a"], None)
 
 
-async def test_a_last_page_that_is_full_names_no_next_one(tmp_path: Path) -> None:
+async def test_a_full_last_page_has_no_next(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, body("a"), body("b"))
         assert (await operator.get("/events", limit=2))["next"] is None
@@ -126,7 +124,7 @@ async def test_a_last_page_that_is_full_names_no_next_one(tmp_path: Path) -> Non
         assert ([each["id"] for each in last["replays"]], last["next"]) == ([1], None)
 
 
-async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
+async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
         await send(relay, body("lead"), body("video", "video.ready"))
@@ -156,19 +154,24 @@ async def test_what_a_route_never_takes_is_not_missed(tmp_path: Path) -> None:
         ("/replays", {"sink": "leadz"}, 404, "did you mean leads? Known: all, leads, tests."),
         ("/replays/count", {"source": "mian"}, 404, "did you mean main?"),
         ("/replays", {"kind": "lead.capture"}, 404, "did you mean lead.captured?"),
-        ("/replays", {"kind": "nothing.*"}, 404, "Neither the config nor the store knows"),
-        ("/dead-letters/discard", {"sink": "x"}, 404, "a sink x"),
-        ("/replays", {"outcome": "pending"}, 422, "outcome cannot be pending"),
+        ("/replays", {"kind": "nothing.*"}, 404, "Unknown kind of event"),
+        ("/dead-letters/discard", {"sink": "x"}, 404, "Unknown sink x"),
+        ("/replays", {"outcome": "pending"}, 422, "drop outcome"),
         ("/replays", {"outcome": "missed", "reason": "x"}, 422, "does not apply to missed ones"),
-        ("/dead-letters/discard", {"outcome": "missed"}, 422, "outcome cannot be missed"),
+        (
+            "/dead-letters/discard",
+            {"outcome": "missed"},
+            422,
+            "outcome missed does not apply to dead letters",
+        ),
         ("/replays", {}, 422, '"all": true'),
         ("/dead-letters/discard", {}, 422, '"all": true'),
         ("/dead-letters/discard", {"dry_run": True}, 422, '"all": true'),
-        ("/replays", {"id": "nowhere"}, 409, "Nothing to replay: no stored event fits."),
-        ("/replays", {"sink": "tests"}, 409, "no stored event that fits has a delivery to tests"),
+        ("/replays", {"id": "nowhere"}, 409, "Nothing to replay: no stored event matches."),
+        ("/replays", {"sink": "tests"}, 409, "no selected event has a delivery to tests"),
     ],
 )
-async def test_a_filter_that_selects_nothing_known_or_cannot_apply_is_refused(
+async def test_a_filter_with_an_unknown_name_or_a_contradiction_is_refused(
     tmp_path: Path, path: str, filter_: dict[str, Any], status: int, said: str
 ) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
@@ -178,7 +181,7 @@ async def test_a_filter_that_selects_nothing_known_or_cannot_apply_is_refused(
         assert (await operator.get("/replays"))["replays"] == []
 
 
-async def test_names_that_only_the_store_knows_are_no_error(tmp_path: Path) -> None:
+async def test_names_known_only_to_the_store_are_valid(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         async with working(tmp_path, far_end) as (relay, _):
             await send(relay, body("a", "order.placed"))
@@ -190,17 +193,20 @@ async def test_names_that_only_the_store_knows_are_no_error(tmp_path: Path) -> N
             problem = await operator.get("/events", sink="leads", status=404)
             assert "Known: all." in problem["detail"]
             why = await operator.post("/replays", {"sink": "all"}, status=409)
-            assert why["detail"] == "Nothing to replay: no sink's route takes what fits."
+            assert why["detail"] == "Nothing to replay: no sink's route takes the selected events."
 
 
-async def test_what_is_on_its_way_already_is_said_where_nothing_else_fits(tmp_path: Path) -> None:
+async def test_an_empty_replay_reports_deliveries_that_are_already_pending(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await operator.post("/sinks/leads/pause")
         await send(relay, body("a"))
         why = await operator.post("/replays", {"sink": "leads"}, status=409)
-        assert why["detail"] == "Nothing to replay: what fits is on its way already."
+        assert why["detail"] == "Nothing to replay: the selected deliveries are already pending."
         estimate = await operator.post("/replays/count", {"sink": "leads"})
-        assert (estimate["total"], estimate["nothing"]) == (0, "what fits is on its way already")
+        assert (estimate["total"], estimate["nothing"]) == (
+            0,
+            "the selected deliveries are already pending",
+        )
 
 
 async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path: Path) -> None:
@@ -219,7 +225,7 @@ async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path
         assert (await operator.post("/dead-letters/discard", {"all": True}))["discarded"] == 3
 
 
-async def test_events_are_found_by_the_beginning_of_their_ids(tmp_path: Path) -> None:
+async def test_events_are_found_by_id_prefix(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, *(body(f"evt_{number}") for number in range(12)), body("evt_"))
         found = await operator.get("/events/find", beginning="evt_1")

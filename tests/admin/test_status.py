@@ -1,4 +1,4 @@
-"""The status of a running relay: its problems, and the figures that they rest on."""
+"""The status of a running relay: its problems and their facts."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ HOUR_S = 3600
 
 
 async def found(operator: Operator) -> dict[str, dict[str, Any]]:
-    """The problems by what they are."""
+    """Return the problems by their `what`."""
     return {each["what"]: each for each in (await operator.get("/status"))["problems"]}
 
 
@@ -42,7 +42,7 @@ async def delivering(folder: Path, status: int) -> AsyncIterator[Party]:
             yield running
 
 
-async def test_a_relay_at_rest_is_well(tmp_path: Path) -> None:
+async def test_an_idle_relay_is_well(tmp_path: Path) -> None:
     async with delivering(tmp_path, 200) as running:
         await running.send("evt_1")
         await running.relay.until_counted("relay_deliveries_total", "delivered", "crm")
@@ -58,7 +58,7 @@ async def test_a_relay_at_rest_is_well(tmp_path: Path) -> None:
     assert status["last_reload"] is None
 
 
-async def test_a_parked_sink_needs_a_person_and_says_since_when_and_why(tmp_path: Path) -> None:
+async def test_a_parked_sink_needs_an_operator_and_has_since_and_why(tmp_path: Path) -> None:
     async with delivering(tmp_path, 401) as running:
         await running.send("evt_1")
         problem = await until_found(running.operator, "sink crm is parked")
@@ -71,7 +71,7 @@ async def test_a_parked_sink_needs_a_person_and_says_since_when_and_why(tmp_path
     assert not status["well"]
 
 
-async def test_dead_letters_need_a_person(tmp_path: Path) -> None:
+async def test_dead_letters_need_an_operator(tmp_path: Path) -> None:
     async with delivering(tmp_path, 422) as running:
         await running.send("evt_1", "evt_2")
         problem = await until_found(running.operator, "sink crm has 2 dead letters")
@@ -79,7 +79,7 @@ async def test_dead_letters_need_a_person(tmp_path: Path) -> None:
     assert problem["since_ms"] is not None
 
 
-async def test_a_paused_sink_is_shown_with_its_time_over_a_restart(tmp_path: Path) -> None:
+async def test_the_pause_time_of_a_sink_survives_a_restart(tmp_path: Path) -> None:
     clock = ShiftedClock()
     settings = service.read(tmp_path, tables=ADMIN + sink("crm", "http://127.0.0.1:9/"))
     async with service.serving(settings, clock=clock) as relay, operating(relay) as operator:
@@ -109,20 +109,20 @@ async def test_the_last_event_of_each_kind_is_known_after_a_restart(tmp_path: Pa
     assert after["last_events"] == before["last_events"]
 
 
-async def test_a_backlog_without_a_sink_is_found(tmp_path: Path) -> None:
+async def test_a_backlog_without_a_sink_is_reported(tmp_path: Path) -> None:
     async with delivering(tmp_path, 503) as running:
         await running.send("evt_1")
         await running.reload()
         problem = await until_found(
-            running.operator, "events wait for sink crm, which the config does not have"
+            running.operator, "events wait for sink crm, which is not in the config"
         )
         (gone,) = (await running.operator.get("/status"))["sinks"]
     assert problem["since_ms"] == gone["oldest_pending_ms"]
     assert (gone["name"], gone["condition"], gone["pending"]) == ("crm", None, 1)
 
 
-async def test_a_refused_config_stays_a_problem_until_one_is_taken(tmp_path: Path) -> None:
-    what = "the config was read again and refused; the one before is in use"
+async def test_a_refused_config_is_a_problem_until_a_reload_succeeds(tmp_path: Path) -> None:
+    what = "the last reload was refused; the previous config is in use"
     async with party(tmp_path) as running:
         await running.reload(more="nonsense = 1\n", status=422)
         status = await running.operator.get("/status")
@@ -136,7 +136,7 @@ async def test_a_refused_config_stays_a_problem_until_one_is_taken(tmp_path: Pat
     assert status["last_reload"]["taken"]
 
 
-async def test_unreadable_requests_are_found(tmp_path: Path) -> None:
+async def test_unreadable_requests_are_reported(tmp_path: Path) -> None:
     async with party(tmp_path) as running:
         assert (await running.relay.ask(post(b"[]"))).status == 200
         problem = (await found(running.operator))["1 request held no readable event"]
@@ -150,7 +150,7 @@ async def test_unreadable_requests_are_found(tmp_path: Path) -> None:
         (900, "every request of source main is too old or in the future"),
     ],
 )
-async def test_a_clock_that_is_wrong_is_found(tmp_path: Path, off_s: int, what: str) -> None:
+async def test_a_wrong_clock_is_reported(tmp_path: Path, off_s: int, what: str) -> None:
     async with party(tmp_path) as running:
         for number in range(SKEWS_MIN):
             event = body(f"evt_{number}")
@@ -160,18 +160,20 @@ async def test_a_clock_that_is_wrong_is_found(tmp_path: Path, off_s: int, what: 
     assert problem["next"] == "timedatectl status"
 
 
-async def test_strangers_bring_no_problem_that_needs_a_person(tmp_path: Path) -> None:
+async def test_requests_of_strangers_need_no_operator(tmp_path: Path) -> None:
     async with party(tmp_path) as running:
         for _ in range(20):
             assert (await running.relay.ask(post(body("evt_1"), sign=False))).status == 401
         status = await running.operator.get("/status")
-        assert [each["what"] for each in status["problems"]] == ["signatures for source main fail"]
+        assert [each["what"] for each in status["problems"]] == [
+            "requests of source main have invalid signatures"
+        ]
         assert status["well"]
         await running.send("evt_2")
         assert await found(running.operator) == {}
 
 
-async def test_a_rotation_that_keeps_requests_pages(tmp_path: Path) -> None:
+async def test_a_rotation_with_quarantined_requests_pages(tmp_path: Path) -> None:
     async with party(tmp_path) as running:
         await running.operator.post("/sources/main/rotation", {"duration_ms": 60_000})
         assert "the secret of source main is being rotated" in await found(running.operator)
@@ -199,7 +201,7 @@ async def test_a_loss_is_a_problem_until_it_is_acknowledged(tmp_path: Path) -> N
         assert await found(operator) == {}
 
 
-async def test_a_replay_to_a_sink_that_takes_nothing_is_found(tmp_path: Path) -> None:
+async def test_a_stalled_replay_is_reported(tmp_path: Path) -> None:
     clock = ShiftedClock()
     async with FarEnd() as far_end:
         settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
@@ -223,7 +225,7 @@ async def _sinks(operator: Operator) -> dict[str, dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def held(relay: Relay) -> AsyncIterator[None]:
-    """Hold up the store's threads, as a disk does that hangs."""
+    """Block the store's threads, as a hanging disk does."""
     released = threading.Event()
     store = relay.service._store
     assert isinstance(store, SqliteStore)
@@ -243,11 +245,11 @@ async def test_a_disk_that_hangs_keeps_no_verdict_back(tmp_path: Path) -> None:
         status = await running.operator.get("/status")
     first, second = status["problems"][:2]
     assert (first["severity"], first["why"]) == ("page", "the store has not committed within 2 s")
-    assert second["what"] == "the store cannot be read: figures are missing here"
+    assert second["what"] == "the store cannot be read: this status is incomplete"
     assert [(each["name"], each["pending"]) for each in status["sinks"]] == [("crm", None)]
 
 
-async def test_too_little_room_is_the_first_problem(tmp_path: Path) -> None:
+async def test_too_little_free_space_is_the_first_problem(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN, min_free="1024GiB")
     async with service.serving(settings) as relay, operating(relay) as operator:
         (problem,) = (await operator.get("/status"))["problems"]

@@ -1,4 +1,4 @@
-"""The store of a running relay, read as a whole by the relay itself."""
+"""Inspection of a running relay's store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from tests.operator import ADMIN, operating
 from tests.sinks.far_end import until
 
 
-async def test_what_is_in_the_store_is_told_beside_the_work(tmp_path: Path) -> None:
+async def test_the_contents_are_reported_while_the_relay_runs(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, operating(relay) as operator:
         assert (await relay.ask(post(body("a")))).status == 202
@@ -31,7 +31,7 @@ async def test_what_is_in_the_store_is_told_beside_the_work(tmp_path: Path) -> N
         assert report["size_bytes"] > 0
 
 
-async def test_a_damaged_store_is_an_answer_and_no_error(tmp_path: Path) -> None:
+async def test_damage_is_a_result_not_an_error(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, operating(relay) as operator:
         # Not the store's own file: the relay would notice, and end.
@@ -50,7 +50,7 @@ Slow = Callable[[Path], Awaitable[Inspection]]
 
 @pytest.fixture
 def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Readings wait for it, and are counted in `begun`."""
+    """Inspections wait for it, and are counted in `begun`."""
     released, real = asyncio.Event(), integrity.inspect
 
     async def slowly(path: Path) -> Inspection:
@@ -66,7 +66,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 begun: list[Path] = []
 
 
-async def test_all_who_ask_at_once_wait_for_one_reading(
+async def test_concurrent_requests_share_one_inspection(
     tmp_path: Path, released: asyncio.Event
 ) -> None:
     asked = SqliteInspections(tmp_path / "relay.db")
@@ -81,7 +81,7 @@ async def test_all_who_ask_at_once_wait_for_one_reading(
     assert len(begun) == 2
 
 
-async def test_a_relay_that_stops_ends_a_reading_at_once(
+async def test_a_stopping_relay_ends_an_inspection_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"

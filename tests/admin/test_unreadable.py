@@ -1,4 +1,4 @@
-"""Verified requests without an event in them: listed, looked at, and removed by an operator."""
+"""Unreadable requests are listed, shown and discarded by an operator."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-async def test_an_unreadable_request_has_an_id_by_which_it_is_shown_whole(tmp_path: Path) -> None:
+async def test_an_unreadable_request_is_shown_by_its_id(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await kept(relay, ARRAY, RAW)
         listed = (await operator.get("/unreadable"))["unreadable"]
@@ -56,7 +56,7 @@ async def test_pages_of_unreadable_requests_follow_one_another(tmp_path: Path) -
         assert seen == [digest(str(number).encode()) for number in reversed(range(5))]
 
 
-async def test_a_discarded_one_is_gone_and_the_others_stay(tmp_path: Path) -> None:
+async def test_discarding_one_keeps_the_others(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await kept(relay, ARRAY, WORDS)
         removed = await operator.post(f"/unreadable/{digest(ARRAY)[:12]}/discard")
@@ -79,7 +79,7 @@ secrets = ["env:RELAY_SECRET"]
 """
 
 
-async def test_the_same_body_of_two_sources_is_told_apart_by_the_source(tmp_path: Path) -> None:
+async def test_the_source_distinguishes_equal_bodies(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN + OTHER)
     async with service.serving(settings) as relay, operating(relay) as operator:
         await kept(relay, ARRAY)
@@ -98,7 +98,7 @@ async def test_an_id_is_hex_digits(tmp_path: Path, wrong: str) -> None:
         assert "id" in (await operator.get(f"/unreadable/{wrong}", status=400))["detail"]
 
 
-async def test_the_commands_show_no_character_that_a_terminal_would_obey(tmp_path: Path) -> None:
+async def test_the_commands_escape_terminal_control_characters(tmp_path: Path) -> None:
     body = "{\r\n\x1b]0;owned\x07 \u009b31m \u202eevil\u2028".encode() + b"\xff"
     async with process.Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()

@@ -1,4 +1,4 @@
-"""The verdict: every problem, its urgency, and a next command that exists."""
+"""The verdict: every problem, with its severity and a next command that exists."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -143,16 +143,16 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "a full disk": (
         of_store(disk=FULL, unready=("the store is short of free space",)),
         "page",
-        "no event is taken: senders get 503",
+        "no events are accepted: senders get 503",
         "df -h /var/lib/relay",
     ),
     "a disk that hangs": (
         of_store(unready=("the store has not committed within 2 s",)),
         "page",
-        "no event is taken: senders get 503",
+        "no events are accepted: senders get 503",
         "dmesg --ctime | tail -50",
     ),
-    "little room": (
+    "little free space": (
         of_store(disk=replace(FULL, free_bytes=511 * MIB)),
         "ticket",
         "the disk of the store is nearly full",
@@ -161,7 +161,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "a store that cannot be read": (
         of_store(unread="no answer within 2 s"),
         "ticket",
-        "the store cannot be read: figures are missing here",
+        "the store cannot be read: this status is incomplete",
         "relay store check",
     ),
     "an unclean store": (
@@ -234,7 +234,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "a backlog without a sink": (
         of_sink(None, pending=3, oldest_pending_ms=NOW_MS - 1000),
         "ticket",
-        "events wait for sink crm, which the config does not have",
+        "events wait for sink crm, which is not in the config",
         "relay reload",
     ),
     "dead letters": (
@@ -258,7 +258,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "requests that a rotation has no room for": (
         of_source(rotation=rotation(), dropped=1),
         "page",
-        "requests of source main are not kept for its new secret",
+        "requests of source main are dropped: its quarantine is full",
         "relay rotate finish --source main",
     ),
     "a rotation": (
@@ -270,13 +270,13 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "the sender's own requests with a wrong signature": (
         of_source(count=3, retried=1),
         "page",
-        "no request of source main has a good signature",
+        "no request of source main has a valid signature",
         "relay rotate begin --source main",
     ),
     "a stranger's requests": (
         of_source(count=300),
         "info",
-        "signatures for source main fail",
+        "requests of source main have invalid signatures",
         "relay events tail",
     ),
     "a clock beyond the tolerance": (
@@ -285,7 +285,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "every request of source main is too old or in the future",
         "timedatectl status",
     ),
-    "a late try of one event": (
+    "a late retry of one event": (
         of_source(count=2, untimely=2),
         "info",
         "every request of source main is too old or in the future",
@@ -300,7 +300,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "a refused config": (
         refused("sink[0].rate", "server.max_body"),
         "ticket",
-        "the config was read again and refused; the one before is in use",
+        "the last reload was refused; the previous config is in use",
         "relay check-config",
     ),
     "a loss": (
@@ -319,16 +319,16 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_a_problem_has_its_urgency_and_its_next_command(case: str) -> None:
+def test_a_problem_has_a_severity_and_a_next_command(case: str) -> None:
     facts, severity, what, command = FOUND[case]
-    (found,) = problems(facts)
-    assert (found.severity, found.what, found.next) == (severity, what, command)
-    assert found.why
-    assert is_well([found]) == (severity == "info")
+    (finding,) = problems(facts)
+    assert (finding.severity, finding.what, finding.next) == (severity, what, command)
+    assert finding.why
+    assert is_well([finding]) == (severity == "info")
 
 
 @pytest.mark.parametrize("command", sorted({command for *_, command in FOUND.values()}))
-def test_a_next_command_is_one_that_there_is(command: str) -> None:
+def test_every_next_command_exists(command: str) -> None:
     if command.startswith("relay "):
         assert not isinstance(parse(command), click.Group)
 
@@ -343,12 +343,12 @@ def test_a_next_command_is_one_that_there_is(command: str) -> None:
         of_store(disk=replace(FULL, free_bytes=512 * MIB)),
     ],
 )
-def test_what_is_well_is_no_problem(facts: Facts) -> None:
+def test_a_healthy_relay_has_no_problems(facts: Facts) -> None:
     assert problems(facts) == []
     assert is_well([])
 
 
-def test_what_failed_before_and_no_longer_comes_is_history() -> None:
+def test_old_refusals_are_ignored() -> None:
     facts = of_source(count=3, retried=1, last_ms=NOW_MS - 16 * MINUTE_MS)
     assert problems(facts) == []
 
@@ -361,15 +361,15 @@ def test_a_replay_that_delivers_is_no_problem_however_long_it_takes() -> None:
     assert problems(replace(facts, sinks=(replace(sink, condition=moving),))) == []
 
 
-def test_the_worst_comes_first() -> None:
+def test_the_most_severe_problem_comes_first() -> None:
     facts = replace(
-        of_store(unclean=True, unready=("the store does not take events",)),
+        of_store(unclean=True, unready=("the store accepts no events",)),
         sinks=of_sink("parked").sinks,
     )
     assert [each.severity for each in problems(facts)] == ["page", "ticket", "info"]
 
 
-def test_since_and_why_say_when_the_trouble_began_and_what_it_is() -> None:
+def test_since_and_why_give_start_and_cause() -> None:
     (full,) = problems(FOUND["a full disk"][0])
     assert full.since_ms == STORE.alive_ms
     assert full.why == ("the store is short of free space; 255.0 MiB free, min_free is 256.0 MiB")
@@ -382,10 +382,10 @@ def test_since_and_why_say_when_the_trouble_began_and_what_it_is() -> None:
 
 def test_a_name_with_a_blank_is_quoted_in_the_command() -> None:
     facts = of_sink("parked", name="my crm")
-    (found,) = problems(facts)
-    assert found.next == "relay sinks test 'my crm'"
+    (finding,) = problems(facts)
+    assert finding.next == "relay sinks test 'my crm'"
 
 
-def test_a_backlog_that_could_not_be_read_is_not_called_empty() -> None:
+def test_an_unread_backlog_is_reported_as_unknown() -> None:
     facts = of_sink("parked", pending=None)
-    assert "its backlog is not known" in problems(facts)[0].why
+    assert "backlog unknown" in problems(facts)[0].why

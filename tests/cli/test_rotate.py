@@ -60,7 +60,7 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("rotate finish --source main", "relay: No rotation of main has been begun"),
+        ("rotate finish --source main", "relay: No rotation of main is running"),
         ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
         ("rotate begin --source main --for 2h", "Error: Invalid value for '--for': expected 1s to"),
         ("rotate begin --source main --for soon", "Error: Invalid value for '--for'"),

@@ -23,7 +23,7 @@ __all__ = ["operations"]
 
 
 def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
-    """Everything that the API does."""
+    """Return all operations of the API."""
     return (
         *events.operations(admin),
         *dead_letters.operations(admin),

@@ -1,4 +1,4 @@
-"""When the relay was away, and the operator's note of it."""
+"""Absences of the relay, and their acknowledgement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from relay.store.absences import Absence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class AbsenceId:
     """One absence."""
 
     id: Number
@@ -20,43 +20,44 @@ class Which:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsenceList:
-    """One page, the newest first."""
+    """One page, newest first."""
 
     absences: Sequence[Absence]
     next: int | None
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of absences, and done about them."""
+    """Return the operations on absences."""
 
     async def list_absences(page: Paging) -> AbsenceList:
-        found = await admin.absences.newest(before=page.before, limit=page.limit)
-        return AbsenceList(absences=found, next=found[-1].id if len(found) == page.limit else None)
+        absences = await admin.absences.newest(before=page.before, limit=page.limit)
+        more = len(absences) == page.limit
+        return AbsenceList(absences=absences, next=absences[-1].id if more else None)
 
-    async def acknowledge_absence(which: Which) -> Absence:
-        found = await admin.absences.acknowledge(which.id, now_ms=admin.clock.now_ms())
-        if found is None:
-            raise HTTPException(404, f"There is no absence {which.id}.")
+    async def acknowledge_absence(path: AbsenceId) -> Absence:
+        absence = await admin.absences.acknowledge(path.id, now_ms=admin.clock.now_ms())
+        if absence is None:
+            raise HTTPException(404, f"There is no absence {path.id}.")
         loss_ms = await admin.absences.unacknowledged_loss_ms()
         admin.metrics.unacknowledged_loss(loss_ms / 1000)
-        return found
+        return absence
 
     return (
         Operation(
             method="GET",
             path="/api/v1/absences",
-            summary="When the relay was away, and what the sender gave up meanwhile.",
+            summary="Absences of the relay, and the losses that they caused.",
             handler=list_absences,
             parameters=Paging,
-            answer=AbsenceList,
+            response=AbsenceList,
         ),
         Operation(
             method="POST",
             path="/api/v1/absences/{id:number}/acknowledge",
-            summary="Take note of an absence, so that no alert speaks of its loss any more.",
+            summary="Acknowledge an absence, which ends the alerts on its loss.",
             handler=acknowledge_absence,
-            parameters=Which,
-            answer=Absence,
+            parameters=AbsenceId,
+            response=Absence,
             problems={404: "There is no such absence."},
         ),
     )

@@ -1,4 +1,4 @@
-"""Viewers and leads, counted."""
+"""Counts of viewers and leads."""
 
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
@@ -21,7 +21,7 @@ Zone = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudienceFilter:
-    """Which views and leads are counted, and how they are grouped."""
+    """Selects views and leads, and groups their counts."""
 
     by: Grouping = "video"
     since_ms: Number | None = None
@@ -29,24 +29,24 @@ class AudienceFilter:
     source: Text | None = None
     video: Text | None = None
     zone: Zone | None = None
-    """The IANA name of the time zone in which days begin, else UTC; for `by=day` only."""
+    """IANA name of the time zone of the days, by default UTC; only with `by=day`."""
     limit: Annotated[int, Meta(ge=1, le=GROUPS_MAX)] = 1000
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of the audience."""
+    """Return the operation on the audience."""
 
-    async def show_audience(asked: AudienceFilter) -> Funnel:
+    async def show_audience(chosen: AudienceFilter) -> Funnel:
         sources = admin.rotations.sources
-        await require_known("source", asked.source, sources, admin.audience.sources)
+        await require_known("source", chosen.source, sources, admin.audience.sources)
         question = Question(
-            by=asked.by,
-            since_ms=asked.since_ms,
-            until_ms=asked.until_ms,
-            source=asked.source,
-            video=asked.video,
-            zone=_zone(asked),
-            limit=asked.limit,
+            by=chosen.by,
+            since_ms=chosen.since_ms,
+            until_ms=chosen.until_ms,
+            source=chosen.source,
+            video=chosen.video,
+            zone=_zone(chosen),
+            limit=chosen.limit,
         )
         return await admin.audience.funnel(question)
 
@@ -54,26 +54,26 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/api/v1/audience",
-            summary="Viewers by milestone, and leads, by video, day or source; people once each.",
+            summary="Viewers by milestone, and leads, by video, day or source; people count once.",
             handler=show_audience,
             parameters=AudienceFilter,
-            answer=Funnel,
+            response=Funnel,
             problems={
                 404: "There is no such source or time zone.",
-                422: "There is a zone, and the groups are not days.",
+                422: "A zone is given without by=day.",
             },
         ),
     )
 
 
-def _zone(asked: AudienceFilter) -> tzinfo:
-    if asked.zone is None:
+def _zone(chosen: AudienceFilter) -> tzinfo:
+    if chosen.zone is None:
         return UTC
-    if asked.by != "day":
-        raise HTTPException(422, "Only days have a time zone: zone needs by=day.")
+    if chosen.by != "day":
+        raise HTTPException(422, "zone applies only to by=day; drop it, or group by day.")
     try:
-        return ZoneInfo(asked.zone)
+        return ZoneInfo(chosen.zone)
     except (KeyError, ValueError, OSError):
-        # A folder of zones, such as Europe, is an OSError.
-        text = f"There is no time zone {asked.zone}; try Europe/Berlin."
+        # A folder of zones, such as Europe, raises OSError.
+        text = f"Unknown time zone {chosen.zone}; use an IANA name such as Europe/Berlin."
         raise HTTPException(404, text) from None

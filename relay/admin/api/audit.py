@@ -1,4 +1,4 @@
-"""The list of changes: which, when, by whom, with which result."""
+"""Audit log of operators' changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,35 +11,36 @@ from relay.store.audit import ChangeRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Paging):
-    """A part of the changes since then."""
+    """One page of the changes since a time."""
 
     since_ms: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeList:
-    """One page, the newest first; an e-mail address stands in it as a keyed digest."""
+    """One page, newest first; e-mail addresses are keyed digests."""
 
     changes: Sequence[ChangeRecord]
     next: int | None
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of changes."""
+    """Return the operation on the audit log."""
 
     async def list_changes(page: Page) -> ChangeList:
-        found = await admin.audit.newest(
+        changes = await admin.audit.newest(
             before=page.before, since_ms=page.since_ms, limit=page.limit
         )
-        return ChangeList(changes=found, next=found[-1].id if len(found) == page.limit else None)
+        more = len(changes) == page.limit
+        return ChangeList(changes=changes, next=changes[-1].id if more else None)
 
     return (
         Operation(
             method="GET",
             path="/api/v1/audit",
-            summary="The changes that operators made, refused ones among them, the newest first.",
+            summary="Changes that operators made or that were refused, newest first.",
             handler=list_changes,
             parameters=Page,
-            answer=ChangeList,
+            response=ChangeList,
         ),
     )

@@ -1,4 +1,4 @@
-"""The whole store as a file, for `relay store backup`."""
+"""Download of the whole store, for `relay store backup`."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,14 +12,14 @@ from relay.store.backup import Backups
 
 PATH = "/api/v1/store/backup"
 NAME = "backup_store"
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 DESCRIPTION = {
     "operationId": NAME,
-    "summary": "A copy of the whole store as it is now: an SQLite database.",
+    "summary": "A consistent copy of the whole store: an SQLite database.",
     "responses": {
         "200": {
-            "description": "It holds all that the relay knows, personal data too.",
+            "description": "The copy, with all personal data.",
             "content": {"application/vnd.sqlite3": {}},
         },
     },
@@ -27,16 +27,16 @@ DESCRIPTION = {
 
 
 async def backup(backups: Backups) -> Response:
-    """Answer with the file once it is whole, so that a copy that fails is no answer at all."""
-    async with AsyncExitStack() as made:
-        file = await made.enter_async_context(backups.copied())
+    """Send the file once it is complete, so that a failed copy is an error response."""
+    async with AsyncExitStack() as stack:
+        file = await stack.enter_async_context(backups.copied())
         size = file.stat().st_size
-        kept = made.pop_all()
+        copy = stack.pop_all()
     headers = FRESH | {"Content-Length": str(size)}
-    return StreamingResponse(_chunks(file, kept), 200, headers, "application/vnd.sqlite3")
+    return StreamingResponse(_chunks(file, copy), 200, headers, "application/vnd.sqlite3")
 
 
-async def _chunks(file: Path, kept: AsyncExitStack) -> AsyncIterator[bytes]:
-    async with kept, await anyio.open_file(file, "rb") as opened:
-        while chunk := await opened.read(CHUNK):
+async def _chunks(file: Path, copy: AsyncExitStack) -> AsyncIterator[bytes]:
+    async with copy, await anyio.open_file(file, "rb") as opened:
+        while chunk := await opened.read(CHUNK_BYTES):
             yield chunk

@@ -1,4 +1,4 @@
-"""Deliveries that were given up, and requests that hold no event."""
+"""Dead letters: deliveries that the relay has given up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from relay.store.unreadable import UnreadableRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    """One page; what cannot be read belongs to no sink, and stands on the first page only."""
+    """One page; unreadable requests belong to no sink, and are on the first page only."""
 
     dead_letters: Sequence[DeadLetter]
     unreadable: Sequence[UnreadableRecord]
@@ -23,39 +23,41 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """All dead letters that fit, by sink and reason."""
+    """Selected dead letters, counted by sink and reason."""
 
     reasons: Sequence[Reason]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(Order):
-    """Which dead letters; with `dry_run`, nothing is changed."""
+    """Selects dead letters; `dry_run` only counts them."""
 
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """How many dead letters were given up for good, and by sink and reason which were to be."""
+    """Number of discarded dead letters, and the selection by sink and reason."""
 
     discarded: int
     reasons: Sequence[Reason]
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of dead letters, and done to them."""
+    """Return the operations on dead letters."""
 
     async def list_dead_letters(page: Page) -> DeadLetters:
         selection = await selected_dead(admin, page)
-        found = await admin.operations.dead_letters(selection, limit=page.limit)
-        more = len(found) >= page.limit and await admin.operations.dead_letters(
-            replace(selection, before=found[-1].seq), limit=1
+        dead = await admin.operations.dead_letters(selection, limit=page.limit)
+        more = len(dead) >= page.limit and await admin.operations.dead_letters(
+            replace(selection, before=dead[-1].seq), limit=1
         )
-        first = selection == Selection(outcome="dead")
-        unreadable = await admin.unreadable.newest(before=None, limit=page.limit) if first else ()
+        unfiltered = selection == Selection(outcome="dead")
+        unreadable = (
+            await admin.unreadable.newest(before=None, limit=page.limit) if unfiltered else ()
+        )
         return DeadLetters(
-            dead_letters=found, unreadable=unreadable, next=found[-1].seq if more else None
+            dead_letters=dead, unreadable=unreadable, next=dead[-1].seq if more else None
         )
 
     async def count_dead_letters(chosen: Filter) -> Reasons:
@@ -74,29 +76,29 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/api/v1/dead-letters",
-            summary="Deliveries that were given up, the newest first.",
+            summary="Dead letters, newest first.",
             handler=list_dead_letters,
             parameters=Page,
-            answer=DeadLetters,
+            response=DeadLetters,
             problems=PROBLEMS,
         ),
         Operation(
             method="GET",
             path="/api/v1/dead-letters/reasons",
-            summary="Deliveries that were given up, counted by sink and reason.",
+            summary="Dead letters, counted by sink and reason.",
             handler=count_dead_letters,
             parameters=Filter,
-            answer=Reasons,
+            response=Reasons,
             problems=PROBLEMS,
         ),
         Operation(
             method="POST",
             path="/api/v1/dead-letters/discard",
-            summary="Give the dead letters that fit up for good.",
+            summary="Discard the selected dead letters.",
             handler=discard_dead_letters,
             body=Discard,
-            answer=Discarded,
-            result=lambda answer: {"discarded": answer.discarded},
+            response=Discarded,
+            result=lambda response: {"discarded": response.discarded},
             problems=PROBLEMS,
         ),
     )

@@ -1,4 +1,4 @@
-"""Stored events: a list of them, and all that is known of one."""
+"""Stored events: a list of them, and the history of one."""
 
 import base64
 from collections.abc import Sequence
@@ -15,25 +15,25 @@ from relay.store.operations import AttemptRecord, EventRecord, History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """One page of a list; `next` is None on the last."""
+    """One page; `next` is None on the last."""
 
     events: Sequence[EventRecord]
     next: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class EventNumber:
     """One event, by its number in the store."""
 
     seq: Number
 
 
-NAMED_MAX = 10
+CANDIDATES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """The beginning of an id, or a whole one."""
+class IdPrefix:
+    """An event id or its beginning."""
 
     beginning: Text
     source: Text | None = None
@@ -41,7 +41,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Events whose ids begin so; where one is just that, no others. `more`: not all are here."""
+    """Events with this id, else with this prefix; `more` if the list is cut off."""
 
     events: Sequence[EventRecord]
     more: bool
@@ -49,21 +49,21 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventHistory:
-    """One event whole; `headers` and `body` are None once their retention is over."""
+    """One event in full; `headers` and `body` are None once their retention is over."""
 
     event: EventRecord
     headers: str | None
     body: str | None
-    """As text, which every accepted body is."""
+    """The body as text; every accepted body is valid UTF-8."""
     body_base64: str | None
-    """The received bytes."""
+    """The stored bytes."""
     is_damaged: bool
-    """Whether they are others than were received, by the digest of then."""
+    """Whether the stored bytes differ from the received ones, by their digest."""
     attempts: Sequence[AttemptRecord]
 
 
-def shown(history: History) -> EventHistory:
-    """What is known of an event, in a form that JSON can carry."""
+def event_history(history: History) -> EventHistory:
+    """Convert a history to JSON-compatible values."""
     body = history.body
     return EventHistory(
         event=history.event,
@@ -76,34 +76,34 @@ def shown(history: History) -> EventHistory:
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of events."""
+    """Return the operations on events."""
 
     async def list_events(page: Page) -> Events:
         selection = await selected(admin, page)
-        found = await admin.operations.events(selection, admin.routes(), limit=page.limit + 1)
-        shown, more = found[: page.limit], len(found) > page.limit
+        events = await admin.operations.events(selection, admin.routes(), limit=page.limit + 1)
+        shown, more = events[: page.limit], len(events) > page.limit
         return Events(events=shown, next=shown[-1].seq if more else None)
 
-    async def find_events(named: Beginning) -> Candidates:
-        found = await admin.operations.named(
-            named.beginning, source=named.source, limit=NAMED_MAX + 1
+    async def find_events(prefix: IdPrefix) -> Candidates:
+        candidates = await admin.operations.named(
+            prefix.beginning, source=prefix.source, limit=CANDIDATES_MAX + 1
         )
-        return Candidates(events=found[:NAMED_MAX], more=len(found) > NAMED_MAX)
+        return Candidates(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
 
-    async def show_event(which: Which) -> EventHistory:
-        history = await admin.operations.history(which.seq)
+    async def show_event(path: EventNumber) -> EventHistory:
+        history = await admin.operations.history(path.seq)
         if history is None:
-            raise HTTPException(404, f"There is no event {which.seq}.")
-        return shown(history)
+            raise HTTPException(404, f"There is no event {path.seq}.")
+        return event_history(history)
 
     return (
         Operation(
             method="GET",
             path="/api/v1/events",
-            summary="Stored events, the newest first.",
+            summary="Stored events, newest first.",
             handler=list_events,
             parameters=Page,
-            answer=Events,
+            response=Events,
             problems=PROBLEMS,
         ),
         Operation(
@@ -111,16 +111,16 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
             path="/api/v1/events/find",
             summary="Stored events by the beginning of their ids.",
             handler=find_events,
-            parameters=Beginning,
-            answer=Candidates,
+            parameters=IdPrefix,
+            response=Candidates,
         ),
         Operation(
             method="GET",
             path="/api/v1/events/{seq:number}",
             summary="One event with its body, its deliveries and every attempt.",
             handler=show_event,
-            parameters=Which,
-            answer=EventHistory,
+            parameters=EventNumber,
+            response=EventHistory,
             problems={404: "There is no such event."},
         ),
     )

@@ -1,4 +1,4 @@
-"""What the filter of a request selects; one that cannot select anything is refused in words."""
+"""Selections from the filters of requests; refuses a filter that cannot select anything."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -12,19 +12,19 @@ from relay.core.event import KINDS
 from relay.store.selection import Selection
 
 NAMED_MAX = 20
-"""Names that a refusal lists; a sender may have made up any number of kinds."""
+"""Names that an error lists; a sender may use any number of kinds."""
 
 PROBLEMS = {
-    404: "The filter names a source, a sink or a kind that neither the config nor the store knows.",
-    422: "The filter cannot apply here, or there is none and `all` is not said.",
+    404: "The source, sink or kind is unknown; the detail lists the known ones.",
+    422: "The filter does not apply here, or is missing without `all`.",
 }
 
 
 async def selected(admin: AdminServices, chosen: Filter) -> Selection:
-    """The selection that a filter means; raises HTTPException."""
+    """Convert a filter; raises HTTPException."""
     selection = chosen.selection()
-    if (why := selection.contradiction) is not None:
-        raise HTTPException(422, f"{why[0].upper()}{why[1:]}.")
+    if (contradiction := selection.contradiction) is not None:
+        raise HTTPException(422, f"{contradiction[0].upper()}{contradiction[1:]}.")
     operations, sinks = admin.operations, [route.sink for route in admin.routes()]
     await require_known("source", selection.source, admin.rotations.sources, operations.sources)
     await require_known("sink", selection.sink, sinks, operations.sinks)
@@ -36,17 +36,21 @@ async def selected(admin: AdminServices, chosen: Filter) -> Selection:
 
 
 async def selected_dead(admin: AdminServices, chosen: Filter) -> Selection:
-    """The same for dead letters; raises HTTPException."""
+    """Convert a filter for dead letters; raises HTTPException."""
     selection = await selected(admin, chosen)
     if selection.outcome not in (None, "dead"):
-        raise HTTPException(422, f"A dead letter is dead, so outcome cannot be {chosen.outcome}.")
+        raise HTTPException(
+            422, f"outcome {chosen.outcome} does not apply to dead letters; drop it."
+        )
     return replace(selection, outcome="dead")
 
 
 def require_one(order: Order) -> None:
-    """Raise HTTPException for an order that says neither which nor all."""
+    """Raise HTTPException for an order without a filter and without `all`."""
     if not order.all and order.selection() == Selection():
-        raise HTTPException(422, 'Say which, such as "sink" or "id", or "all": true.')
+        raise HTTPException(
+            422, 'No filter is given; add one such as "sink" or "id", or "all": true.'
+        )
 
 
 async def require_known(
@@ -55,7 +59,7 @@ async def require_known(
     configured: Sequence[str],
     stored: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
-    """Raise HTTPException for a name that neither the config nor the store knows."""
+    """Raise HTTPException for a name that is neither in the config nor in the store."""
     if name is None or name in configured:
         return
     known = await stored()
@@ -66,8 +70,6 @@ async def require_known(
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1)
     guess = f"; did you mean {near[0]}?" if near else "."
+    names = ", ".join(known[:NAMED_MAX]) or "none"
     more = ", ..." if len(known) > NAMED_MAX else ""
-    there_are = ", ".join(known[:NAMED_MAX]) or "none"
-    return (
-        f"Neither the config nor the store knows a {what} {name}{guess} Known: {there_are}{more}."
-    )
+    return f"Unknown {what} {name}{guess} Known: {names}{more}."

@@ -1,4 +1,4 @@
-"""Values that several operations take."""
+"""Parameters that operations share."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,20 +8,20 @@ from msgspec import Meta
 from relay.store.selection import Outcome, Selection
 
 NUMBER_MAX = (1 << 53) - 1
-"""The largest whole number that every JSON reader keeps exactly."""
+"""Largest integer that every JSON reader keeps exactly."""
 
 PAGE_MAX = 500
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Text = Annotated[str, Meta(min_length=1, max_length=320)]
-"""Long enough for an e-mail address (RFC 5321)."""
+"""A text as long as the longest e-mail address (RFC 5321)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which events are meant: those that fit every field that is given.
+    """Selects the events that match every given field.
 
-    One delivery of an event has to fit `sink`, `outcome` and `reason`.
+    `sink`, `outcome` and `reason` must match the same delivery of an event.
     """
 
     id: Text | None = None
@@ -30,7 +30,7 @@ class Filter:
     since_ms: Number | None = None
     until_ms: Number | None = None
     before: Number | None = None
-    """The `next` of the page before."""
+    """The `next` of the previous page."""
     video: Text | None = None
     email: Text | None = None
     sink: Text | None = None
@@ -38,7 +38,7 @@ class Filter:
     reason: Text | None = None
 
     def selection(self) -> Selection:
-        """The same for the store."""
+        """Convert to a selection of the store."""
         return Selection(**{name: getattr(self, name) for name in Selection.__dataclass_fields__})
 
 
@@ -47,7 +47,7 @@ Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """How far and how much of a list without a filter."""
+    """One page of a list without a filter."""
 
     before: Number | None = None
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
@@ -55,13 +55,13 @@ class Paging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Filter):
-    """A filter, and how much of what fits it."""
+    """One page of a filtered list."""
 
     limit: Limit = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Filter):
-    """A filter for something to be done; without one, `all` has to be said."""
+    """A filter for a change; without any field, `all` is required."""
 
     all: bool = False

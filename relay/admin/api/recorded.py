@@ -1,4 +1,4 @@
-"""Past events and attempts, read from the store in the form of the feed."""
+"""Stored events and attempts in the form of the activity stream."""
 
 import math
 from collections.abc import AsyncIterator
@@ -7,36 +7,36 @@ from relay.store.operations import Accepted, Attempted, Operations
 from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Activity
 
-PAGE = 500
+PAGE_ROWS = 500
 
 
 class Recorded:
-    """Accepted events and attempts; each `read` goes on where the last one has ended."""
+    """Reads accepted events and attempts; each `read` continues after the last one."""
 
     def __init__(self, operations: Operations, mark: Mark) -> None:
         self._operations = operations
         self._event, self._attempt = mark
 
     async def read(self) -> AsyncIterator[Activity]:
-        """Yield everything written by now, in the order of time; raises StoreError."""
+        """Yield everything stored so far, ordered by time; raises StoreError."""
         sides = (self._accepted(), self._attempted())
         heads = [await anext(side, None) for side in sides]
         while any(heads):
-            at = [head["at_ms"] if head else math.inf for head in heads]
-            first = at.index(min(at))
+            times_ms = [head["at_ms"] if head else math.inf for head in heads]
+            first = times_ms.index(min(times_ms))
             yield heads[first] or {}
             heads[first] = await anext(sides[first], None)
 
     async def _accepted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.accepted(self._event, limit=PAGE):
-            for each in page:
-                yield _of_event(each)
+        while page := await self._operations.accepted(self._event, limit=PAGE_ROWS):
+            for event in page:
+                yield _of_event(event)
             self._event = page[-1].number
 
     async def _attempted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.attempted(self._attempt, limit=PAGE):
-            for each in page:
-                yield _of_attempt(each)
+        while page := await self._operations.attempted(self._attempt, limit=PAGE_ROWS):
+            for attempt in page:
+                yield _of_attempt(attempt)
             self._attempt = page[-1].number
 
 
@@ -52,10 +52,10 @@ def _of_event(event: Accepted) -> Activity:
 
 
 def _of_attempt(attempt: Attempted) -> Activity:
-    ended_ms = attempt.started_ms + attempt.duration_ms
+    finished_ms = attempt.started_ms + attempt.duration_ms
     return {
         "what": attempt.result,
-        "at_ms": ended_ms,
+        "at_ms": finished_ms,
         "sink": attempt.sink,
         "source": attempt.source,
         "id": attempt.id,
@@ -63,6 +63,6 @@ def _of_attempt(attempt: Attempted) -> Activity:
         "status": attempt.status,
         "reason": attempt.reason,
         "duration_ms": attempt.duration_ms,
-        "lag_ms": ended_ms - attempt.received_ms,
+        "lag_ms": finished_ms - attempt.received_ms,
         "replay": attempt.replay,
     }

@@ -1,4 +1,4 @@
-"""The config read again, as SIGHUP does it, with the verdict as the answer."""
+"""Reload of the config, as SIGHUP does it, with the outcome in the response."""
 
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
@@ -8,7 +8,7 @@ OPERATION = "reload_config"
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """The reload."""
+    """Return the reload operation."""
 
     async def reload_config(_: object) -> Changes:
         return await admin.reloads.reload()
@@ -17,10 +17,12 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
         Operation(
             method="POST",
             path="/-/reload",
-            summary="Read the config again, and use it if it has no fault.",
+            summary="Reload the config, and use it if it has no faults.",
             handler=reload_config,
-            answer=Changes,
+            response=Changes,
             result=Changes.paths,
-            problems={422: "The new config was refused, for these faults; nothing has changed."},
+            problems={
+                422: "The new config was refused because of these faults; nothing has changed."
+            },
         ),
     )

@@ -1,4 +1,4 @@
-"""Replays: counted, begun, watched and cancelled."""
+"""Replays: forecast, started, shown and cancelled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from relay.store.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class ReplayId:
     """One replay."""
 
     id: Number
@@ -22,7 +22,7 @@ class Which:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPage:
-    """Replays begun before the one of a number."""
+    """One page of the replays before the one with a number."""
 
     before: Number | None = None
     limit: Limit = 50
@@ -30,10 +30,10 @@ class ReplayPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayView:
-    """A replay and how far it is.
+    """A replay and its progress.
 
-    It is for `total` deliveries; of these, `opened` are out: `done` have come to an end, and
-    `under_way` wait or are being sent. What a cancelled one has taken back is not out any more.
+    Of its `total` deliveries, `opened` are pending again or settled: `under_way` and `done`. A
+    cancelled replay does not count deliveries that it has taken back.
     """
 
     id: int
@@ -49,7 +49,7 @@ class ReplayView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayList:
-    """One page, the newest first; `next` is None on the last."""
+    """One page, newest first; `next` is None on the last."""
 
     replays: Sequence[ReplayView]
     next: int | None
@@ -57,7 +57,7 @@ class ReplayList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Deliveries of one kind of event to one sink, which are dead for that reason, if any."""
+    """Count of deliveries by kind of event, sink and, for dead letters, reason."""
 
     kind: str
     sink: str
@@ -67,7 +67,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a replay would deliver now; `nothing` says why that is nothing."""
+    """Deliveries that a replay would make now; `nothing` says why there are none."""
 
     total: int
     shares: Sequence[Share]
@@ -75,14 +75,14 @@ class Estimate:
 
 
 class _Replays:
-    """What can be done with replays."""
+    """Handlers of the operations on replays."""
 
     def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
 
     async def list_replays(self, page: ReplayPage) -> ReplayList:
-        found = await self._admin.operations.replays(before=page.before, limit=page.limit + 1)
-        shown, more = found[: page.limit], len(found) > page.limit
+        replays = await self._admin.operations.replays(before=page.before, limit=page.limit + 1)
+        shown, more = replays[: page.limit], len(replays) > page.limit
         return ReplayList(
             replays=[await self._view(each) for each in shown], next=shown[-1].id if more else None
         )
@@ -90,14 +90,14 @@ class _Replays:
     async def count_replay(self, _: object, chosen: Filter) -> Estimate:
         selection = await self._selected(chosen)
         forecast = await self._admin.replays.count(selection)
-        found = forecast.deliveries
+        deliveries = forecast.deliveries
         return Estimate(
-            total=found.total(),
+            total=deliveries.total(),
             shares=[
-                Share(kind=kind, sink=sink, reason=reason, count=found[kind, sink, reason])
-                for kind, sink, reason in sorted(found, key=str)
+                Share(kind=kind, sink=sink, reason=reason, count=deliveries[kind, sink, reason])
+                for kind, sink, reason in sorted(deliveries, key=str)
             ],
-            nothing=None if found else await self._why_nothing(selection, forecast),
+            nothing=None if deliveries else await self._why_nothing(selection, forecast),
         )
 
     async def begin_replay(self, _: object, order: Order) -> ReplayView:
@@ -110,31 +110,31 @@ class _Replays:
             raise HTTPException(409, f"Nothing to replay: {why}.")
         return await self._view(replay)
 
-    async def show_replay(self, which: Which) -> ReplayView:
-        return await self._view(_there(await self._admin.operations.replay(which.id), which))
+    async def show_replay(self, path: ReplayId) -> ReplayView:
+        return await self._view(_require(await self._admin.operations.replay(path.id), path))
 
-    async def cancel_replay(self, which: Which) -> ReplayView:
-        return await self._view(_there(await self._admin.replays.cancel(which.id), which))
+    async def cancel_replay(self, path: ReplayId) -> ReplayView:
+        return await self._view(_require(await self._admin.replays.cancel(path.id), path))
 
     async def _selected(self, chosen: Filter) -> Selection:
         if chosen.outcome == "pending":
-            text = "What is pending is delivered anyway, so outcome cannot be pending."
+            text = "Pending deliveries need no replay; drop outcome, or choose another."
             raise HTTPException(422, text)
         return await selected(self._admin, chosen)
 
     async def _why_nothing(self, selection: Selection, forecast: Forecast) -> str:
         if forecast.under_way:
-            return "what fits is on its way already"
+            return "the selected deliveries are already pending"
         if forecast.events:
-            return "no sink's route takes what fits"
+            return "no sink's route takes the selected events"
         if await self._admin.operations.events(selection, self._admin.routes(), limit=1):
-            return "the bodies of what fits are gone: their retention is over, or they were erased"
+            return "the bodies of the selected events have expired or were erased"
         if selection.sink is not None and selection.outcome is selection.reason is None:
             return (
-                f"no stored event that fits has a delivery to {selection.sink}; outcome missed "
-                "chooses those that its route takes and it never got"
+                f"no selected event has a delivery to {selection.sink}; use outcome missed for "
+                "events that its route takes but it never got"
             )
-        return "no stored event fits"
+        return "no stored event matches"
 
     async def _view(self, replay: Replay) -> ReplayView:
         pending = sum((await self._admin.operations.under_way(replay.id)).values())
@@ -152,60 +152,60 @@ class _Replays:
         )
 
 
-def _there(replay: Replay | None, which: Which) -> Replay:
+def _require(replay: Replay | None, path: ReplayId) -> Replay:
     if replay is None:
-        raise HTTPException(404, f"There is no replay {which.id}.")
+        raise HTTPException(404, f"There is no replay {path.id}.")
     return replay
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """All that is done with replays."""
+    """Return the operations on replays."""
     replays = _Replays(admin)
     missing = {404: "There is no such replay."}
     return (
         Operation(
             method="GET",
             path="/api/v1/replays",
-            summary="The replays there were, the newest first.",
+            summary="Replays, newest first.",
             handler=replays.list_replays,
             parameters=ReplayPage,
-            answer=ReplayList,
+            response=ReplayList,
         ),
         Operation(
             method="POST",
             path="/api/v1/replays",
-            summary="Deliver the events that fit again, to the sinks whose routes take them.",
+            summary="Deliver the selected events again, to the sinks whose routes take them.",
             handler=replays.begin_replay,
             body=Order,
-            answer=ReplayView,
+            response=ReplayView,
             problems={**PROBLEMS, 409: "There is nothing to replay; the detail says why."},
         ),
         Operation(
             method="POST",
             path="/api/v1/replays/count",
-            summary="What such a replay would deliver; changes nothing.",
+            summary="Forecast a replay; changes nothing.",
             handler=replays.count_replay,
             body=Filter,
-            answer=Estimate,
-            only_asks=True,
+            response=Estimate,
+            read_only=True,
             problems=PROBLEMS,
         ),
         Operation(
             method="GET",
             path="/api/v1/replays/{id:number}",
-            summary="One replay and how far it is.",
+            summary="One replay and its progress.",
             handler=replays.show_replay,
-            parameters=Which,
-            answer=ReplayView,
+            parameters=ReplayId,
+            response=ReplayView,
             problems=missing,
         ),
         Operation(
             method="POST",
             path="/api/v1/replays/{id:number}/cancel",
-            summary="End a replay, and take back what of it is not on its way.",
+            summary="Cancel a replay, and take back its deliveries that are not in flight.",
             handler=replays.cancel_replay,
-            parameters=Which,
-            answer=ReplayView,
+            parameters=ReplayId,
+            response=ReplayView,
             problems=missing,
         ),
     )

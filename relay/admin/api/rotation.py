@@ -1,4 +1,4 @@
-"""A source's secret, rotated: what fits no secret meanwhile is kept until the new one is there."""
+"""Rotation of a source's secret: unverified requests are quarantined until the new one is set."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -13,76 +13,78 @@ from relay.core.config_values import Duration
 from relay.store.quarantine import Rotation
 
 DURATION_MAX_MS = 3_600_000
-"""Long enough for an operator who was called away; what is kept is unverified, so no longer."""
+"""Longest rotation: time for an operator, but no longer, because the requests are unverified."""
 
 Length = Annotated[int, Meta(ge=1_000, le=DURATION_MAX_MS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class SourceName:
     """One source."""
 
     name: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """For how long requests that fit no secret are kept."""
+class RotationStart:
+    """Time for which unverified requests are quarantined."""
 
     duration_ms: Length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationView:
-    """How it goes with a source; `none` was never begun, or has expired."""
+    """A source's rotation; `none` if it was never started, or has expired."""
 
     source: str
     state: Literal["none", "armed", "over"]
-    """An `armed` one keeps what fits no secret; of one that is `over`, only what waits is left."""
+    """`armed` quarantines unverified requests; `over` only keeps those that it has."""
     begun_ms: int | None = None
     until_ms: int | None = None
     expires_ms: int | None = None
-    """What waits is removed then."""
+    """Time at which the waiting requests are removed."""
     kept: int = 0
     verified: int = 0
-    """Of those kept, the ones that fitted a secret later, and were taken in."""
+    """Kept requests that verified later, and were accepted."""
     duplicates: int = 0
-    """Of those verified, the ones whose event was known already."""
+    """Verified requests whose event was known already."""
     waiting: int = 0
-    """Of those kept, the ones that fit no secret so far."""
+    """Kept requests that have not verified yet."""
     bytes: int = 0
-    """What waits takes so much."""
+    """Total size of the waiting requests."""
     dropped: int = 0
-    """What was not kept since the relay's start, because of a limit."""
+    """Requests dropped since the relay's start, because of a limit."""
 
 
 class _Rotations:
-    """What can be asked of rotations, and done to them."""
+    """Handlers of the operations on rotations."""
 
     def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
 
-    async def show_rotation(self, which: Which) -> RotationView:
-        name = self._known(which)
+    async def show_rotation(self, path: SourceName) -> RotationView:
+        name = self._known(path)
         return self._view(name, await self._admin.rotations.state(name))
 
-    async def begin_rotation(self, which: Which, beginning: Beginning) -> RotationView:
-        name = self._known(which)
-        duration = Duration(beginning.duration_ms)
+    async def begin_rotation(self, path: SourceName, start: RotationStart) -> RotationView:
+        name = self._known(path)
+        duration = Duration(start.duration_ms)
         return self._view(name, await self._admin.rotations.begin(name, duration))
 
-    async def finish_rotation(self, which: Which) -> RotationView:
-        name = self._known(which)
+    async def finish_rotation(self, path: SourceName) -> RotationView:
+        name = self._known(path)
         if await self._admin.rotations.state(name) is None:
-            raise HTTPException(409, f"No rotation of {name} has been begun, or it has expired.")
-        # The new secret may stand in a file that nobody has looked at since.
+            raise HTTPException(
+                409, f"No rotation of {name} is running: it was not started, or has expired."
+            )
+        # The new secret may be in a file that has not been read yet.
         await self._admin.reloads.reload()
         return self._view(name, await self._admin.rotations.finish(name))
 
-    def _known(self, which: Which) -> str:
-        if which.name not in self._admin.rotations.sources:
-            raise HTTPException(404, f"There is no source {which.name} in the config.")
-        return which.name
+    def _known(self, path: SourceName) -> str:
+        if path.name not in self._admin.rotations.sources:
+            raise HTTPException(404, f"There is no source {path.name} in the config.")
+        return path.name
 
     def _view(self, name: str, rotation: Rotation | None) -> RotationView:
         if rotation is None:
@@ -103,40 +105,40 @@ class _Rotations:
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """All that is done with rotations."""
+    """Return the operations on rotations."""
     rotations = _Rotations(admin)
-    path, absent = "/api/v1/sources/{name}/rotation", "There is no such source in the config."
+    url, absent = "/api/v1/sources/{name}/rotation", "There is no such source in the config."
     return (
         Operation(
             method="GET",
-            path=path,
-            summary="How the rotation of a source's secret goes.",
+            path=url,
+            summary="State of the rotation of a source's secret.",
             handler=rotations.show_rotation,
-            parameters=Which,
-            answer=RotationView,
+            parameters=SourceName,
+            response=RotationView,
             problems={404: absent},
         ),
         Operation(
             method="POST",
-            path=path,
-            summary="Keep what fits no secret of the source for so long, or for longer.",
+            path=url,
+            summary="Start or extend a rotation, which quarantines unverified requests.",
             handler=rotations.begin_rotation,
-            parameters=Which,
-            body=Beginning,
-            answer=RotationView,
+            parameters=SourceName,
+            body=RotationStart,
+            response=RotationView,
             problems={404: absent},
         ),
         Operation(
             method="POST",
-            path=f"{path}/finish",
-            summary="Read the config again, judge what was kept by it, and keep nothing more.",
+            path=f"{url}/finish",
+            summary="Reload the config, verify the quarantined requests, and end the rotation.",
             handler=rotations.finish_rotation,
-            parameters=Which,
-            answer=RotationView,
+            parameters=SourceName,
+            response=RotationView,
             problems={
                 404: absent,
-                409: "No rotation has been begun, or it has expired.",
-                422: "The config was refused, for these faults; the rotation goes on.",
+                409: "No rotation is running: it was not started, or has expired.",
+                422: "The config was refused because of these faults; the rotation continues.",
             },
         ),
     )

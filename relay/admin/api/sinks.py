@@ -1,4 +1,4 @@
-"""The sinks: how they are doing, and the operator's hand on them."""
+"""Sinks: their status, and an operator's actions on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from relay.store.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class SinkName:
     """One sink."""
 
     name: Text
@@ -26,24 +26,24 @@ class Which:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkView:
-    """One sink and what waits for it."""
+    """One sink and its backlog."""
 
     condition: SinkStatus
     pending: int
     dead: int
     oldest_pending_ms: int | None
-    """When the oldest event was received that waits for it; replayed ones do not count."""
+    """Receipt of the oldest pending event; replayed ones do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkList:
-    """In the order of the config; then those that it no longer has, and the store still knows."""
+    """Configured sinks in their order, then removed ones that the store still knows."""
 
     sinks: Sequence[SinkView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaybeOne:
+class MaybeEvent:
     """All of a sink's pending deliveries, or that of one event."""
 
     id: Text | None = None
@@ -51,24 +51,24 @@ class MaybeOne:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class One:
-    """The delivery of one event; `source` where more than one has sent an event of this id."""
+class OneEvent:
+    """The delivery of one event; `source` is required if several sources have sent this id."""
 
     id: Text
     source: Text | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retried:
-    """How many deliveries were due later and are due now."""
+class RetryResult:
+    """Number of deliveries that were due later and are due now."""
 
     sink: SinkView
     brought_forward: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenUp:
-    """A delivery that was pending; one that was in flight may arrive all the same."""
+class DiscardedDelivery:
+    """A discarded delivery; if it was in flight, it may still arrive."""
 
     source: str
     id: str
@@ -76,22 +76,22 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """Whether the far end can be reached and nothing in its answer speaks against events."""
+class CheckResult:
+    """Whether the destination can be reached and would take events."""
 
     reached: bool
     found: str | None
-    """More of its answer."""
+    """Details of its answer."""
     reason: str | None
-    """Why it was not reached, or would not take an event."""
+    """Reason why it was not reached, or would not take an event."""
     status: int | None
-    """The far end's own code for this."""
+    """The destination's own status code."""
     result: Result | None
-    """What an event's attempt would be then."""
+    """Result that an event's attempt would have."""
 
 
 class _Sinks:
-    """What can be asked of sinks, and done to them."""
+    """Handlers of the operations on sinks."""
 
     def __init__(self, admin: AdminServices) -> None:
         self._admin = admin
@@ -107,93 +107,95 @@ class _Sinks:
         ]
         return SinkList(sinks=sinks + gone)
 
-    async def pause_sink(self, which: Which) -> SinkView:
-        await self._admin.sinks.pause(self._known(which))
-        return await self._view(which)
+    async def pause_sink(self, path: SinkName) -> SinkView:
+        await self._admin.sinks.pause(self._known(path))
+        return await self._view(path)
 
-    async def resume_sink(self, which: Which) -> SinkView:
-        await self._admin.sinks.resume(self._known(which))
-        return await self._view(which)
+    async def resume_sink(self, path: SinkName) -> SinkView:
+        await self._admin.sinks.resume(self._known(path))
+        return await self._view(path)
 
-    async def retry_sink(self, which: Which, meant: MaybeOne) -> Retried:
-        sink, seq = self._known(which), None
-        if meant.id is not None:
-            seq = (await self._pending(sink, One(id=meant.id, source=meant.source))).seq
-        elif meant.source is not None:
-            raise HTTPException(409, "source: goes with an id; give both, or neither.")
+    async def retry_sink(self, path: SinkName, chosen: MaybeEvent) -> RetryResult:
+        sink, seq = self._known(path), None
+        if chosen.id is not None:
+            seq = (await self._pending(sink, OneEvent(id=chosen.id, source=chosen.source))).seq
+        elif chosen.source is not None:
+            raise HTTPException(409, "source is given without an id; give both, or neither.")
         count = await self._admin.sinks.retry(sink, seq)
-        return Retried(sink=await self._view(which), brought_forward=count)
+        return RetryResult(sink=await self._view(path), brought_forward=count)
 
-    async def discard_delivery(self, which: Which, meant: One) -> GivenUp:
-        if which.name not in await self._admin.store.backlogs():
-            self._known(which)
-        event = await self._pending(which.name, meant)
+    async def discard_delivery(self, path: SinkName, chosen: OneEvent) -> DiscardedDelivery:
+        if path.name not in await self._admin.store.backlogs():
+            self._known(path)
+        event = await self._pending(path.name, chosen)
         try:
-            in_flight = await self._admin.sinks.discard(which.name, event.seq)
+            in_flight = await self._admin.sinks.discard(path.name, event.seq)
         except LookupError:
-            raise _not_pending(which.name, meant) from None
-        return GivenUp(source=event.source, id=event.id, in_flight=in_flight)
+            raise _not_pending(path.name, chosen) from None
+        return DiscardedDelivery(source=event.source, id=event.id, in_flight=in_flight)
 
-    async def _pending(self, sink: str, meant: One) -> EventRecord:
+    async def _pending(self, sink: str, chosen: OneEvent) -> EventRecord:
         """The event, which has a pending delivery to the sink."""
-        selection = Selection(id=meant.id, source=meant.source, sink=sink, outcome="pending")
-        found = await self._admin.operations.events(selection, (), limit=2)
-        if not found:
-            raise _not_pending(sink, meant)
-        if len(found) > 1:
-            sources = " and ".join(sorted(each.source for each in found))
-            raise HTTPException(409, f"{meant.id} came from {sources}: say which source.")
-        return found[0]
+        selection = Selection(id=chosen.id, source=chosen.source, sink=sink, outcome="pending")
+        events = await self._admin.operations.events(selection, (), limit=2)
+        if not events:
+            raise _not_pending(sink, chosen)
+        if len(events) > 1:
+            sources = " and ".join(sorted(each.source for each in events))
+            raise HTTPException(
+                409, f"several sources sent {chosen.id}: {sources}; give the source."
+            )
+        return events[0]
 
-    async def test_sink(self, which: Which) -> Checked:
+    async def test_sink(self, path: SinkName) -> CheckResult:
         try:
-            found = await self._admin.sinks.check(self._known(which))
+            found = await self._admin.sinks.check(self._known(path))
         except SinkError as error:
-            return Checked(
+            return CheckResult(
                 reached=False,
                 found=None,
                 reason=error.reason,
                 status=error.status,
                 result=result_of(error),
             )
-        return Checked(reached=True, found=found, reason=None, status=None, result=None)
+        return CheckResult(reached=True, found=found, reason=None, status=None, result=None)
 
-    def _known(self, which: Which) -> str:
-        if which.name not in self._admin.sinks.conditions():
-            raise HTTPException(404, f"There is no sink {which.name} in the config.")
-        return which.name
+    def _known(self, path: SinkName) -> str:
+        if path.name not in self._admin.sinks.conditions():
+            raise HTTPException(404, f"There is no sink {path.name} in the config.")
+        return path.name
 
-    async def _view(self, which: Which) -> SinkView:
+    async def _view(self, path: SinkName) -> SinkView:
         backlogs = await self._admin.store.backlogs()
-        condition = self._admin.sinks.conditions()[which.name]
-        return _view(condition, backlogs.get(which.name, Backlog()))
+        condition = self._admin.sinks.conditions()[path.name]
+        return _view(condition, backlogs.get(path.name, Backlog()))
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """All that is done with sinks."""
+    """Return the operations on sinks."""
     sinks = _Sinks(admin)
 
     def post(
         verb: str,
         summary: str,
         handler: Handler,
-        answer: type = SinkView,
+        response: type = SinkView,
         body: type | None = None,
     ) -> Operation:
         problems = {404: "There is no such sink in the config."}
         if body is not None:
             problems = {
                 404: "There is no such sink, or no pending delivery of this event to it.",
-                409: "Events of several sources have this id, or there is a source without an id.",
+                409: "Several sources have sent this id, or a source is given without an id.",
             }
         return Operation(
             method="POST",
             path=f"/api/v1/sinks/{{name}}/{verb}",
             summary=summary,
             handler=handler,
-            parameters=Which,
+            parameters=SinkName,
             body=body,
-            answer=answer,
+            response=response,
             problems=problems,
         )
 
@@ -201,35 +203,40 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/api/v1/sinks",
-            summary="Every sink, its state and its backlog.",
+            summary="Sinks with state and backlog.",
             handler=sinks.list_sinks,
-            answer=SinkList,
+            response=SinkList,
         ),
-        post("pause", "Keep what comes for the sink until it is resumed.", sinks.pause_sink),
-        post("resume", "Deliver to the sink again.", sinks.resume_sink),
+        post("pause", "Pause the sink; its backlog is kept until it is resumed.", sinks.pause_sink),
+        post("resume", "Resume the sink.", sinks.resume_sink),
         post(
             "retry",
-            "Have pending deliveries come due now, all or one, and probe the sink at once.",
+            "Make all pending deliveries, or one, due now, and probe the sink at once.",
             sinks.retry_sink,
-            Retried,
-            MaybeOne,
+            RetryResult,
+            MaybeEvent,
         ),
         post(
             "discard",
-            "Give one pending delivery up for good.",
+            "Discard one pending delivery.",
             sinks.discard_delivery,
-            GivenUp,
-            One,
+            DiscardedDelivery,
+            OneEvent,
         ),
         replace(
-            post("test", "Reach the sink's far end without an event.", sinks.test_sink, Checked),
-            only_asks=True,
+            post(
+                "test",
+                "Check the sink's destination without sending an event.",
+                sinks.test_sink,
+                CheckResult,
+            ),
+            read_only=True,
         ),
     )
 
 
-def _not_pending(sink: str, meant: One) -> HTTPException:
-    return HTTPException(404, f"No delivery of {meant.id} to {sink} is pending.")
+def _not_pending(sink: str, chosen: OneEvent) -> HTTPException:
+    return HTTPException(404, f"No delivery of {chosen.id} to {sink} is pending.")
 
 
 def _view(condition: SinkStatus, backlog: Backlog) -> SinkView:

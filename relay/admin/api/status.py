@@ -1,4 +1,4 @@
-"""The relay as a whole, and the verdict on it."""
+"""Status of the whole relay, with its verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,29 +12,29 @@ from relay.admin.verdict import Finding, is_well, problems
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Facts):
-    """The verdict and what it rests on; times are milliseconds since the epoch."""
+    """The verdict with its facts; times are milliseconds since the epoch."""
 
     well: bool
-    """Whether no problem needs a person."""
+    """Whether no problem needs an operator."""
     problems: Sequence[Finding]
-    """The worst first."""
+    """Most severe first."""
 
 
 def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
-    """What can be asked of the relay itself."""
+    """Return the status operation."""
 
     async def show_status(_: object) -> Status:
         facts = await gather(admin, readiness)
-        found = problems(facts)
-        known = {each.name: getattr(facts, each.name) for each in fields(Facts)}
-        return Status(**known, well=is_well(found), problems=found)
+        findings = problems(facts)
+        values = {each.name: getattr(facts, each.name) for each in fields(Facts)}
+        return Status(**values, well=is_well(findings), problems=findings)
 
     return (
         Operation(
             method="GET",
             path="/api/v1/status",
-            summary="Whether anything needs a person, and how store, sources and sinks are doing.",
+            summary="Problems that need an operator, and the state of store, sources and sinks.",
             handler=show_status,
-            answer=Status,
+            response=Status,
         ),
     )

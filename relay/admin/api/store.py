@@ -1,4 +1,4 @@
-"""The store as a whole: what is in it, and whether it is sound."""
+"""Inspection of the whole store."""
 
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
@@ -6,7 +6,7 @@ from relay.store.integrity import Inspection
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of the store."""
+    """Return the operation on the store."""
 
     async def check_store(_: object) -> Inspection:
         return await admin.inspections.inspect()
@@ -15,8 +15,8 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
         Operation(
             method="GET",
             path="/api/v1/store/check",
-            summary="The store read as a whole, beside the work: what is in it, and its faults.",
+            summary="Read the whole store while the relay runs; returns its contents and faults.",
             handler=check_store,
-            answer=Inspection,
+            response=Inspection,
         ),
     )

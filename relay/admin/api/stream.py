@@ -1,4 +1,4 @@
-"""What happens, as it happens: server-sent events."""
+"""Live activity as server-sent events."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
@@ -21,51 +21,50 @@ from relay.telemetry.activity_stream import Activity
 
 PATH = "/api/v1/stream"
 
-TOLD_MAX = 10_000
-"""Stored happenings that are recognised when they are published; far more than can be."""
+SEEN_MAX = 10_000
+"""Stored activity remembered to drop its live copies; far more than can overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The filter of one stream: a happening has to fit every field that is given."""
+class StreamFilter:
+    """The filter of one stream; every given field must match."""
 
     sink: Text | None = None
     kind: Text | None = None
     """A glob, such as `video.*`."""
     since_ms: Number | None = None
-    """First the accepted events and the attempts that are stored since then."""
+    """Send the stored events and attempts since then first."""
 
-    def wants(self, happening: Activity) -> bool:
-        """Whether it fits."""
+    def matches(self, happening: Activity) -> bool:
         if self.sink not in (None, happening.get("sink"), *happening.get("sinks", ())):
             return False
         return self.kind is None or fnmatchcase(happening.get("kind", ""), self.kind)
 
 
 KINDS = {
-    "accepted": "a new event: source, id, kind, and the sinks that get it",
+    "accepted": "a new event: source, id, kind, and its sinks",
     "duplicate": "the same event again: source, id, kind",
-    "conflict": "a known id with another body, of which the first stays: source, id, kind",
+    "conflict": "a known id with another body, which is dropped: source, id, kind",
     "unreadable": "a verified request without a usable event: source, reason, and the beginning of "
     "its id",
-    "refused": "a request that was turned away: source, code, reason",
-    "delivered": "a delivery that has ended well: sink, source, id, kind, the far end's own "
-    "status, duration_ms, lag_ms, and the replay's number where it was one",
-    "retry": "a try that failed and will be repeated: as delivered, with a reason",
-    "parked": "a try that is blamed on the sink's settings: as delivered, with a reason",
-    "dead": "a delivery that was given up: as delivered, with a reason",
-    "state": "a sink's state has changed: sink, state",
-    "reload": "the config was read again, because of a reason; outcome taken, with what was added, "
-    "changed and removed, or refused, with the keys in faults or with a message",
-    "missed": "this watcher was too slow for so many: count",
+    "refused": "a refused request: source, code, reason",
+    "delivered": "a successful delivery: sink, source, id, kind, the destination's own "
+    "status, duration_ms, lag_ms, and the number of its replay, if any",
+    "retry": "a failed attempt that will be repeated: as delivered, with a reason",
+    "parked": "an attempt that failed because of the sink's settings: as delivered, with a reason",
+    "dead": "a new dead letter: as delivered, with a reason",
+    "state": "a change of a sink's state: sink, state",
+    "reload": "a reload, with its reason; outcome is taken, with the keys added, changed and "
+    "removed, or refused, with the keys in faults or a message",
+    "missed": "activity that this client was too slow to receive: count",
 }
-"""What `what` can be, and what comes with it."""
+"""Values of `what`, with their fields."""
 
 _KINDS = "".join(f"\n- `{what}`: {text}" for what, text in KINDS.items())
 
 DESCRIPTION: dict[str, Any] = {
     "operationId": "watch",
-    "summary": "What happens from now on, or from a moment before, one server-sent event each.",
+    "summary": "Activity from now on, or from a given time, as server-sent events.",
     "parameters": [
         {"name": "sink", "in": "query", "required": False, "schema": {"type": "string"}},
         {"name": "kind", "in": "query", "required": False, "schema": {"type": "string"}},
@@ -73,8 +72,8 @@ DESCRIPTION: dict[str, Any] = {
     ],
     "responses": {
         "200": {
-            "description": "A JSON object a `data:` line; `at` and `at_ms` say when it happened, "
-            f"and `what` says what, and what else is in it:\n{_KINDS}",
+            "description": "One JSON object per `data:` line; `at` and `at_ms` are its time, and "
+            f"`what` its kind, which decides on the other fields:\n{_KINDS}",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
     },
@@ -82,15 +81,15 @@ DESCRIPTION: dict[str, Any] = {
 
 
 async def watch(admin: AdminServices, request: Request) -> Response:
-    """Answer with a stream that ends when the relay does."""
-    asked = parameters(request, Asked)
-    if asked.sink is not None and asked.sink not in admin.sinks.conditions():
-        raise HTTPException(404, f"There is no sink {asked.sink} in the config.")
-    return StreamingResponse(_lines(admin, asked), 200, FRESH, "text/event-stream")
+    """Return a stream that ends with the relay."""
+    chosen = parameters(request, StreamFilter)
+    if chosen.sink is not None and chosen.sink not in admin.sinks.conditions():
+        raise HTTPException(404, f"There is no sink {chosen.sink} in the config.")
+    return StreamingResponse(_lines(admin, chosen), 200, FRESH, "text/event-stream")
 
 
-async def _lines(admin: AdminServices, asked: Asked) -> AsyncIterator[bytes]:
-    async for happening in _happenings(admin, asked):
+async def _lines(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[bytes]:
+    async for happening in _happenings(admin, chosen):
         if happening is None:
             yield b": watching\n\n"
         else:
@@ -98,29 +97,31 @@ async def _lines(admin: AdminServices, asked: Asked) -> AsyncIterator[bytes]:
             yield b"data: " + orjson.dumps({"at": at, **happening}) + b"\n\n"
 
 
-async def _happenings(admin: AdminServices, asked: Asked) -> AsyncIterator[Activity | None]:
-    """Yield stored happenings, then live ones; None marks the moment when the stream is live."""
-    if asked.since_ms is None:
-        with closing(admin.activity.watch(asked.wants)) as watcher:
+async def _happenings(
+    admin: AdminServices, chosen: StreamFilter
+) -> AsyncIterator[Activity | None]:
+    """Yield stored activity, then live activity; None marks the change."""
+    if chosen.since_ms is None:
+        with closing(admin.activity.watch(chosen.matches)) as watcher:
             yield None
             async for happening in watcher:
                 yield happening
         return
-    recorded = Recorded(admin.operations, await admin.operations.mark(asked.since_ms))
-    told = deque[Hashable](maxlen=TOLD_MAX)
-    # Not watching as yet: a long history takes longer than a watcher may be slow.
+    recorded = Recorded(admin.operations, await admin.operations.mark(chosen.since_ms))
+    seen = deque[Hashable](maxlen=SEEN_MAX)
+    # Read before subscribing, because a long history would overrun the subscriber's queue.
     async for happening in recorded.read():
-        told.append(_identity(happening))
-        if asked.wants(happening):
+        seen.append(_identity(happening))
+        if chosen.matches(happening):
             yield happening
-    with closing(admin.activity.watch(asked.wants)) as watcher:
+    with closing(admin.activity.watch(chosen.matches)) as watcher:
         async for happening in recorded.read():
-            told.append(_identity(happening))
-            if asked.wants(happening):
+            seen.append(_identity(happening))
+            if chosen.matches(happening):
                 yield happening
         yield None
-        # Rows that were read before they were published come once more.
-        repeated = set(told)
+        # Rows that were read before they were published come again.
+        repeated = set(seen)
         async for happening in watcher:
             if _identity(happening) not in repeated:
                 yield happening

@@ -1,4 +1,4 @@
-"""Verified requests that hold no usable event: a list, one of them whole, and its removal."""
+"""Unreadable requests: verified, but without a usable event."""
 
 import base64
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ Digits = Annotated[str, Meta(pattern="^[0-9a-f]{4,64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
-    """The beginning of an id that no other request has, at this source if one is named."""
+class RequestId:
+    """A unique prefix of an id, optionally within one source."""
 
     id: Digits
     source: Text | None = None
@@ -26,7 +26,7 @@ class Which:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableList:
-    """One page, the newest first."""
+    """One page, newest first."""
 
     unreadable: Sequence[UnreadableRecord]
     next: int | None
@@ -34,78 +34,79 @@ class UnreadableList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableView:
-    """One request whole; `headers` and `body` are None once its retention is over."""
+    """One request in full; `headers` and `body` are None once its retention is over."""
 
     request: UnreadableRecord
     headers: str | None
     body: str | None
-    """As text; bytes that are none are written as `\\xff`."""
+    """The body as text; invalid bytes are written as `\\xff`."""
     body_base64: str | None
-    """The received bytes."""
+    """The stored bytes."""
     is_damaged: bool
-    """Whether they are others than were received."""
+    """Whether the stored bytes differ from the received ones."""
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """What can be asked of unreadable requests, and done to them."""
+    """Return the operations on unreadable requests."""
 
-    async def one(which: Which) -> UnreadableContent:
-        found = await admin.unreadable.find(which.id, source=which.source, limit=2)
-        if not found:
-            raise HTTPException(404, f"There is no unreadable request {which.id}.")
-        if len(found) > 1:
+    async def one(path: RequestId) -> UnreadableContent:
+        matches = await admin.unreadable.find(path.id, source=path.source, limit=2)
+        if not matches:
+            raise HTTPException(404, f"There is no unreadable request {path.id}.")
+        if len(matches) > 1:
             raise HTTPException(
-                409, f"Several unreadable requests fit {which.id}: give more digits, or the source."
+                409,
+                f"Several unreadable requests match {path.id}; give more digits, or the source.",
             )
-        return found[0]
+        return matches[0]
 
     async def list_unreadable(page: Paging) -> UnreadableList:
-        found = await admin.unreadable.newest(before=page.before, limit=page.limit)
-        more = len(found) == page.limit
-        return UnreadableList(unreadable=found, next=found[-1].seq if more else None)
+        requests = await admin.unreadable.newest(before=page.before, limit=page.limit)
+        more = len(requests) == page.limit
+        return UnreadableList(unreadable=requests, next=requests[-1].seq if more else None)
 
-    async def show_unreadable(which: Which) -> UnreadableView:
-        found = await one(which)
-        body = found.body
+    async def show_unreadable(path: RequestId) -> UnreadableView:
+        content = await one(path)
+        body = content.body
         return UnreadableView(
-            request=found.request,
-            headers=None if found.headers is None else found.headers.decode("latin-1"),
+            request=content.request,
+            headers=None if content.headers is None else content.headers.decode("latin-1"),
             body=None if body is None else body.decode(errors="backslashreplace"),
             body_base64=None if body is None else base64.b64encode(body).decode(),
-            is_damaged=found.is_damaged,
+            is_damaged=content.is_damaged,
         )
 
-    async def discard_unreadable(which: Which) -> UnreadableRecord:
-        found = await one(which)
-        await admin.unreadable.discard(found.request)
-        return found.request
+    async def discard_unreadable(path: RequestId) -> UnreadableRecord:
+        content = await one(path)
+        await admin.unreadable.discard(content.request)
+        return content.request
 
-    problems = {404: "There is no such request.", 409: "Several requests fit."}
+    problems = {404: "There is no such request.", 409: "Several requests match."}
     return (
         Operation(
             method="GET",
             path="/api/v1/unreadable",
-            summary="Verified requests that hold no usable event, the newest first.",
+            summary="Unreadable requests, newest first.",
             handler=list_unreadable,
             parameters=Paging,
-            answer=UnreadableList,
+            response=UnreadableList,
         ),
         Operation(
             method="GET",
             path="/api/v1/unreadable/{id}",
-            summary="One of them with its headers and its body.",
+            summary="One unreadable request with headers and body.",
             handler=show_unreadable,
-            parameters=Which,
-            answer=UnreadableView,
+            parameters=RequestId,
+            response=UnreadableView,
             problems=problems,
         ),
         Operation(
             method="POST",
             path="/api/v1/unreadable/{id}/discard",
-            summary="Remove one of them for good.",
+            summary="Discard one unreadable request.",
             handler=discard_unreadable,
-            parameters=Which,
-            answer=UnreadableRecord,
+            parameters=RequestId,
+            response=UnreadableRecord,
             problems=problems,
         ),
     )

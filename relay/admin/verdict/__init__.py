@@ -1,4 +1,4 @@
-"""The verdict on a running relay: every problem there is, and the next command for each (pure).
+"""The verdict on a running relay: every problem, with the next command for each.
 
 Commands, API and page show the same findings; docs/operating.md has a table of them.
 """
@@ -13,17 +13,17 @@ __all__ = ["Finding", "is_well", "problems"]
 
 
 def problems(facts: Facts) -> Sequence[Finding]:
-    """Return all problems, the worst first."""
+    """Return all problems, the most severe first."""
     now_ms = facts.now_ms
-    found = [*store.findings(facts)]
+    findings = [*store.findings(facts)]
     for source in facts.sources:
-        found += sources.findings(source, now_ms=now_ms)
+        findings += sources.findings(source, now_ms=now_ms)
     for sink in facts.sinks:
-        found += sinks.findings(sink, now_ms=now_ms)
-    found += records.findings(facts)
-    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+        findings += sinks.findings(sink, now_ms=now_ms)
+    findings += records.findings(facts)
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def is_well(found: Sequence[Finding]) -> bool:
-    """Whether nothing needs a person."""
-    return all(each.severity == "info" for each in found)
+def is_well(findings: Sequence[Finding]) -> bool:
+    """Whether no finding needs an operator."""
+    return all(finding.severity == "info" for finding in findings)

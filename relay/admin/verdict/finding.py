@@ -1,4 +1,4 @@
-"""One problem of a relay, and how urgent it is."""
+"""One problem of a relay, with its severity."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 from relay.core.units import span
 
 Severity = Literal["page", "ticket", "info"]
-"""Page: events are being lost, or soon will be. Ticket: needs action, but not before the morning.
+"""Page: events are being lost, or soon will be. Ticket: needs action within a working day.
 
-Info: the relay recovers by itself, or an operator has asked for this.
+Info: the relay recovers without action, or an operator caused this.
 """
 
 SEVERITIES: tuple[Severity, ...] = ("page", "ticket", "info")
-"""The worst first."""
+"""Most severe first."""
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -25,7 +25,7 @@ class Finding:
     severity: Severity
     what: str
     since_ms: int | None
-    """Milliseconds since the epoch; None where it is not known."""
+    """Milliseconds since the epoch; None if unknown."""
     why: str
     next: str
     """The command to run next."""
@@ -41,5 +41,5 @@ def requests(count: int) -> str:
 
 
 def ahead(skew_s: float) -> str:
-    """Our clock, compared with the sender's."""
+    """Describe this host's clock relative to the sender's."""
     return f"{span(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} the sender's"

@@ -1,4 +1,4 @@
-"""Refused configs and lost events, which stay problems until an operator acts (pure)."""
+"""Findings on refused configs and lost events, which stay until an operator acts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     for reading in facts.refused_reloads:
         yield Finding(
             severity="ticket",
-            what="the config was read again and refused; the one before is in use",
+            what="the last reload was refused; the previous config is in use",
             since_ms=reading.at_ms,
             why=_listed(reading.faults) or "see the log",
             next="relay check-config",
@@ -25,7 +25,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             severity="ticket",
             what="events were lost while the relay was away",
             since_ms=first.from_ms,
-            why=f"those first sent within {lost}: fetch them from the sender",
+            why=f"the sender gave up on the events of {lost}; fetch them from it",
             next="relay absences list" if others else f"relay absences acknowledge {first.id}",
         )
 

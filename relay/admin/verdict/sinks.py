@@ -1,4 +1,4 @@
-"""Whether a sink gets its events (pure)."""
+"""Findings on sinks that do not get their events."""
 
 import shlex
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from relay.core.sink_status import SinkStatus
 from relay.core.units import span
 
 THROTTLED_MS = 15 * MINUTE_MS
-"""Far ends restart and are updated within this time."""
+"""A destination's restart or update takes less."""
 
 BEHIND_MS = 30 * MINUTE_MS
 PAUSED_MS = 48 * HOUR_MS
@@ -29,9 +29,9 @@ def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
     if sink.pending:
         yield Finding(
             severity="ticket",
-            what=f"events wait for sink {sink.name}, which the config does not have",
+            what=f"events wait for sink {sink.name}, which is not in the config",
             since_ms=sink.oldest_pending_ms,
-            why=f"{_backlog(sink, now_ms=now_ms)}; a sink of this name would get them",
+            why=f"{_backlog(sink, now_ms=now_ms)}; add the sink to the config to deliver them",
             next="relay reload",
         )
 
@@ -59,7 +59,7 @@ def _closed(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Finding:
 
 
 def _slow(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Iterator[Finding]:
-    """A sink that takes events, and yet is behind with some."""
+    """Report an active sink that is still behind."""
     why = "; ".join(filter(None, (condition.last_error, _backlog(sink, now_ms=now_ms))))
     if is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):
         yield Finding(
@@ -71,7 +71,7 @@ def _slow(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Iterator[Fi
         )
     last_ms = condition.last_delivered_ms
     is_idle = last_ms is None or is_over(last_ms, THROTTLED_MS, now_ms=now_ms)
-    # A long replay is no problem while it makes progress.
+    # A replay may take long while it makes progress.
     if is_idle and is_over(sink.replaying_since_ms, BEHIND_MS, now_ms=now_ms):
         yield Finding(
             severity="ticket",
@@ -88,14 +88,14 @@ def _dead_letters(sink: SinkFacts) -> Iterator[Finding]:
             severity="ticket",
             what=f"sink {sink.name} has {sink.dead} dead letter{'s' if sink.dead > 1 else ''}",
             since_ms=sink.dead_since_ms,
-            why=sink.dead_reason or "no reason is known",
+            why=sink.dead_reason or "reason unknown",
             next=f"relay dead-letters list --sink {shlex.quote(sink.name)}",
         )
 
 
 def _backlog(sink: SinkFacts, *, now_ms: int) -> str:
     if sink.pending is None:
-        return "its backlog is not known"
+        return "backlog unknown"
     oldest_ms = sink.oldest_pending_ms
     age = "" if oldest_ms is None else f", the oldest for {span(now_ms - oldest_ms)}"
     return f"{sink.pending} pending{age}"

@@ -1,4 +1,4 @@
-"""Whether the sender's requests verify: secrets and clocks (pure)."""
+"""Findings on requests that do not verify: secrets and clocks."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from relay.admin.verdict.finding import MINUTE_MS, Finding, ahead, is_over, requ
 from relay.core.units import span
 
 REFUSED_MS = 15 * MINUTE_MS
-"""Longer than any of the sender's waits: after it, refused signatures are history."""
+"""Age from which refused signatures are ignored; the sender's waits are shorter."""
 
 UNTIMELY_MIN = 3
-"""With fewer, it may be a late try of one event, or a request that a stranger repeats."""
+"""Fewer may be a late retry of one event, or a replayed request of a stranger."""
 
 SKEW_S = 60
-"""A fifth of the usual tolerance, beyond which every event is refused."""
+"""A fifth of the default tolerance."""
 
 
 def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
@@ -22,7 +22,7 @@ def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     refusals = source.traffic.refusals
     is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
     yield from _clock(source, is_untimely=is_recent and refusals.untimely > 0)
-    # During a rotation such requests are expected, and kept.
+    # During a rotation such requests are expected, and quarantined.
     if is_recent and refusals.count > refusals.untimely and not _is_armed(source, now_ms=now_ms):
         yield _mismatches(source)
 
@@ -36,9 +36,9 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     if rotation is None:
         return
     finish = f"relay rotate finish --source {shlex.quote(source.name)}"
-    name, dropped = source.name, f"{requests(source.dropped)} found no room"
+    name, dropped = source.name, f"{requests(source.dropped)} dropped at the quarantine's limit"
     if rotation.waiting:
-        why = f"they are removed in {span(rotation.expires_ms - now_ms)}"
+        why = f"they expire in {span(rotation.expires_ms - now_ms)}"
         yield Finding(
             severity="page",
             what=f"{requests(rotation.waiting)} of source {name} wait for its new secret",
@@ -49,9 +49,9 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     elif is_armed and source.dropped:
         yield Finding(
             severity="page",
-            what=f"requests of source {name} are not kept for its new secret",
+            what=f"requests of source {name} are dropped: its quarantine is full",
             since_ms=rotation.begun_ms,
-            why=f"{dropped}; only the sender's own tries can save their events",
+            why=f"{dropped}; only the sender's retries can still deliver their events",
             next=finish,
         )
     elif is_armed:
@@ -59,7 +59,7 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
             severity="info",
             what=f"the secret of source {name} is being rotated",
             since_ms=rotation.begun_ms,
-            why=f"what fits no secret is kept for {span(rotation.until_ms - now_ms)} more",
+            why=f"unverified requests are kept for {span(rotation.until_ms - now_ms)} more",
             next=finish,
         )
 
@@ -72,7 +72,7 @@ def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
             severity="page" if refusals.untimely >= UNTIMELY_MIN else "info",
             what=f"every request of source {source.name} is too old or in the future",
             since_ms=refusals.first_ms,
-            why=f"{requests(refusals.untimely)} refused since the last good one{off}",
+            why=f"{requests(refusals.untimely)} refused since the last verified one{off}",
             next="timedatectl status",
         )
     elif skew_s is not None and abs(skew_s) > SKEW_S:
@@ -80,26 +80,26 @@ def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
             severity="ticket",
             what=f"this host's clock is {ahead(skew_s)} (source {source.name})",
             since_ms=None,
-            why="beyond the source's tolerance every event is refused",
+            why="an offset beyond the source's tolerance makes it refuse every event",
             next="timedatectl status",
         )
 
 
 def _mismatches(source: SourceFacts) -> Finding:
     refusals = source.traffic.refusals
-    why = f"{requests(refusals.count - refusals.untimely)} refused since the last good one"
+    why = f"{requests(refusals.count - refusals.untimely)} refused since the last verified one"
     if refusals.retried:
         return Finding(
             severity="page",
-            what=f"no request of source {source.name} has a good signature",
+            what=f"no request of source {source.name} has a valid signature",
             since_ms=refusals.first_ms,
-            why=f"{why}, repeated as the sender does: its secret has changed",
+            why=f"{why}, retried as the sender does: its secret has changed",
             next=f"relay rotate begin --source {shlex.quote(source.name)}",
         )
     return Finding(
         severity="info",
-        what=f"signatures for source {source.name} fail",
+        what=f"requests of source {source.name} have invalid signatures",
         since_ms=refusals.first_ms,
-        why=f"{why}; they may be a stranger's",
+        why=f"{why}; they may come from a stranger",
         next="relay events tail",
     )

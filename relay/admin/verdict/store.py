@@ -1,4 +1,4 @@
-"""Whether the relay can take events: its store and the disk (pure)."""
+"""Findings on the store and its disk."""
 
 import shlex
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from relay.core.units import size
 
 UNREADABLE_MS = 24 * HOUR_MS
 
-ROOM = 2
-"""Times `min_free`: with less free space than this, there is little time left to make room."""
+LOW_SPACE_FACTOR = 2
+"""Multiple of `min_free` below which the disk is nearly full."""
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             severity="info",
             what="the relay is stopping",
             since_ms=None,
-            why="senders get 503 until the next one has started",
+            why="senders get 503 until it has started again",
             next="relay status",
         )
     else:
@@ -28,24 +28,24 @@ def findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _disk(store: StoreFacts) -> Iterator[Finding]:
-    disk, look = store.disk, f"df -h {shlex.quote(store.folder)}"
+    disk, show_disk = store.disk, f"df -h {shlex.quote(store.folder)}"
     is_full = disk.free_bytes < disk.min_free_bytes
-    room = f"{size(disk.free_bytes)} free, min_free is {size(disk.min_free_bytes)}"
+    space = f"{size(disk.free_bytes)} free, min_free is {size(disk.min_free_bytes)}"
     if store.unready:
         yield Finding(
             severity="page",
-            what="no event is taken: senders get 503",
+            what="no events are accepted: senders get 503",
             since_ms=store.alive_ms,
-            why="; ".join([*store.unready, *([room] if is_full else [])]),
-            next=look if is_full else "dmesg --ctime | tail -50",
+            why="; ".join([*store.unready, *([space] if is_full else [])]),
+            next=show_disk if is_full else "dmesg --ctime | tail -50",
         )
-    elif disk.free_bytes < ROOM * disk.min_free_bytes:
+    elif disk.free_bytes < LOW_SPACE_FACTOR * disk.min_free_bytes:
         yield Finding(
             severity="ticket",
             what="the disk of the store is nearly full",
             since_ms=None,
-            why=f"{room}; the store itself takes {size(disk.store_bytes)}",
-            next=look,
+            why=f"{space}; the store takes {size(disk.store_bytes)}",
+            next=show_disk,
         )
 
 
@@ -53,7 +53,7 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
     if store.unread is not None:
         yield Finding(
             severity="ticket",
-            what="the store cannot be read: figures are missing here",
+            what="the store cannot be read: this status is incomplete",
             since_ms=None,
             why=store.unread,
             next="relay store check",
@@ -63,7 +63,7 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
             severity="info",
             what="the whole store is being checked",
             since_ms=None,
-            why="it was not closed before this start",
+            why="it was not closed cleanly before this start",
             next="relay store check",
         )
     if store.unreadable:
@@ -72,6 +72,6 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
             severity="info" if is_old else "ticket",
             what=f"{requests(store.unreadable)} held no readable event",
             since_ms=store.unreadable_ms,
-            why="the signature was good, so they are kept, but no sink gets them",
+            why="their signatures are valid, so they are kept; no sink gets them",
             next="relay unreadable list",
         )
