@@ -1,4 +1,4 @@
-"""When the relay was away: the protocol of that part of a store, and the record it speaks in."""
+"""Protocol and record of the relay's absences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,56 +7,56 @@ from typing import Literal, Protocol
 from relay.core.downtime import Interval
 
 Cause = Literal["stopped", "crashed", "stalled"]
-"""Stopped: the relay before had closed its store. Crashed: it had not.
+"""Stopped: the previous process closed its store. Crashed: it did not.
 
-Stalled: the process went on, but could write nothing, because the disk was full, the machine was
-suspended or the process was held up; a clock that is set forward looks the same.
+Stalled: the process ran but could not write, because the disk was full, the machine was suspended
+or the process was blocked; a clock that is set forward looks the same.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """From one sign of life to the next; times are milliseconds since the epoch."""
+    """A gap between two heartbeats; times are milliseconds since the epoch."""
 
     id: int
     cause: Cause
     from_ms: int
     to_ms: int
     lacks: Interval | None
-    """Events first sent within it are lost; None where the sender's tries outlasted the absence."""
+    """Events first sent within it are lost; None if the sender's retries outlasted the absence."""
     acknowledged_ms: int | None
-    """When an operator took note of it."""
+    """Time of an operator's acknowledgement."""
 
 
 class Absences(Protocol):
-    """Signs of life, and the gaps between them; all methods may raise StoreError."""
+    """Heartbeats, and the gaps between them; all methods may raise StoreError."""
 
     async def last_alive_ms(self) -> int | None:
-        """The last sign of life; None in a new store."""
+        """Return the time of the last heartbeat; None in a new store."""
         ...
 
     async def beat(self, *, now_ms: int, cause: Cause, over_ms: int) -> Absence | None:
-        """Leave a sign of life, and return the absence that ends with it if it is over `over_ms`.
+        """Store a heartbeat, and return the absence that it ends, if longer than `over_ms`.
 
-        Raises StoreFull below the floor of free space, for then no event is accepted either.
+        Raises StoreFull below the floor of free space, because then no event is accepted either.
         """
         ...
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[Absence]:
-        """The newest, `before` an id if one is given."""
+        """Return the newest absences, those before an id if one is given."""
         ...
 
     async def unacknowledged(self, *, limit: int) -> Sequence[Absence]:
-        """The oldest of those that lost events and were not acknowledged."""
+        """Return the oldest absences that lost events and are not acknowledged."""
         ...
 
     async def unacknowledged_loss_ms(self) -> int:
-        """The time within all of those from which events are lost."""
+        """Return the total time whose events are lost, over the unacknowledged absences."""
         ...
 
     async def acknowledge(self, number: int, *, now_ms: int) -> Absence | None:
-        """Take note of an absence; None for one that is not there.
+        """Acknowledge an absence; None if it does not exist.
 
-        One that was acknowledged before keeps its time.
+        An absence that is already acknowledged keeps its time.
         """
         ...

@@ -1,4 +1,4 @@
-"""Who watched how much of which video, and left an address: the protocol, and its records."""
+"""Protocol and records of the audience: views, milestones and leads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,69 +15,69 @@ class Question:
     by: Grouping
     since_ms: int | None = None
     until_ms: int | None = None
-    """Received before this."""
+    """Exclusive."""
     source: str | None = None
     video: str | None = None
     zone: tzinfo = UTC
-    """In which a day begins and ends."""
+    """Time zone of the days."""
     limit: int = 1000
-    """Groups at most."""
+    """Maximum number of groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How many reached one step; the numbers are those of its group and of the time asked about."""
+    """Counts of one step, within a group and the selected time."""
 
     kind: str
-    """Of the events that tell of the step."""
+    """Kind of the events that report the step."""
     milestone: str | None
     """None for leads."""
     people: int
-    """Those with an e-mail address, once each."""
+    """Distinct people with an e-mail address."""
     events: int
     anonymous: int
-    """Events without an address, which are in no count of people."""
+    """Events without an address, which do not count as people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One video, day or source with its funnel; what it is not grouped by is None."""
+    """One video, day or source with its funnel; the other fields are None."""
 
     video: str | None
-    """None also for events that name no video."""
+    """None also for events without a video."""
     title: str | None
-    """The last one that was seen."""
+    """The latest title."""
     day: str | None
-    """As `2026-11-02`, in the zone that was asked for."""
+    """As `2026-11-02`, in the requested zone."""
     source: str | None
     steps: Sequence[Reached]
-    """All of them, in their order."""
+    """All steps, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
-    """An answer: videos and sources with the most people first, days newest first."""
+    """The counted groups: videos and sources with the most people first, days newest first."""
 
     groups: Sequence[Group]
     total: Sequence[Reached]
-    """Over all groups, also those beyond the limit, people once each: not the sum of the groups."""
+    """Counts over all groups, with each person once, so not the sum of the groups."""
     left_out: int
-    """Groups beyond the limit; for days 1 stands for one or more."""
+    """Number of groups beyond the limit; for days 1 means one or more."""
     counted_until_ms: int | None
-    """Events that were received later may not be counted yet; None where all are."""
+    """Later events may not be counted yet; None if all are."""
 
 
 class Audience(Protocol):
     """Counts that outlive the events' bodies; all methods may raise StoreError."""
 
     async def fill(self) -> bool:
-        """Count some more of the stored events; whether more may be left."""
+        """Count the next stored events; True if more may be left."""
         ...
 
     async def sources(self) -> Sequence[str]:
-        """Every source that ever had an event."""
+        """Return every source that ever had an event."""
         ...
 
     async def funnel(self, question: Question) -> Funnel:
-        """Answer, after a bounded number of steps of `fill`."""
+        """Return the counts, after a bounded number of `fill` steps."""
         ...

@@ -1,4 +1,4 @@
-"""Copies of a store: that part of the protocol."""
+"""Protocol of a store's backups."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Protocol
 
 
 class Backups(Protocol):
-    """Copies of the whole store as it is at one moment."""
+    """Consistent copies of the whole store."""
 
     def clear(self) -> None:
-        """Remove copies that a killed relay has left."""
+        """Remove the copies of a killed relay."""
         ...
 
     def copied(self) -> AbstractAsyncContextManager[Path]:
-        """A sound copy, gone when the block ends; raises StoreFull and StoreError."""
+        """Make a copy that exists until the block ends; raises StoreFull and StoreError."""
         ...

@@ -1,4 +1,4 @@
-"""Whether an e-mail address stands in some bytes, whole, however it is written there (pure)."""
+"""Search for a whole e-mail address in bytes, in any of its usual encodings."""
 
 import html
 import json
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from relay.core.event import folded
 
 LEVELS = 3
-"""JSON within a text of JSON, once more: deeper is hardly meant."""
+"""Levels of JSON nested in JSON strings that are unescaped."""
 
 _ESCAPES = {
     "b": "\b",
@@ -28,26 +28,26 @@ _JOINS_DOMAIN = ".-"
 
 
 class EmailMatcher:
-    """One person's e-mail address; upper and lower case are one.
+    """Finds one person's e-mail address, case-insensitively.
 
-    A longer address that this one is a part of is another person's.
+    A longer address that contains this one is another person's.
     """
 
     def __init__(self, text: str, *, number: int | None = None) -> None:
-        """`number` stands for the person where the address itself is not stored."""
+        """`number` identifies the person in tables without addresses."""
         self.folded = folded(text.strip())
         self.number = number
 
     @cached_property
     def landmark(self) -> str | None:
-        """The longest run of plain letters and digits in it, which hardly anyone encodes.
+        """The longest run of letters and digits, which encoders leave as it is.
 
-        None where there is none, so that nothing can be said beforehand.
+        A content without it does not contain the address. None if the address has no such run.
         """
         return max(_PLAIN.findall(self.folded), key=len, default=None)
 
     def stands_in(self, content: bytes | str | None) -> bool:
-        """Whether it is in there, plainly or escaped as JSON, URLs or HTML do it."""
+        """Whether the content contains the address, plain or escaped as in JSON, URLs or HTML."""
         return content is not None and any(self._is_in(text) for text in _readings(content))
 
     def _is_in(self, text: str) -> bool:
@@ -60,7 +60,7 @@ class EmailMatcher:
 
 
 def _begins(text: str, start: int) -> bool:
-    """Whether no address can have begun before `start`: dots and quotes alone begin none."""
+    """Whether no address can begin before `start`: dots and quotes alone do not begin one."""
     place = start - 1
     while place >= 0 and text[place] in _JOINS_LOCAL:
         if text[place] == "_" or text[max(0, place - 1) : place + 1] == "..":
@@ -70,7 +70,7 @@ def _begins(text: str, start: int) -> bool:
 
 
 def _ends(text: str, end: int) -> bool:
-    """Whether the domain ends there; a full stop after it is the sentence's."""
+    """Whether the domain ends there; a full stop after it belongs to the sentence."""
     place = end
     while place < len(text) and text[place] in _JOINS_DOMAIN:
         if text[place : place + 2] == "..":
@@ -92,12 +92,12 @@ def _readings(content: bytes | str) -> Iterator[str]:
 def _decoded(content: bytes | str) -> str:
     if isinstance(content, str):
         return content
-    # Without the zeros, UTF-16 and UTF-32 are ASCII where it matters.
+    # Without NUL bytes, an ASCII address in UTF-16 or UTF-32 is plain ASCII.
     return content.replace(b"\0", b"").decode(errors="replace")
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """The text as it is, unless it is JSON with escapes, and as it was before it was escaped."""
+    """Yield the text, unless it is JSON with escapes, and then its unescaped levels."""
     if "\\" not in text or not _is_json(text):
         yield text
     for _ in range(LEVELS):
@@ -116,10 +116,10 @@ def _is_json(text: str) -> bool:
 
 
 def _character(escape: re.Match[str]) -> str:
-    found = escape[0]
-    if found[1] == "u" and len(found) > 2:
-        code = bytes.fromhex(found.replace("\\u", ""))
+    text = escape[0]
+    if text[1] == "u" and len(text) > 2:
+        code = bytes.fromhex(text.replace("\\u", ""))
         return code.decode("utf-16-be", errors="replace")
-    if found[1] in '"\\/':
-        return found[1]
-    return _ESCAPES.get(found[1], found)
+    if text[1] in '"\\/':
+        return text[1]
+    return _ESCAPES.get(text[1], text)

@@ -1,4 +1,4 @@
-"""Contents of a store and whether it is sound: that part of the protocol, and its records."""
+"""Protocol and records of a store's inspections."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -8,19 +8,19 @@ from relay.core.delivery import Status
 
 @dataclass(frozen=True)
 class Content:
-    """What a store holds; the numbers are those of one moment."""
+    """Contents of a store, from one snapshot."""
 
     schema: int
     events: int
     unreadable: int
     deliveries: dict[Status, int]
     sinks: dict[str, dict[Status, int]] = field(default_factory=dict)
-    """The pending and the dead deliveries of each sink that has any."""
+    """Pending and dead deliveries by sink, without sinks that have none."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """`content` is None where it cannot be read; then there is a fault."""
+    """Contents and faults of a store; without readable contents there is a fault."""
 
     size_bytes: int
     content: Content | None
@@ -28,12 +28,12 @@ class Inspection:
 
 
 class Inspections(Protocol):
-    """Full readings of a store."""
+    """Inspections of a whole store."""
 
     async def inspect(self) -> Inspection:
-        """Read the whole store beside its work; a damaged one is no error."""
+        """Read the whole store while it is used, and return its faults rather than raise them."""
         ...
 
     async def close(self) -> None:
-        """End a reading that goes on."""
+        """Cancel the running inspection."""
         ...

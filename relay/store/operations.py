@@ -1,4 +1,4 @@
-"""What operators ask of a store and do to it: the protocol, and the records that it speaks in."""
+"""Protocol and records of operators' queries and changes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from relay.store.selection import Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRecord:
-    """One delivery as it stands; times are milliseconds since the epoch."""
+    """One delivery; times are milliseconds since the epoch."""
 
     sink: str
     status: Status
     attempts: int
     due_ms: int | None
-    """Only while it is pending; None also where an earlier one of its key has to end first."""
+    """Set only while it is pending and no earlier delivery of its ordering key is."""
     settled_ms: int | None
     reason: str | None
     replay: int | None
-    """The replay that opened it last."""
+    """The last replay that opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,41 +37,41 @@ class EventRecord:
     created_at: str | None
     received_ms: int
     bytes: int | None
-    """Of the body; None once its retention is over."""
+    """Size of the body; None once its retention is over."""
     deliveries: Sequence[DeliveryRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One try to deliver."""
+    """One attempt."""
 
     sink: str
     started_ms: int
     duration_ms: int
     result: str
     status: int | None
-    """The far end's own code."""
+    """The destination's own status code."""
     reason: str
     answer: str
-    """The beginning of what the far end said."""
+    """The beginning of the destination's answer."""
     replay: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All that is known of one event."""
+    """One event with its content and attempts."""
 
     event: EventRecord
     headers: bytes | None
     body: bytes | None
     is_damaged: bool
-    """Whether the body is another than the one that was received."""
+    """Whether the stored body differs from the received one."""
     attempts: Sequence[AttemptRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One delivery that was given up."""
+    """One delivery that the relay has given up."""
 
     seq: int
     source: str
@@ -86,7 +86,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """How many deliveries of a sink were given up for one reason."""
+    """Count of a sink's dead letters with one reason."""
 
     sink: str
     reason: str | None
@@ -94,7 +94,7 @@ class Reason:
 
 
 class Accepted(NamedTuple):
-    """An event as it was taken in; `number` goes up with each."""
+    """An accepted event; `number` increases with each."""
 
     number: int
     received_ms: int
@@ -105,7 +105,7 @@ class Accepted(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """A try to deliver, and the event that it was for; `number` goes up with each."""
+    """An attempt with its event; `number` increases with each."""
 
     number: int
     started_ms: int
@@ -122,7 +122,7 @@ class Attempted(NamedTuple):
 
 
 class Operations(Protocol):
-    """Reads beside the deliveries, never in their way; writes share their transactions.
+    """Operators' reads, which do not delay deliveries, and writes, which share their transactions.
 
     All methods may raise StoreError.
     """
@@ -130,64 +130,64 @@ class Operations(Protocol):
     async def events(
         self, selection: Selection, routes: Sequence[Route], *, limit: int
     ) -> Sequence[EventRecord]:
-        """The newest that fit; what a sink missed is decided by its route."""
+        """Return the newest selected events; `routes` decide which events a sink has missed."""
         ...
 
     async def named(
         self, beginning: str, *, source: str | None, limit: int
     ) -> Sequence[EventRecord]:
-        """Events whose ids begin so; where one is just that, no others."""
+        """Return the events with this id, else those whose ids begin with it."""
         ...
 
     async def history(self, seq: int) -> History | None:
-        """All that is known of one event; None for one that is not there."""
+        """Return one event in full; None if it does not exist."""
         ...
 
     async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
-        """The newest given-up deliveries, more than the limit where one event has several."""
+        """Return the newest dead letters, above the limit if the last event has several."""
         ...
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
-        """The dead letters that fit, counted by sink and reason, the most first."""
+        """Count the selected dead letters by sink and reason, highest count first."""
         ...
 
     async def discard(self, selection: Selection, *, now_ms: int) -> int:
-        """Give the dead letters up for good, some at a time; returns how many.
+        """Discard the selected dead letters in steps; return their number.
 
-        Where it raises, some may have been given up already.
+        If it raises, some may be discarded already.
         """
         ...
 
     async def mark(self, since_ms: int) -> Mark:
-        """The place from which on all is younger than this."""
+        """Return the mark after which everything is newer than this."""
         ...
 
     async def accepted(self, after: int, *, limit: int) -> Sequence[Accepted]:
-        """The oldest events after this one."""
+        """Return the oldest events after this one."""
         ...
 
     async def attempted(self, after: int, *, limit: int) -> Sequence[Attempted]:
-        """The oldest attempts after this one."""
+        """Return the oldest attempts after this one."""
         ...
 
     async def sources(self) -> Sequence[str]:
-        """The sources of all stored events."""
+        """Return the sources of all stored events."""
         ...
 
     async def sinks(self) -> Sequence[str]:
-        """The sinks of all stored deliveries; reads every one of them."""
+        """Return the sinks of all stored deliveries, by a full scan."""
         ...
 
     async def kinds(self) -> Sequence[str]:
-        """The kinds of all stored events; reads every one of them."""
+        """Return the kinds of all stored events, by a full scan."""
         ...
 
     async def has_kind(self, glob: str) -> bool:
-        """Whether the glob fits a kind of the sender's list, or a stored one."""
+        """Whether the glob matches a known or a stored kind."""
         ...
 
     async def give_up(self, seq: int, sink: str, *, now_ms: int) -> bool:
-        """Discard a pending delivery; False where there is none."""
+        """Discard a pending delivery; False if there is none."""
         ...
 
     async def choose(
@@ -199,51 +199,51 @@ class Operations(Protocol):
         until: Mark,
         limit: int,
     ) -> Sequence[Chosen]:
-        """The oldest events that fit and still have their body, in order of acceptance."""
+        """Return the oldest selected events that still have their body, in order of acceptance."""
         ...
 
     async def newest(self) -> Mark:
-        """The place of what was written last."""
+        """Return the mark of the newest event and attempt."""
         ...
 
     async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
-        """Write down a replay."""
+        """Store a new replay."""
         ...
 
     async def open(
         self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
     ) -> Replay:
-        """Make deliveries pending, and move the replay on, at once.
+        """Make deliveries pending and advance the replay, in one transaction.
 
-        What is pending already stays so, and what the replay's outcome does not name is let be;
-        so is what this replay has opened before, and what has been tried since it began.
+        Deliveries stay as they are if they are pending, not selected by their outcome, opened by
+        this replay before, or tried since it started.
         Raises StoreFull below the floor of free space.
         """
         ...
 
     async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
-        """Close a replay; a cancelled one takes back what of it is not being sent.
+        """End a replay; cancelling takes back its deliveries that are not in flight.
 
-        What is being sent then may end, but is not tried again.
+        Those in flight may end, but are not tried again.
         """
         ...
 
     async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
-        """The newest, `before` a number if one is given."""
+        """Return the newest replays, those before a number if one is given."""
         ...
 
     async def running(self) -> Sequence[Replay]:
-        """Those that go on, the first begun first."""
+        """Return the running replays, oldest first."""
         ...
 
     async def replay(self, number: int) -> Replay | None: ...
 
     async def under_way(self, replay: int) -> Mapping[str, int]:
-        """How many deliveries that it opened are pending, by sink; a sink without any has none."""
+        """Count the pending deliveries of a replay by sink, without sinks that have none."""
         ...
 
     async def overview(self, sinks: Collection[str]) -> Overview:
-        """The figures of a verdict; `sinks` are those that have dead letters."""
+        """Return figures for the verdict; `sinks` are those with dead letters."""
         ...
 
     async def pause(self, sink: str, *, now_ms: int) -> None: ...
@@ -251,5 +251,5 @@ class Operations(Protocol):
     async def resume(self, sink: str) -> None: ...
 
     async def paused(self) -> Mapping[str, int]:
-        """The paused sinks, and since when."""
+        """Return the paused sinks with the times of their pauses."""
         ...

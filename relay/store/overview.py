@@ -1,4 +1,4 @@
-"""The figures that a verdict on the relay needs of the store, beside its backlogs."""
+"""Figures of the store for the verdict, besides the backlogs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ class DeadLetters:
     """The dead letters of one sink."""
 
     since_ms: int | None
-    """When that of the oldest event was given up."""
+    """Time at which the one of the oldest event died."""
     reason: str | None
-    """Why that of the newest event was."""
+    """Reason of the one of the newest event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Times are milliseconds since the epoch."""
+    """All figures; times are milliseconds since the epoch."""
 
     alive_ms: int | None
-    """The last heartbeat that was written."""
+    """Time of the last stored heartbeat."""
     replaying_ms: Mapping[str, int]
-    """By sink, when the oldest replay began that deliveries are pending of."""
+    """Start of the oldest replay with pending deliveries, by sink."""
     dead: Mapping[str, DeadLetters]
     unreadable: int
-    """Verified requests without an event."""
+    """Number of verified requests without an event."""
     unreadable_ms: int | None
-    """When the last of these came."""
+    """Time of the last of these."""

@@ -1,4 +1,4 @@
-"""A person's data in a store, by e-mail address: the protocol, and the records it speaks in."""
+"""Protocol and records of personal data, by e-mail address."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from relay.store.operations import AttemptRecord, History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Events of one kind that one sink was sent; `last_ms` is the end of the last such attempt."""
+    """Events of one kind sent to one sink; `last_ms` is the end of the last such attempt."""
 
     sink: str
     kind: str
@@ -19,7 +19,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """A delivery that was being sent, or about to be, when its event was erased."""
+    """A delivery in flight when its event was erased."""
 
     sink: str
     source: str
@@ -28,55 +28,55 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What was removed, or would be; the numbers are rows."""
+    """Result or forecast of an erasure; the numbers are rows."""
 
     events: int
-    """Bodies and heads; the ids stay."""
+    """Events whose body and headers are removed; their ids stay."""
     pending: int
-    """Of these events, deliveries that were discarded before they were made."""
+    """Pending deliveries of these events that are discarded."""
     dead: int
-    """Dead letters that were discarded."""
+    """Dead letters of these events that are discarded."""
     unreadable: int
     quarantine: int
-    """Requests that wait for a new secret, and that nobody has verified."""
+    """Unverified requests that wait for a new secret."""
     excerpts: int
-    """Of far ends' answers about other events."""
+    """Excerpts of destinations' answers to other events."""
     reasons: int
-    """Texts of failures that held the address, which they never should."""
+    """Failure reasons that contain the address, which they never should."""
     searches: int
-    """Replays that were chosen by the address; one that was running has ended."""
+    """Replays selected by the address; running ones are cancelled."""
     views: int = 0
-    """Of videos, and leads, as the audience counts them."""
+    """Views and leads in the audience."""
     videos: int = 0
-    """Titles and ids of videos that held the address."""
+    """Titles and ids of videos that contain the address."""
     kept_ids: int
-    """Event ids that hold the address themselves, and stay all the same."""
+    """Event ids that contain the address, and stay."""
     told: Sequence[Told]
-    """What had been confirmed by sinks, and cannot be recalled."""
+    """Deliveries that sinks have confirmed, which cannot be recalled."""
     unconfirmed: Sequence[Told]
-    """What was tried and never confirmed; the far end may have it."""
+    """Attempts without a confirmation; the destination may have the event."""
     under_way: Sequence[UnderWay]
-    """What may still arrive."""
+    """Deliveries that may still arrive."""
     wiped: bool
-    """Whether no trace is left in the file's unused parts; if not, that goes on by itself."""
+    """Whether unused parts of the file are overwritten; if not, the relay continues with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRecord:
-    """One erasure as it is remembered."""
+    """One recorded erasure."""
 
     id: int
     begun_ms: int
     ended_ms: int | None
-    """None where it was cut off: then it is to be repeated."""
+    """None if it was interrupted, and must be repeated."""
     person: str
-    """A keyed digest of the address, in hex: two of one person are equal, and say no more."""
+    """Keyed digest of the address, in hex, which only shows whether two persons are the same."""
     erasure: Erasure | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRequest:
-    """A request without a usable event in it, or one that waits for its secret: see `reason`."""
+    """An unreadable or a quarantined request; `reason` says which."""
 
     source: str
     received_ms: int
@@ -84,12 +84,12 @@ class KeptRequest:
     headers: bytes
     body: bytes
     is_damaged: bool
-    """Whether the body is another than was received; not known of what waits for its secret."""
+    """Whether the stored body differs from the received one; never set for a quarantined one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """What a far end said of the person when it was sent an event about something else."""
+    """A destination's answer that names the person, to an event about something else."""
 
     source: str
     id: str
@@ -98,19 +98,19 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A step of a video that the person reached; kept longer than the event that told of it."""
+    """A step that the person reached in a video; it outlives its event."""
 
     source: str
     video: str | None
     title: str | None
     step: str
-    """A milestone, or lead."""
+    """A milestone, or `lead`."""
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """A part of what is known of a person; `next` leads to the part after, None from the last."""
+    """A part of a person's data; `next` is the cursor of the following part, None in the last."""
 
     events: Sequence[History]
     unreadable: Sequence[KeptRequest]
@@ -120,29 +120,29 @@ class Records:
 
 
 class PersonalData(Protocol):
-    """Whoever is asked about is given as an e-mail address, in any case; whole ones only count.
+    """Personal data of the person with a whole e-mail address, which is case-insensitive.
 
     All methods may raise StoreError.
     """
 
     async def erase(self, email: str, *, now_ms: int) -> Erasure:
-        """Remove what is stored of a person up to now, and leave a record without the address.
+        """Erase a person's data up to now, and leave a record without the address.
 
-        May be repeated; the ids of events stay, so that a late repetition is a duplicate.
+        May be repeated. The ids of events stay, so that a late retry is a duplicate.
         """
         ...
 
     async def count(self, email: str) -> Erasure:
-        """What `erase` would remove now; changes nothing."""
+        """Count what `erase` would remove now; changes nothing."""
         ...
 
     async def erasures(self, *, limit: int) -> Sequence[ErasureRecord]:
-        """The newest."""
+        """Return the newest erasures."""
         ...
 
     async def records(self, email: str, *, after: str | None) -> Records:
-        """What is stored of a person; `after` is the `next` of the part before.
+        """Return a part of a person's data; `after` is the `next` of the previous part.
 
-        Raises ValueError for an `after` that is none.
+        Raises ValueError for an invalid `after`.
         """
         ...

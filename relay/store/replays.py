@@ -1,4 +1,4 @@
-"""Replays, and the records of stored events that they work on."""
+"""Records of replays and of the events that they select."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ ReplayState = Literal["running", "done", "cancelled"]
 
 
 class Mark(NamedTuple):
-    """A place in what was written: the last event, and the last attempt, of all that is older."""
+    """A position in the store: the last event and the last attempt before it."""
 
     event: int
     attempt: int
@@ -21,25 +21,25 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A walk over stored events that makes deliveries of them anew."""
+    """A pass over stored events that makes their deliveries pending again."""
 
     id: int
     created_ms: int
     selection: Selection
     state: ReplayState
     total: int
-    """Deliveries that it is for, as counted when it began."""
+    """Selected deliveries, as counted at the start."""
     opened: int
-    """Those that it has made pending, each once, and has not taken back."""
+    """Deliveries made pending so far, without those taken back."""
     cursor: int
-    """The `seq` of the last event that it has looked at for every sink."""
+    """`seq` of the last event processed for every sink."""
     until: Mark
-    """The newest event and attempt when it began; a delivery tried since then is not opened."""
+    """Newest event and attempt at the start; a delivery tried since then is not opened."""
     ended_ms: int | None
 
 
 class Wanted(NamedTuple):
-    """A delivery that a replay is to make: of an event (`seq`) to a sink, with its key if any."""
+    """A delivery for a replay to open: event (`seq`), sink, and ordering key, if any."""
 
     seq: int
     sink: str
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a delivery stands for a replay: pending also where it was tried since that began."""
+    """State of a delivery for a replay; pending also if it was tried since the replay started."""
 
     status: Status
     reason: str | None = None
@@ -55,21 +55,21 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A stored event with its body, on its way to be delivered again."""
+    """A stored event with its body, selected by a replay."""
 
     seq: int
     event: Event
     standing: Mapping[str, Standing]
-    """Its deliveries that are meant, by sink."""
+    """Selected deliveries, by sink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a replay would deliver."""
+    """Deliveries that a replay would make."""
 
     deliveries: Counter[tuple[str, str, str | None]]
-    """By kind of event, sink, and why it is dead now."""
+    """Counts by kind of event, sink, and reason of a dead letter."""
     events: int
-    """That fit and still have their body."""
+    """Selected events that still have their body."""
     under_way: int
-    """Deliveries that fit but are pending, so that a replay leaves them alone."""
+    """Selected deliveries that are pending, which a replay leaves alone."""

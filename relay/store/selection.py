@@ -1,4 +1,4 @@
-"""The one definition of a filter: which events are meant, and which of their deliveries."""
+"""Definition of a filter on events and their deliveries."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +12,9 @@ discarded, or was never made."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Events that fit every field that is given.
+    """Events that match every given field.
 
-    `sink`, `outcome` and `reason` speak of a delivery: one and the same has to fit all three.
+    `sink`, `outcome` and `reason` must match the same delivery.
     """
 
     id: str | None = None
@@ -23,39 +23,39 @@ class Selection:
     """A glob, such as `video.*`."""
     since_ms: int | None = None
     until_ms: int | None = None
-    """Received before this."""
+    """Exclusive."""
     before: int | None = None
-    """Accepted before the event of this `seq`: where the page before has ended."""
+    """`seq` of the last event of the previous page."""
     video: str | None = None
     email: str | None = None
-    """Of the lead or the viewer, whole; upper and lower case are one."""
+    """Whole address of the lead or the viewer, case-insensitive."""
     sink: str | None = None
     outcome: Outcome | None = None
     reason: str | None = None
-    """A part of why the delivery is dead."""
+    """Part of the reason of a dead letter."""
 
     @property
     def names_deliveries(self) -> bool:
-        """Whether only some deliveries of an event are meant."""
+        """Whether the selection is by delivery."""
         return any(each is not None for each in (self.sink, self.outcome, self.reason))
 
     @property
     def status(self) -> Status | None:
-        """What the deliveries meant have in common; None also for those that were missed."""
+        """Common status of the selected deliveries; None also for missed ones."""
         if self.reason is not None:
             return Status.DEAD
         return None if self.outcome in (None, "missed") else Status(self.outcome)
 
     @property
     def contradiction(self) -> str | None:
-        """Why no delivery can fit, where that is plain."""
+        """Reason why no delivery can match, if the fields contradict each other."""
         if self.reason is not None and self.outcome not in (None, "dead"):
-            return f"reason is why a delivery is dead, so it does not apply to {self.outcome} ones"
+            return f"reason applies to dead deliveries, not to {self.outcome} ones; choose one"
         return None
 
     @property
     def reopened(self) -> frozenset[Status | None]:
-        """Which deliveries a replay opens, by their status; None: there was none so far."""
+        """Statuses of the deliveries that a replay opens; None for a new delivery."""
         if self.outcome == "missed":
             return frozenset({Status.DEAD, Status.DISCARDED, None})
         if self.status is not None:

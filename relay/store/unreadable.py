@@ -1,4 +1,4 @@
-"""Verified requests without a usable event: that part of a store's protocol, and its records."""
+"""Protocol and records of unreadable requests: verified, but without a usable event."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,38 +10,38 @@ class UnreadableRecord:
     """One request in a list."""
 
     seq: int
-    """Greater for a later one."""
+    """Increases with each request."""
     id: str
-    """SHA-256 of the body, in hex; two sources can be sent the same body."""
+    """SHA-256 of the body, in hex; unique only within a source."""
     source: str
     received_ms: int
     reason: str
     bytes: int | None
-    """Of the body; None once its retention is over, or it was erased."""
+    """Size of the body; None once its retention is over, or it was erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableContent:
-    """One request whole."""
+    """One request with its content."""
 
     request: UnreadableRecord
     headers: bytes | None
     body: bytes | None
     is_damaged: bool
-    """Whether the body is another than the one that was received."""
+    """Whether the stored body differs from the received one."""
 
 
 class UnreadableRequests(Protocol):
-    """All methods may raise StoreError."""
+    """Stored unreadable requests; all methods may raise StoreError."""
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[UnreadableRecord]:
-        """The newest, `before` a `seq` if one is given."""
+        """Return the newest requests, those before a `seq` if one is given."""
         ...
 
     async def find(
         self, prefix: str, *, source: str | None, limit: int
     ) -> Sequence[UnreadableContent]:
-        """Those whose id begins with some hex digits, of one source or of any."""
+        """Return the requests whose id begins with some hex digits, of one source or of any."""
         ...
 
     async def discard(self, request: UnreadableRecord) -> None:

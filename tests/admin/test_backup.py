@@ -60,7 +60,7 @@ async def test_a_copy_needs_free_space(tmp_path: Path) -> None:
         store.backups._min_free = 1 << 60
         answer = await operator.client.get("/api/v1/store/backup")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-        assert "no room for a copy" in answer.json()["detail"]
+        assert "too little free space for a copy" in answer.json()["detail"]
 
 
 async def test_a_start_removes_the_copy_of_a_killed_relay(tmp_path: Path) -> None:

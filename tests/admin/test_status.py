@@ -230,7 +230,7 @@ async def held(relay: Relay) -> AsyncIterator[None]:
     store = relay.service._store
     assert isinstance(store, SqliteStore)
     waits = [
-        asyncio.create_task(store._writer.apart(lambda _: released.wait(60))),
+        asyncio.create_task(store._writer.run_exclusive(lambda _: released.wait(60))),
         asyncio.create_task(store._operators.run(lambda _: released.wait(60))),
     ]
     try:

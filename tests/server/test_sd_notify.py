@@ -302,7 +302,7 @@ async def test_a_writer_that_is_stuck_gives_no_proof_of_life(tmp_path: Path) -> 
             assert isinstance(store, SqliteStore)
             writer = store._writer
             # As an fsync that does not come back: whatever is to be written waits behind it.
-            stuck = asyncio.create_task(writer.apart(lambda _: goes_on.wait(PATIENCE_S)))
+            stuck = asyncio.create_task(writer.run_exclusive(lambda _: goes_on.wait(PATIENCE_S)))
             await until_silent(heard)
             # Nor does a queue that is full count as an answer.
             waiting = [

@@ -1,4 +1,4 @@
-"""What every store must do, written against the protocol only."""
+"""Conformance suite of stores, against the protocol only."""
 
 import asyncio
 from collections import Counter
@@ -26,12 +26,12 @@ Open = Callable[[], AbstractAsyncContextManager[Store]]
 
 @dataclass
 class Shelf:
-    """Where a store lies, for the tests that need more than the protocol."""
+    """A store and its place, for tests that need more than the protocol."""
 
     open: Open
     clock: ManualClock
     deliveries: Callable[[], Awaitable[dict[tuple[str, str, str], tuple[str, str | None]]]]
-    """Status and reason by source, id and sink, read past the store."""
+    """Return status and reason by source, id and sink, read without the store."""
     attempts: Callable[[], Awaitable[list[tuple[str, str, str]]]]
     """Id, sink and result of each attempt, in order."""
     unreadable: Callable[[], Awaitable[int]]
@@ -92,7 +92,7 @@ def _unheard(_: Outcome) -> None:
 
 
 class Accepting:
-    """Events, duplicates, conflicts and what cannot be read."""
+    """Events, duplicates, conflicts and unreadable requests."""
 
     async def test_a_new_event_is_accepted_with_a_delivery_per_verdict(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
@@ -104,7 +104,7 @@ class Accepting:
                     (0, None)
                 ]
 
-    async def test_an_event_that_no_sink_wants_is_kept_all_the_same(self, shelf: Shelf) -> None:
+    async def test_an_event_without_a_sink_is_stored(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             assert await accept(store, event("a"), verdicts=[]) == ["accepted"]
             assert await accept(store, event("a"), verdicts=[TAKES]) == ["duplicate"]
@@ -120,7 +120,7 @@ class Accepting:
             assert ids(await lease(store)) == ["a"]
             assert (await lease(store, "crm")).deliveries == ()
 
-    async def test_a_known_id_with_another_body_is_a_conflict_and_the_first_stays(
+    async def test_a_known_id_with_another_body_is_a_conflict_and_keeps_the_first(
         self, shelf: Shelf
     ) -> None:
         async with shelf.open() as store:
@@ -138,7 +138,7 @@ class Accepting:
                 "second",
             }
 
-    async def test_of_many_copies_at_once_exactly_one_is_accepted(self, shelf: Shelf) -> None:
+    async def test_exactly_one_of_many_concurrent_copies_is_accepted(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             copies = [event("a")] * 40 + [event("b")] * 40 + [event("a", seed=9)] * 3
             assert Counter(await accept(store, *copies)) == {
@@ -169,14 +169,14 @@ class Accepting:
             )
             assert (await store.backlogs())["sales"].dead == 1
 
-    async def test_stored_is_told_the_outcome_once_before_the_caller_is(self, shelf: Shelf) -> None:
+    async def test_stored_is_called_once_before_the_caller_returns(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             for expected in ("accepted", "duplicate"):
                 told: list[Outcome] = []
                 assert await store.accept(event("a"), [TAKES], told.append) == expected
                 assert told == [expected]
 
-    async def test_stored_is_told_also_when_nobody_waits_any_more(self, shelf: Shelf) -> None:
+    async def test_stored_is_called_even_if_the_caller_was_cancelled(self, shelf: Shelf) -> None:
         told: list[Outcome] = []
         async with shelf.open() as store:
             waiting = asyncio.create_task(store.accept(event("a"), [TAKES], told.append))
@@ -195,7 +195,7 @@ class Accepting:
             assert told == ["unreadable"] * 4
             assert await shelf.unreadable() == 2
 
-    async def test_what_is_odd_but_allowed_survives(self, shelf: Shelf) -> None:
+    async def test_unusual_but_valid_values_survive(self, shelf: Shelf) -> None:
         odd = replace(
             event("\U0001f3ac ' \" % ? :a"),
             kind="naïve.kind",
@@ -209,7 +209,7 @@ class Accepting:
 
 
 class Leasing:
-    """Who gets which delivery, and when."""
+    """Leases of deliveries, and their due times."""
 
     async def test_the_longest_due_come_first(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
@@ -231,7 +231,7 @@ class Leasing:
                 found += more
             assert sorted(each.event.id for each in found) == sorted(each.id for each in large)
 
-    async def test_what_is_not_due_is_not_leased(self, shelf: Shelf) -> None:
+    async def test_only_due_deliveries_are_leased(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a", at_ms=NOW_MS + 1))
             early = await lease(store)
@@ -247,16 +247,14 @@ class Leasing:
             assert sorted(ids(first) + ids(second)) == sorted(f"e{number}" for number in range(10))
             assert (await lease(store)).deliveries == ()
 
-    async def test_leases_at_once_never_share_a_delivery(self, shelf: Shelf) -> None:
+    async def test_concurrent_leases_never_share_a_delivery(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, *(event(f"e{number:02}") for number in range(50)))
             found = await asyncio.gather(*(lease(store, limit=7) for _ in range(12)))
             handed_out = [event_id for each in found for event_id in ids(each)]
             assert len(handed_out) == len(set(handed_out))
 
-    async def test_what_is_reclaimed_is_due_at_once_but_for_what_was_settled(
-        self, shelf: Shelf
-    ) -> None:
+    async def test_reclaimed_deliveries_are_due_at_once_unless_settled(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
             await lease(store, "crm")
@@ -282,14 +280,14 @@ class Leasing:
             await lease(store, "sales")
             assert ids(await lease(store, "crm")) == ["a"]
 
-    async def test_next_due_is_now_where_more_is_due_than_was_asked_for(self, shelf: Shelf) -> None:
+    async def test_next_due_is_now_if_more_are_due_than_the_limit(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, *(event(f"e{number}") for number in range(5)))
             next_ms = (await lease(store, limit=3)).next_due_ms
             assert next_ms is not None
             assert next_ms <= NOW_MS
 
-    async def test_next_due_is_the_earliest_of_what_waits(self, shelf: Shelf) -> None:
+    async def test_next_due_is_the_earliest_due_time(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"), event("b"), event("c", at_ms=NOW_MS + 90_000))
             for delivery in (await lease(store, limit=9)).deliveries:
@@ -297,7 +295,7 @@ class Leasing:
             found = await lease(store)
             assert (found.deliveries, found.next_due_ms) == ((), NOW_MS + 40_000)
 
-    async def test_next_due_is_none_where_nothing_waits(self, shelf: Shelf) -> None:
+    async def test_next_due_is_none_without_pending_deliveries(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             assert (await lease(store)).next_due_ms is None
             await accept(store, event("a"))
@@ -306,9 +304,9 @@ class Leasing:
 
 
 class Settling:
-    """What becomes of a leased delivery, and the numbers that tell of it."""
+    """Outcomes of leased deliveries, and their counts."""
 
-    async def test_a_retry_counts_and_comes_due_at_its_time(self, shelf: Shelf) -> None:
+    async def test_a_retry_counts_and_is_due_at_its_time(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"))
             (delivery,) = (await lease(store)).deliveries
@@ -346,7 +344,7 @@ class Settling:
                 ("b", "sales", "dead"),
             ]
 
-    async def test_many_outcomes_at_once_are_each_written(self, shelf: Shelf) -> None:
+    async def test_concurrent_outcomes_are_all_written(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, *(event(f"e{number}") for number in range(300)))
             found = await lease(store, limit=300)
@@ -361,7 +359,7 @@ class Settling:
             assert (backlog.pending, backlog.dead) == (0, dead)
             assert len(await shelf.attempts()) == 300
 
-    async def test_a_delivery_that_has_moved_stays_as_it_is(self, shelf: Shelf) -> None:
+    async def test_a_delivery_that_has_changed_stays_as_it_is(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"))
             (delivery,) = (await lease(store)).deliveries
@@ -381,7 +379,9 @@ class Settling:
             await store.settle(settlement(new, "delivered"))
             assert (await shelf.deliveries())["main", "a", "sales"] == ("delivered", None)
 
-    async def test_one_that_has_moved_does_not_disturb_its_neighbours(self, shelf: Shelf) -> None:
+    async def test_a_changed_delivery_does_not_affect_the_rest_of_its_batch(
+        self, shelf: Shelf
+    ) -> None:
         async with shelf.open() as store:
             await accept(store, *(event(f"e{number}") for number in range(20)))
             found = (await lease(store)).deliveries
@@ -392,9 +392,7 @@ class Settling:
             statuses = Counter(status for status, _ in (await shelf.deliveries()).values())
             assert statuses == {"dead": 19, "delivered": 1}
 
-    async def test_what_a_far_end_said_is_written_also_where_it_is_no_text(
-        self, shelf: Shelf
-    ) -> None:
+    async def test_an_answer_that_is_not_valid_text_is_written(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"), event("b"))
             first, second = (await lease(store)).deliveries
@@ -409,7 +407,7 @@ class Settling:
             }
             assert len(await shelf.attempts()) == 2
 
-    async def test_an_outcome_is_counted_also_when_nobody_waits_any_more(
+    async def test_an_outcome_is_counted_even_if_the_caller_was_cancelled(
         self, shelf: Shelf
     ) -> None:
         async with shelf.open() as store:
@@ -455,7 +453,7 @@ class Counting:
             assert max(each.attempts for each in again.deliveries) == 1
             assert await shelf.unreadable() == 1
 
-    async def test_what_was_leased_at_the_end_is_due_after_a_restart(self, shelf: Shelf) -> None:
+    async def test_leased_deliveries_are_due_after_a_restart(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await accept(store, event("a"))
             await lease(store)

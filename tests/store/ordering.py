@@ -1,4 +1,4 @@
-"""What every store must do with deliveries that keep an order, written against the protocol."""
+"""Conformance suite of ordered deliveries, against the protocol only."""
 
 import random
 from collections import defaultdict
@@ -18,7 +18,7 @@ def of_key(key: str | None, sink: str = "sales") -> Verdict:
 
 
 async def arrive(store: Store, key: str | None, *names: str, at_ms: int = NOW_MS) -> None:
-    """Have events come in that are all of one key."""
+    """Accept events of one ordering key."""
     events = (event(name, at_ms=at_ms) for name in names)
     assert set(await accept(store, *events, verdicts=[of_key(key)])) == {"accepted"}
 
@@ -28,7 +28,7 @@ async def take(store: Store, *, now_ms: int = NOW_MS) -> dict[str, Delivery]:
 
 
 class Ordering:
-    """Of the events of one key, a sink has one at a time, in the order of their acceptance."""
+    """A sink gets the events of one key one at a time, in order of acceptance."""
 
     async def test_one_event_of_a_key_is_leased_and_all_of_other_keys(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
@@ -39,7 +39,7 @@ class Ordering:
             found = await lease(store, now_ms=NOW_MS + HOUR_MS)
             assert (found.deliveries, found.next_due_ms) == ((), None)
 
-    async def test_the_next_comes_due_at_once_when_the_one_before_it_has_ended(
+    async def test_the_next_is_due_at_once_when_its_predecessor_has_ended(
         self, shelf: Shelf
     ) -> None:
         ends: list[Result] = ["delivered", "dead", "delivered"]
@@ -52,7 +52,7 @@ class Ordering:
             found = await lease(store)
             assert (found.deliveries, found.next_due_ms) == ((), None)
 
-    async def test_a_retry_holds_back_what_follows_until_it_succeeds(self, shelf: Shelf) -> None:
+    async def test_a_retry_holds_its_successors_until_it_succeeds(self, shelf: Shelf) -> None:
         later_ms = NOW_MS + HOUR_MS
         async with shelf.open() as store:
             await arrive(store, "video 1", "a1", "a2")
@@ -67,7 +67,7 @@ class Ordering:
             await store.settle(settlement(taken["a1"]))
             assert list(await take(store, now_ms=later_ms)) == ["a2"]
 
-    async def test_what_is_parked_or_given_back_keeps_its_place(self, shelf: Shelf) -> None:
+    async def test_a_parked_or_released_delivery_keeps_its_place(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await arrive(store, "video 1", "a1", "a2")
             taken = await take(store)
@@ -77,9 +77,7 @@ class Ordering:
             store.release(list(taken.values()))
             assert list(await take(store)) == ["a1"]
 
-    async def test_a_newcomer_waits_for_what_is_pending_and_for_nothing_else(
-        self, shelf: Shelf
-    ) -> None:
+    async def test_a_new_delivery_waits_only_for_pending_ones(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await arrive(store, "video 1", "a1")
             taken = await take(store)
@@ -98,7 +96,7 @@ class Ordering:
             assert ids(await lease(store, "crm")) == ["a1"]
             assert ids(await lease(store, "free")) == ["a1", "a2"]
 
-    async def test_the_order_outlasts_a_restart(self, shelf: Shelf) -> None:
+    async def test_the_order_survives_a_restart(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             await arrive(store, "video 1", "a1", "a2")
             await take(store)
@@ -115,9 +113,7 @@ class Ordering:
             await arrive(store, "video 1", "old", at_ms=NOW_MS - HOUR_MS)
             assert list(await take(store)) == ["new"]
 
-    async def test_a_duplicate_among_what_waits_is_one_and_takes_no_place(
-        self, shelf: Shelf
-    ) -> None:
+    async def test_a_duplicate_takes_no_place_in_the_order(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
             verdicts = [of_key("video 1"), of_key("video 1", "crm")]
             outcomes = await accept(
@@ -131,7 +127,7 @@ class Ordering:
                 await store.settle(settlement(taken[name]))
             assert (await store.backlogs())["sales"].pending == 0
 
-    async def test_a_rule_that_failed_holds_nothing_back(self, shelf: Shelf) -> None:
+    async def test_a_failed_rule_holds_no_delivery(self, shelf: Shelf) -> None:
         fails = Verdict("sales", "fails", "when failed: TypeError")
         async with shelf.open() as store:
             await accept(store, event("dead"), verdicts=[fails, of_key("video 1", "crm")])
@@ -139,7 +135,7 @@ class Ordering:
             assert list(await take(store)) == ["a1"]
             assert (await shelf.deliveries())["main", "dead", "sales"] == ("dead", fails.why)
 
-    async def test_whatever_happens_each_key_is_in_order(self, shelf: Shelf) -> None:
+    async def test_each_key_stays_in_order_over_any_steps(self, shelf: Shelf) -> None:
         for seed in range(4):
             dice = random.Random(seed)
             async with shelf.open() as store:
@@ -151,7 +147,7 @@ class Ordering:
 
 
 class Walk:
-    """Steps in any order; which events of each key came in, and in which order they ended."""
+    """Random steps; the accepted events of each key, and the order in which they ended."""
 
     KEYS = (None, "video 1", "video 2", "video 3")
 

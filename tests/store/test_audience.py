@@ -1,4 +1,4 @@
-"""The audience is what a reader of all accepted events would count, for longer than they last."""
+"""The audience equals a count of all accepted events, and outlives them."""
 
 import asyncio
 import sqlite3
@@ -105,7 +105,7 @@ async def forget(store: SqliteStore, *, days: float) -> None:
         pass
 
 
-async def test_a_video_is_shown_with_the_title_that_came_last(store: SqliteStore) -> None:
+async def test_a_video_has_its_latest_title(store: SqliteStore) -> None:
     await accept(store, watched("a", title="Old"), watched("b", title="New"))
     assert (await store.audience.funnel(BY_VIDEO)).groups[0].title == "New"
     await accept(store, event("c", "video.ready", {"id": "vid_1", "title": "Renamed"}))
@@ -113,7 +113,7 @@ async def test_a_video_is_shown_with_the_title_that_came_last(store: SqliteStore
     assert (await store.audience.funnel(BY_VIDEO)).groups[0].title == "Renamed"
 
 
-async def test_the_answer_says_how_far_it_goes_where_much_is_left_to_count(
+async def test_the_result_says_up_to_when_it_counts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audience, "STEP_BYTES", 1)
@@ -126,9 +126,7 @@ async def test_the_answer_says_how_far_it_goes_where_much_is_left_to_count(
     assert (answer.counted_until_ms, answer.total[0].events) == (None, 5)
 
 
-async def test_what_is_counted_outlives_bodies_ids_and_a_restart(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_counts_outlive_bodies_ids_and_a_restart(path: Path, clock: ManualClock) -> None:
     async with opened(path, clock) as store:
         await accept(store, watched("a"), lead("b"))
         await fill(store)
@@ -141,7 +139,7 @@ async def test_what_is_counted_outlives_bodies_ids_and_a_restart(
         assert people_of(answer) == {"started": 2, "lead": 1}
 
 
-async def test_retention_waits_for_what_is_not_counted_yet(
+async def test_retention_waits_for_uncounted_events(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await accept(store, watched("a"), watched("b", BOB))
@@ -154,13 +152,13 @@ async def test_retention_waits_for_what_is_not_counted_yet(
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 2}
 
 
-async def test_steps_that_come_at_once_count_nothing_twice(store: SqliteStore) -> None:
+async def test_concurrent_steps_count_nothing_twice(store: SqliteStore) -> None:
     await accept(store, *(watched(f"e{n}") for n in range(50)))
     await asyncio.gather(*(store.audience.fill() for _ in range(5)))
     assert (await store.audience.funnel(BY_VIDEO)).total[0].events == 50
 
 
-async def test_a_step_that_fails_leaves_nothing_and_is_made_again(
+async def test_a_failed_step_writes_nothing_and_is_repeated(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path, clock) as store:
@@ -178,7 +176,7 @@ def _fails(*_: object) -> None:
     raise ValueError
 
 
-async def test_a_body_that_cannot_be_read_is_passed_over(store: SqliteStore) -> None:
+async def test_an_unreadable_body_is_skipped(store: SqliteStore) -> None:
     await accept(store, watched("a"), watched("b", BOB))
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("UPDATE events SET body = x'7b7b' WHERE id = 'a'")
@@ -186,7 +184,7 @@ async def test_a_body_that_cannot_be_read_is_passed_over(store: SqliteStore) -> 
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
 
 
-async def test_an_erased_persons_counts_vanish_and_nobody_elses(store: SqliteStore) -> None:
+async def test_an_erasure_removes_only_the_persons_counts(store: SqliteStore) -> None:
     await accept(store, watched("a"), lead("b"), watched("c", BOB))
     await fill(store)
     await accept(store, lead("d"))
@@ -197,7 +195,7 @@ async def test_an_erased_persons_counts_vanish_and_nobody_elses(store: SqliteSto
     assert (await store.personal_data.count(ANN)).views == 0
 
 
-async def test_a_person_who_comes_again_after_an_erasure_counts_again(store: SqliteStore) -> None:
+async def test_a_person_who_returns_after_an_erasure_counts_again(store: SqliteStore) -> None:
     await accept(store, watched("a"))
     await fill(store)
     await store.personal_data.erase(ANN, now_ms=NOW_MS)
@@ -207,7 +205,7 @@ async def test_a_person_who_comes_again_after_an_erasure_counts_again(store: Sql
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
 
 
-async def test_a_title_or_an_id_that_holds_the_address_is_erased(store: SqliteStore) -> None:
+async def test_a_title_or_id_that_contains_the_address_is_erased(store: SqliteStore) -> None:
     await accept(store, watched("a", BOB, title=f"For {ANN}"), watched("b", BOB, video=ANN))
     await fill(store)
     erased = await store.personal_data.erase(ANN, now_ms=NOW_MS)
@@ -218,7 +216,7 @@ async def test_a_title_or_an_id_that_holds_the_address_is_erased(store: SqliteSt
     assert people_of(answer) == {"started": 1}
 
 
-async def test_what_is_counted_of_a_person_is_exported(store: SqliteStore) -> None:
+async def test_a_persons_views_are_exported(store: SqliteStore) -> None:
     await accept(store, watched("a"), lead("b", at_ms=NOW_MS + 1), watched("c", BOB))
     await fill(store)
     await forget(store, days=3)

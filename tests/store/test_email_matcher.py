@@ -1,4 +1,4 @@
-"""Which writings of an e-mail address are found, and which longer ones are other people's."""
+"""Encodings in which an e-mail address is found, and longer addresses that are not."""
 
 import json
 import string
@@ -40,7 +40,7 @@ ANN = EmailMatcher(" Ann@X.com ")
         "ann@x.com",
     ],
 )
-def test_an_address_is_found_however_it_is_written(content: bytes | str) -> None:
+def test_an_address_is_found_in_every_encoding(content: bytes | str) -> None:
     assert ANN.stands_in(content)
 
 
@@ -97,9 +97,7 @@ def test_unusual_addresses_are_found(address: str, content: bytes) -> None:
     st.text(max_size=20),
     st.data(),
 )
-def test_every_way_to_escape_it_in_json_is_found(
-    local: str, name: str, data: st.DataObject
-) -> None:
+def test_every_json_escape_is_found(local: str, name: str, data: st.DataObject) -> None:
     address = f"{local}@example.com"
     body = json.dumps({"name": name, "data": {"email": "@@"}})
     escaped = "".join(

@@ -1,4 +1,4 @@
-"""The funnel that a question gets is what a reader of all accepted events would count."""
+"""The funnel equals a count of all accepted events."""
 
 import sqlite3
 from collections import defaultdict
@@ -34,7 +34,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
 
 
 def any_events(random: Random, count: int) -> list[Event]:
-    """Viewers in several spellings, videos without a title or an id, and what tells nothing."""
+    """Viewers in several spellings, videos without a title or an id, and irrelevant events."""
     people = ("ann@example.com", " Ann@Example.COM ", "bob@example.com", "", None, 7)
     made: list[Event] = []
     for number in range(count):
@@ -114,7 +114,7 @@ def numbers_of(steps: Sequence[Reached]) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_the_answer_is_what_a_reader_of_all_events_would_count(
+async def test_the_counts_equal_those_of_all_events(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     random = Random(seed)
@@ -156,7 +156,7 @@ async def test_the_answer_is_what_a_reader_of_all_events_would_count(
         assert answer.counted_until_ms is None
 
 
-async def test_people_count_once_and_views_as_often_as_they_were(store: SqliteStore) -> None:
+async def test_people_count_once_and_views_every_time(store: SqliteStore) -> None:
     await accept(
         store,
         watched("a"),
@@ -173,7 +173,9 @@ async def test_people_count_once_and_views_as_often_as_they_were(store: SqliteSt
     ]
 
 
-async def test_groups_beyond_the_limit_are_told_and_are_in_the_total(store: SqliteStore) -> None:
+async def test_groups_beyond_the_limit_are_reported_and_are_in_the_total(
+    store: SqliteStore,
+) -> None:
     await accept(
         store, *(watched(f"e{n}", video=f"v{n}", at_ms=NOW_MS + n * DAY_MS) for n in range(4))
     )
@@ -183,7 +185,7 @@ async def test_groups_beyond_the_limit_are_told_and_are_in_the_total(store: Sqli
     assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
 
 
-async def test_a_store_of_an_older_relay_is_counted_from_the_bodies_that_it_still_has(
+async def test_an_older_store_is_counted_from_its_remaining_bodies(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events, path = any_events(Random(3), 300), tmp_path / "relay.db"
@@ -206,7 +208,7 @@ async def test_a_store_of_an_older_relay_is_counted_from_the_bodies_that_it_stil
 
 @settings(deadline=None, max_examples=300)
 @given(zone=st.sampled_from(sorted(available_timezones())), at_s=st.integers(0, 4_000_000_000))
-def test_a_day_begins_before_all_of_its_moments_in_every_zone(zone: str, at_s: int) -> None:
+def test_a_day_begins_before_all_of_its_times_in_every_zone(zone: str, at_s: int) -> None:
     there = ZoneInfo(zone)
     day, start_ms = funnel.day_of(at_s * 1000, there)
     assert start_ms <= at_s * 1000

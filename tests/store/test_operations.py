@@ -1,4 +1,4 @@
-"""What operators look up in a store and do to it."""
+"""Operators' queries and changes."""
 
 import asyncio
 import threading
@@ -109,7 +109,7 @@ async def test_the_newest_events_come_first_with_their_deliveries(store: SqliteS
         (Selection(id="b' OR 1 --"), []),
     ],
 )
-async def test_a_selection_means_the_events_that_fit_all_of_it(
+async def test_a_selection_matches_all_of_its_fields(
     store: SqliteStore, selection: Selection, ids: Sequence[str]
 ) -> None:
     await accept(store, event("a", {"email": "Ada@Example.com"}))
@@ -122,7 +122,7 @@ async def test_a_selection_means_the_events_that_fit_all_of_it(
 
 
 @pytest.mark.parametrize("selection", [Selection(video="v"), Selection(email="a@b.example")])
-async def test_a_body_that_sqlite_cannot_read_fails_no_search(
+async def test_a_body_that_sqlite_cannot_parse_fails_no_search(
     store: SqliteStore, selection: Selection
 ) -> None:
     await accept(store, replace(event("deep"), body=b"[" * 3000 + b"]" * 3000))
@@ -149,7 +149,7 @@ async def test_a_body_that_sqlite_cannot_read_fails_no_search(
         (Selection(outcome="missed", sink="sales"), ["dead"]),
     ],
 )
-async def test_events_are_found_by_what_became_of_them(
+async def test_events_are_found_by_outcome(
     store: SqliteStore, selection: Selection, ids: Sequence[str]
 ) -> None:
     await accept(store, event("done"))
@@ -192,13 +192,13 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore)
     assert await store.operations.reasons(Selection(sink="crm")) == []
 
 
-async def test_what_cannot_be_read_is_listed(store: SqliteStore) -> None:
+async def test_unreadable_requests_are_listed(store: SqliteStore) -> None:
     await store.keep(unreadable(b"[]"), lambda _: None)
     (record,) = await store.unreadable.newest(before=None, limit=10)
     assert (record.reason, record.bytes) == ("the body is not JSON", 2)
 
 
-async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) -> None:
+async def test_discarded_dead_letters_no_longer_count(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"))
     await settle(store, "dead", reason="refused")
     assert await store.operations.discard(Selection(id="a"), now_ms=NOW_MS) == 1
@@ -210,7 +210,7 @@ async def test_discarded_dead_letters_are_counted_no_more(store: SqliteStore) ->
 async def test_many_are_discarded_in_steps_and_none_twice(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "STEP", 3)
+    monkeypatch.setattr(operations, "DISCARD_STEP_ROWS", 3)
     for number in range(10):
         await accept(store, event(f"e{number}"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
@@ -221,7 +221,7 @@ async def test_many_are_discarded_in_steps_and_none_twice(
     assert [backlogs[sink].dead for sink in ("sales", "crm")] == [0, 0]
 
 
-async def test_a_long_search_holds_no_other_operator_up(
+async def test_a_long_search_does_not_delay_other_operators(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
@@ -243,7 +243,7 @@ async def test_only_dead_letters_of_the_sink_are_discarded(store: SqliteStore) -
     assert await statuses(store) == {("a", "crm"): "discarded", ("a", "sales"): "dead"}
 
 
-async def test_a_replayed_delivery_is_pending_anew(store: SqliteStore) -> None:
+async def test_a_replayed_delivery_is_pending_again(store: SqliteStore) -> None:
     await accept(store, event("a"))
     await settle(store)
     opened = await replay(store, Selection(), 1)
@@ -257,13 +257,13 @@ async def test_a_replayed_delivery_is_pending_anew(store: SqliteStore) -> None:
     assert [each.replay for each in history.attempts] == [None, opened.id]
 
 
-async def test_a_sink_that_was_not_meant_can_be_given_an_event(store: SqliteStore) -> None:
+async def test_a_replay_can_add_a_sink_to_an_event(store: SqliteStore) -> None:
     await accept(store, event("a"))
     await replay(store, Selection(), 1, sink="new")
     assert [each.event.id for each in (await lease(store, "new")).deliveries] == ["a"]
 
 
-async def test_a_replay_leaves_alone_what_is_pending(store: SqliteStore) -> None:
+async def test_a_replay_leaves_pending_deliveries_alone(store: SqliteStore) -> None:
     await accept(store, event("a"))
     assert (await replay(store, Selection(), 1)).opened == 0
     (delivery,) = (await lease(store)).deliveries
@@ -306,7 +306,7 @@ async def test_a_replayed_event_does_not_make_the_backlog_old(store: SqliteStore
     assert (await store.backlogs())["sales"].oldest_ms is None
 
 
-async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore) -> None:
+async def test_a_cancelled_replay_restores_every_status(store: SqliteStore) -> None:
     await accept(store, event("done"))
     await settle(store)
     await accept(store, event("unrouted"), verdicts=[])
@@ -322,7 +322,7 @@ async def test_a_cancelled_replay_leaves_everything_as_it_was(store: SqliteStore
     assert await statuses(store) == before
 
 
-async def test_a_cancelled_replay_lets_what_is_on_its_way_arrive(store: SqliteStore) -> None:
+async def test_a_cancelled_replay_keeps_deliveries_in_flight(store: SqliteStore) -> None:
     await accept(store, event("a"))
     await settle(store, "dead")
     begun = await replay(store, Selection(), 1)
@@ -351,7 +351,7 @@ async def test_a_replay_is_known_after_a_restart(
         await again.close()
 
 
-async def test_what_is_chosen_for_a_replay_comes_in_the_order_of_acceptance(
+async def test_a_replay_selects_events_in_order_of_acceptance(
     store: SqliteStore,
 ) -> None:
     for name in ("a", "b", "c"):
@@ -387,7 +387,7 @@ async def test_an_event_without_its_body_is_listed_and_not_replayed(store: Sqlit
     assert await found(store, Selection(email="ada@example.com")) == []
 
 
-async def test_a_close_waits_for_no_search(store: SqliteStore) -> None:
+async def test_a_close_does_not_wait_for_a_search(store: SqliteStore) -> None:
     begun = threading.Event()
     counting = (
         "WITH RECURSIVE c(x) AS (SELECT begun() UNION ALL SELECT x + 1 FROM c WHERE x < 100000000)"

@@ -1,4 +1,4 @@
-"""A person is erased from a store and given out of it, and nobody else is."""
+"""Personal data is erased and exported, and only that of the person."""
 
 import asyncio
 import dataclasses
@@ -92,7 +92,7 @@ async def erase(store: SqliteStore, email: str = ANN) -> Erasure:
 
 
 def in_files(folder: Path, *texts: str) -> dict[str, list[str]]:
-    """Which of the texts stand in which files, upper and lower case being one."""
+    """Return the texts found in each file, case-insensitively."""
     found: dict[str, list[str]] = {}
     for text in texts:
         # In a process of its own, for one that closes the file would lose SQLite's locks on it.
@@ -120,7 +120,7 @@ async def test_a_persons_events_lose_their_bodies_and_keep_their_ids(store: Sqli
     ]
 
 
-async def test_a_late_repetition_is_a_duplicate_and_brings_nobody_back(store: SqliteStore) -> None:
+async def test_a_late_retry_is_a_duplicate_and_restores_no_data(store: SqliteStore) -> None:
     await accept(store, event("a"))
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
     await erase(store)
@@ -148,7 +148,7 @@ async def test_pending_and_dead_deliveries_are_discarded(store: SqliteStore) -> 
     assert (backlog.pending, backlog.dead) == (1, 0)
 
 
-async def test_what_is_being_sent_is_told_and_leaves_no_answer(store: SqliteStore) -> None:
+async def test_a_delivery_in_flight_is_reported_and_leaves_no_answer(store: SqliteStore) -> None:
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     on_its_way = await leased(store)
     erased = await erase(store)
@@ -161,7 +161,7 @@ async def test_what_is_being_sent_is_told_and_leaves_no_answer(store: SqliteStor
     assert (await store.backlogs())["sales"].pending == 0
 
 
-async def test_a_lease_that_is_read_meanwhile_is_told(
+async def test_a_concurrent_lease_is_reported(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await accept(store, event("a"))
@@ -185,7 +185,7 @@ async def test_a_lease_that_is_read_meanwhile_is_told(
     assert (found.event.id, [each.id for each in erased.under_way]) == ("a", ["a"])
 
 
-async def test_it_lists_who_had_been_told_what(store: SqliteStore) -> None:
+async def test_an_erasure_lists_the_sinks_that_got_data(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
     await accept(store, event("w", kind="video.watched"), verdicts=[TAKES])
     await settle(store, *await leased(store), at_ms=NOW_MS + 7)
@@ -201,7 +201,7 @@ async def test_it_lists_who_had_been_told_what(store: SqliteStore) -> None:
     ]
 
 
-async def test_a_far_ends_words_about_the_person_go_from_other_events_too(
+async def test_answers_about_the_person_are_erased_from_other_events(
     store: SqliteStore,
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
@@ -212,7 +212,7 @@ async def test_a_far_ends_words_about_the_person_go_from_other_events_too(
     assert ask(store, "SELECT count(body) FROM events") == [(1,)]
 
 
-async def test_a_search_by_the_address_does_not_become_a_search_for_everything(
+async def test_erasing_a_selection_by_address_does_not_select_everything(
     store: SqliteStore,
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
@@ -229,7 +229,7 @@ async def test_a_search_by_the_address_does_not_become_a_search_for_everything(
     )
 
 
-async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
+async def test_an_erased_event_cannot_be_replayed_even_if_selected_before(
     store: SqliteStore,
 ) -> None:
     await accept(store, event("a"))
@@ -246,7 +246,7 @@ async def test_an_erased_event_cannot_be_replayed_even_if_it_was_chosen_before(
     assert await store.operations.choose(Selection(), (), after=0, until=until, limit=9) == []
 
 
-async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -> None:
+async def test_a_dry_run_counts_the_same_and_changes_nothing(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"))
     await settle(store, (await leased(store))[0], result="dead")
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
@@ -258,7 +258,7 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(store: SqliteStore) -
     assert (counted.events, counted.dead, counted.pending, counted.unreadable) == (2, 1, 1, 1)
 
 
-async def test_an_erasure_is_remembered_without_the_address(
+async def test_an_erasure_is_recorded_without_the_address(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with opened(tmp_path, clock) as store:
@@ -276,7 +276,7 @@ async def test_an_erasure_is_remembered_without_the_address(
     assert in_files(tmp_path, ANN) == {}
 
 
-async def test_an_id_that_holds_the_address_is_told_of(store: SqliteStore) -> None:
+async def test_an_id_that_contains_the_address_is_reported(store: SqliteStore) -> None:
     await accept(store, event(f"lead/{ANN}"))
     assert (await erase(store)).kept_ids == 1
     assert (await erase(store)).events == 0
@@ -285,7 +285,7 @@ async def test_an_id_that_holds_the_address_is_told_of(store: SqliteStore) -> No
 async def test_many_rows_are_found_in_small_steps(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal_data_search, "LOOK_ROWS", 10)
+    monkeypatch.setattr(personal_data_search, "SCAN_ROWS", 10)
     monkeypatch.setattr(personal_data_search, "STEP_ROWS", 3)
     mine = [event(f"a{number}") for number in range(40)]
     others = [event(f"b{number}", f"x{ANN}") for number in range(40)]
@@ -296,10 +296,10 @@ async def test_many_rows_are_found_in_small_steps(
     ]
 
 
-async def test_a_person_is_given_what_is_stored_in_parts(
+async def test_personal_data_is_exported_in_parts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal_data_search, "LOOK_ROWS", 2)
+    monkeypatch.setattr(personal_data_search, "SCAN_ROWS", 2)
     monkeypatch.setattr("relay.store.sqlite.personal_data_export.PART_STEPS", 2)
     await accept(store, *(event(f"a{number}") for number in range(6)))
     await accept(store, event("bobs", "bob@example.com"))
@@ -318,12 +318,12 @@ async def test_a_person_is_given_what_is_stored_in_parts(
 
 
 @pytest.mark.parametrize("after", ["", "7.1", "1", "x.1", "0.-1", "0.1 "])
-async def test_only_the_end_of_a_part_leads_to_the_next(store: SqliteStore, after: str) -> None:
-    with pytest.raises(ValueError, match="after is not"):
+async def test_an_invalid_cursor_is_refused(store: SqliteStore, after: str) -> None:
+    with pytest.raises(ValueError, match="after is invalid"):
         await store.personal_data.records(ANN, after=after)
 
 
-async def test_no_file_holds_the_address_any_more_while_the_store_is_open(
+async def test_no_file_contains_the_address_while_the_store_is_open(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     texts = [ANN, "x-" + "personal words " * 3]
@@ -342,10 +342,10 @@ async def test_no_file_holds_the_address_any_more_while_the_store_is_open(
         assert ask(store, "SELECT count(body) FROM events") == [(100,)]
 
 
-async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
+async def test_a_reader_delays_the_wiping_and_does_not_prevent_it(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.PATIENCE_S", 0.2)
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
     async with opened(tmp_path, clock) as store:
         await accept(store, event("a"))
         with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
@@ -361,12 +361,12 @@ async def test_a_reader_puts_the_wiping_off_and_does_not_prevent_it(
         await until(lambda: in_files(tmp_path, ANN) == {}, what="the log's end")
 
 
-async def test_a_wiping_that_was_cut_off_is_taken_up_at_the_next_start(
+async def test_an_interrupted_wiping_continues_at_the_next_start(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.PATIENCE_S", 0.05)
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.05)
     with monkeypatch.context() as patch:
-        patch.setattr("relay.store.sqlite.secure_delete._empty_log", lambda _: False)
+        patch.setattr("relay.store.sqlite.secure_delete._truncate_log", lambda _: False)
         async with opened(tmp_path, clock) as store:
             await accept(store, event("a"))
             await erase(store)
@@ -376,7 +376,7 @@ async def test_a_wiping_that_was_cut_off_is_taken_up_at_the_next_start(
             record = (await store.personal_data.erasures(limit=1))[0]
 
 
-async def test_others_are_acknowledged_while_someone_is_erased(store: SqliteStore) -> None:
+async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> None:
     await accept(store, *(event(f"e{number}") for number in range(400)))
     erasing = asyncio.create_task(erase(store))
     waits: list[float] = []

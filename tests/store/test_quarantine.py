@@ -1,4 +1,4 @@
-"""What fits no secret is kept apart, counted, and gone without a trace when its time is over."""
+"""The quarantine keeps and counts unverified requests, and leaves no trace once they expire."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,7 +44,7 @@ async def waiting(store: SqliteStore, source: str = "main") -> list[UnverifiedRe
     return [each.request for each in found]
 
 
-async def test_what_is_kept_comes_back_as_it_was_in_its_order_and_by_its_source(
+async def test_kept_requests_are_returned_unchanged_in_order_and_by_source(
     store: SqliteStore,
 ) -> None:
     await begin(store)
@@ -86,7 +86,7 @@ async def test_a_rotation_is_counted_and_survives_a_restart(
     await store.close()
 
 
-async def test_a_second_beginning_prolongs_and_never_shortens(store: SqliteStore) -> None:
+async def test_a_second_start_extends_and_never_shortens(store: SqliteStore) -> None:
     await begin(store)
     await store.quarantine.keep(request())
     longer = await begin(store, now_ms=NOW_MS + 60_000)
@@ -101,7 +101,7 @@ async def test_a_second_beginning_prolongs_and_never_shortens(store: SqliteStore
     )
 
 
-async def test_a_beginning_after_the_end_is_another_rotation_with_what_still_waits(
+async def test_a_start_after_the_end_is_a_new_rotation_with_the_waiting_requests(
     store: SqliteStore,
 ) -> None:
     await begin(store)
@@ -126,7 +126,7 @@ async def expire(store: SqliteStore, source: str = "main") -> int:
     return steps
 
 
-async def test_what_expires_is_removed_in_small_steps_and_nothing_else_is(
+async def test_only_expired_requests_are_removed_in_small_steps(
     store: SqliteStore,
 ) -> None:
     await begin(store)
@@ -143,9 +143,7 @@ async def test_what_expires_is_removed_in_small_steps_and_nothing_else_is(
     assert len(await waiting(store, "other")) == 1
 
 
-async def test_what_has_expired_is_found_in_no_file_of_the_store(
-    store: SqliteStore, tmp_path: Path
-) -> None:
+async def test_no_file_contains_expired_requests(store: SqliteStore, tmp_path: Path) -> None:
     marked = b"ada@example.com"
     await begin(store)
     await store.quarantine.keep(request(marked * 300))
@@ -168,7 +166,7 @@ async def test_nothing_is_kept_below_the_floor_of_free_space(
     await store.close()
 
 
-async def test_a_person_is_found_in_what_waits_and_erased_there(store: SqliteStore) -> None:
+async def test_an_erasure_covers_quarantined_requests(store: SqliteStore) -> None:
     await begin(store)
     await store.quarantine.keep(request(b'{"data":{"email":"ada@example.com"}}'))
     await store.quarantine.keep(request(b'{"data":{"email":"bob@example.com"}}'))

@@ -1,4 +1,4 @@
-"""What is forgotten, when, in which steps, and what is not."""
+"""Retention: what it removes, when, and in which steps."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ async def settle_all(store: SqliteStore) -> None:
 
 
 async def sweep(store: SqliteStore, *, days: float) -> int:
-    """One round of retention so many days from now; how many steps it took."""
+    """Run a round of retention this many days from now; return its number of steps."""
     steps = 1
     while await store.expire(now_ms=NOW_MS + int(days * DAY_MS)):
         steps += 1
@@ -68,7 +68,7 @@ async def sweep(store: SqliteStore, *, days: float) -> int:
     return steps
 
 
-async def test_a_settled_events_body_goes_after_its_time_and_not_before(
+async def test_a_settled_events_body_is_removed_after_its_retention(
     store: SqliteStore,
 ) -> None:
     await accept(store, event("a"))
@@ -90,7 +90,9 @@ async def test_an_event_without_a_body_is_still_a_duplicate(store: SqliteStore) 
     assert (await lease(store, now_ms=NOW_MS + 10**12)).deliveries == ()
 
 
-async def test_an_id_goes_after_its_time_with_all_that_belongs_to_it(store: SqliteStore) -> None:
+async def test_an_id_is_removed_after_its_retention_with_all_of_its_rows(
+    store: SqliteStore,
+) -> None:
     await accept(store, event("a"))
     await settle_all(store)
     await sweep(store, days=ID_DAYS)
@@ -111,7 +113,7 @@ async def test_a_pending_event_is_never_touched(store: SqliteStore) -> None:
     assert ask(store, "SELECT answer FROM attempts") == [("an answer",)]
 
 
-async def test_events_that_no_sink_wanted_are_forgotten_as_well(store: SqliteStore) -> None:
+async def test_events_without_a_sink_are_removed_too(store: SqliteStore) -> None:
     await accept(store, event("a"), verdicts=[])
     await sweep(store, days=BODY_DAYS + 1)
     assert ask(store, "SELECT body FROM events") == [(None,)]
@@ -119,7 +121,7 @@ async def test_events_that_no_sink_wanted_are_forgotten_as_well(store: SqliteSto
     assert ask(store, "SELECT count(*) FROM events") == [(0,)]
 
 
-async def test_the_number_of_dead_letters_follows(store: SqliteStore) -> None:
+async def test_retention_updates_the_number_of_dead_letters(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"), verdicts=[FAILS])
     await accept(store, event("c"))
     await sweep(store, days=BODY_DAYS + 1)
@@ -129,7 +131,7 @@ async def test_the_number_of_dead_letters_follows(store: SqliteStore) -> None:
     assert (backlog.pending, backlog.dead) == (1, 0)
 
 
-async def test_unreadable_requests_go_in_the_same_two_steps(store: SqliteStore) -> None:
+async def test_unreadable_requests_are_removed_in_the_same_two_steps(store: SqliteStore) -> None:
     await store.keep(unreadable(), lambda _: None)
     await sweep(store, days=BODY_DAYS + 1)
     assert ask(store, "SELECT body, headers, reason FROM unreadable") == [
@@ -160,17 +162,15 @@ async def test_a_step_removes_few_bytes(store: SqliteStore) -> None:
     assert ask(store, "SELECT count(body) FROM events") == [(5,)]
 
 
-async def test_a_step_looks_at_few_rows(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "LOOK_ROWS", 10)
+async def test_a_step_scans_few_rows(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "SCAN_ROWS", 10)
     await accept(store, *(event(f"e{number}", at_ms=NOW_MS) for number in range(95)), verdicts=[])
     assert await sweep(store, days=1) >= 20
     await sweep(store, days=BODY_DAYS + 1)
     assert ask(store, "SELECT count(body) FROM events") == [(0,)]
 
 
-async def test_a_second_round_finds_what_became_old_meanwhile(store: SqliteStore) -> None:
+async def test_a_second_round_removes_rows_that_have_expired_since(store: SqliteStore) -> None:
     await accept(store, event("a"))
     await accept(store, event("b", at_ms=NOW_MS + 5 * DAY_MS), verdicts=[])
     await sweep(store, days=BODY_DAYS + 6)
@@ -180,7 +180,7 @@ async def test_a_second_round_finds_what_became_old_meanwhile(store: SqliteStore
     assert ask(store, "SELECT count(body) FROM events") == [(0,)]
 
 
-async def test_an_absence_goes_after_its_time_unless_its_loss_is_unacknowledged(
+async def test_an_absence_is_removed_after_its_retention_unless_its_loss_is_unacknowledged(
     store: SqliteStore,
 ) -> None:
     for minutes in (0, 1, 61, 121):
@@ -192,16 +192,16 @@ async def test_an_absence_goes_after_its_time_unless_its_loss_is_unacknowledged(
     assert ask(store, "SELECT id FROM absences") == [(3,)]
 
 
-async def test_of_absences_without_a_loss_only_so_many_are_kept(
+async def test_the_number_of_absences_without_a_loss_is_bounded(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absences, "HARMLESS_KEPT", 2)
+    monkeypatch.setattr(absences, "LOSSLESS_MAX", 2)
     for minutes in (0, 60, 61, 62, 63, 64):
         await store.absences.beat(now_ms=NOW_MS + minutes * 60_000, cause="stopped", over_ms=0)
     assert ask(store, "SELECT id FROM absences") == [(1,), (4,), (5,)]
 
 
-async def test_a_change_is_remembered_for_400_days(store: SqliteStore) -> None:
+async def test_a_change_is_kept_for_400_days(store: SqliteStore) -> None:
     await store.audit.begin(Change(operation="pause_sink"), now_ms=NOW_MS)
     await sweep(store, days=400)
     assert ask(store, "SELECT operation FROM audit") == [("pause_sink",)]
@@ -209,10 +209,10 @@ async def test_a_change_is_remembered_for_400_days(store: SqliteStore) -> None:
     assert ask(store, "SELECT operation FROM audit") == []
 
 
-async def test_of_changes_only_so_many_are_kept(
+async def test_the_number_of_changes_is_bounded(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "KEPT", 2)
+    monkeypatch.setattr(audit, "ROWS_MAX", 2)
     for number in range(4):
         await store.audit.begin(Change(operation=f"o{number}"), now_ms=NOW_MS)
     assert ask(store, "SELECT operation FROM audit") == [("o2",), ("o3",)]
@@ -230,9 +230,7 @@ async def test_the_file_shrinks(tmp_path: Path, clock: ManualClock) -> None:
     assert path.stat().st_size < full / 5
 
 
-async def test_what_was_forgotten_is_not_in_the_file_any_more(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_removed_data_is_not_in_the_file(tmp_path: Path, clock: ManualClock) -> None:
     secret = b"person@example.com said a thing"
     async with opened(tmp_path, clock) as store:
         await accept(store, replace(event("a"), body=secret * 200), verdicts=[])
@@ -253,7 +251,7 @@ def of_kind(kind: str) -> Event:
 
 
 async def bodies(store: SqliteStore, *, days: float) -> set[str]:
-    """The kinds that still have their body so many days from now."""
+    """Return the kinds that still have their body this many days from now."""
     await sweep(store, days=days)
     return {kind for (kind,) in ask(store, "SELECT kind FROM events WHERE body IS NOT NULL")}
 
@@ -271,9 +269,7 @@ async def test_a_kind_has_its_own_time(tmp_path: Path, clock: ManualClock) -> No
         assert ask(store, "SELECT count(*) FROM events") == [(3,)]
 
 
-async def test_of_several_times_that_fit_the_shortest_counts(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_the_shortest_matching_retention_applies(tmp_path: Path, clock: ManualClock) -> None:
     async with opened(tmp_path, clock, all="20d", video_watched="40d", video_all="5d") as store:
         await accept(store, *map(of_kind, ("lead.captured", "video.watched")), verdicts=[])
         assert await bodies(store, days=5.1) == {"lead.captured"}
@@ -297,7 +293,7 @@ async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
 
 
 @pytest.mark.parametrize("days", [BODY_DAYS + 1, ID_DAYS + 1])
-async def test_what_a_replay_has_opened_meanwhile_stays(store: SqliteStore, days: int) -> None:
+async def test_an_event_that_a_replay_has_just_opened_stays(store: SqliteStore, days: int) -> None:
     await accept(store, event("a"))
     await settle_all(store)
     await store.audience.fill()

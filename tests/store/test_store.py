@@ -1,4 +1,4 @@
-"""The stores there are, each judged by the one suite; a new one is a line in STORES."""
+"""Runs the conformance suite on every store; a new one is a line in STORES."""
 
 import random
 import sqlite3
@@ -95,7 +95,7 @@ class TestOrdering(ordering.Ordering):
 
 
 class Walk:
-    """Steps in any order, and what they have in hand."""
+    """Random steps, and the deliveries that they hold."""
 
     RESULTS: tuple[Result, ...] = ("delivered", "retry", "parked", "dead")
 

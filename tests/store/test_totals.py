@@ -1,4 +1,4 @@
-"""What the store counts is what it has accepted, whatever was refused, forgotten or migrated."""
+"""Totals equal the accepted events, whatever was refused, removed or migrated."""
 
 import sqlite3
 from collections import Counter
@@ -114,7 +114,7 @@ async def test_totals_are_those_of_the_accepted_events_also_after_a_restart(
         assert held(store) == expected(events)
 
 
-async def test_whoever_is_told_of_a_total_is_told_of_each_new_event_once(
+async def test_the_callback_of_totals_is_called_once_per_new_event(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     seen: list[Total] = []
@@ -126,7 +126,7 @@ async def test_whoever_is_told_of_a_total_is_told_of_each_new_event_once(
     assert seen == [Total(*leads, 1, NOW_MS), Total(*leads, 2, NOW_MS)]
 
 
-async def test_retention_and_erasure_take_nothing_from_the_totals(
+async def test_retention_and_erasure_do_not_change_the_totals(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with opened(tmp_path, clock) as store:
@@ -143,7 +143,7 @@ async def test_retention_and_erasure_take_nothing_from_the_totals(
         assert held(store) == {("main", "lead.captured", ""): (2, NOW_MS)}
 
 
-async def test_a_store_of_an_older_relay_goes_on_from_the_events_that_it_still_has(
+async def test_an_older_store_starts_its_totals_from_its_remaining_events(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = any_events(Random(7), 200)

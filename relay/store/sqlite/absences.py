@@ -1,4 +1,4 @@
-"""Absences in SQLite: each is written together with the sign of life that ends it."""
+"""Absences in SQLite: each is stored in the transaction of the heartbeat that ends it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -9,13 +9,13 @@ from relay.store.absences import Absence, Cause
 from relay.store.sqlite import queries
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
-from relay.store.sqlite.operator_writes import each
+from relay.store.sqlite.group_commit import GroupCommit, classify
+from relay.store.sqlite.operator_writes import for_each
 
 T = TypeVar("T")
 
-HARMLESS_KEPT = 1000
-"""Absences without a loss: a relay that restarts all day must not fill its store with them."""
+LOSSLESS_MAX = 1000
+"""Stored absences without a loss, so that frequent restarts do not fill the store."""
 
 _COLUMNS = "id, cause, from_at, to_at, lost_until, acknowledged_at"
 _OPEN = "lost_until IS NOT NULL AND acknowledged_at IS NULL"
@@ -41,7 +41,7 @@ class _Beat(NamedTuple):
 
 
 class SqliteAbsences:
-    """Fulfils `relay.store.absences.Absences`; lives as long as the store whose parts it shares."""
+    """Fulfils `relay.store.absences.Absences`; shares the parts of its store."""
 
     def __init__(self, reader: Connection, writer: GroupCommit, *, room: Room) -> None:
         self._reader = reader
@@ -53,7 +53,7 @@ class SqliteAbsences:
 
     async def beat(self, *, now_ms: int, cause: Cause, over_ms: int) -> Absence | None:
         self._room.require()
-        return await self._writer.submit(_BEAT, _Beat(now_ms, cause, over_ms))
+        return await self._writer.submit(_BEAT_EACH, _Beat(now_ms, cause, over_ms))
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[Absence]:
         return await self._read(
@@ -69,13 +69,13 @@ class SqliteAbsences:
         return await self._read(lambda db: int(db.execute(_LOSS).fetchone()[0]))
 
     async def acknowledge(self, number: int, *, now_ms: int) -> Absence | None:
-        return await self._writer.submit(_TAKE_NOTE, (now_ms, number))
+        return await self._writer.submit(_ACKNOWLEDGE_EACH, (now_ms, number))
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
 def _beat(db: sqlite3.Connection, beat: _Beat) -> Absence | None:
@@ -85,13 +85,13 @@ def _beat(db: sqlite3.Connection, beat: _Beat) -> Absence | None:
         return None
     lost_until = None if gap.lacks is None else gap.lacks.to_ms
     number = db.execute(_ADD, (beat.cause, gap.from_ms, gap.to_ms, lost_until)).lastrowid or 0
-    db.execute(_FORGET, (number - HARMLESS_KEPT,))
+    db.execute(_FORGET, (number - LOSSLESS_MAX,))
     return _one(db, number)
 
 
-def _take_note(db: sqlite3.Connection, wanted: tuple[int, int]) -> Absence | None:
-    db.execute(_ACKNOWLEDGE, wanted)
-    return _one(db, wanted[1])
+def _acknowledge(db: sqlite3.Connection, values: tuple[int, int]) -> Absence | None:
+    db.execute(_ACKNOWLEDGE, values)
+    return _one(db, values[1])
 
 
 def _one(db: sqlite3.Connection, number: int) -> Absence | None:
@@ -111,5 +111,5 @@ def _absence(row: Row) -> Absence:
     )
 
 
-_BEAT = each(_beat)
-_TAKE_NOTE = each(_take_note)
+_BEAT_EACH = for_each(_beat)
+_ACKNOWLEDGE_EACH = for_each(_acknowledge)

@@ -1,4 +1,4 @@
-"""How events come into the database, each with its deliveries, in one statement for many."""
+"""Insertion of events with their deliveries, many in one statement."""
 
 from collections.abc import Container, Sequence
 
@@ -14,7 +14,7 @@ from relay.store.sqlite.ordering import HELD_BACK, OrderingKeys
 from relay.store.sqlite.totals import TRIGGERED
 
 Arrival = tuple[Event, Sequence[Verdict], Total]
-"""An event, the sinks that are to have it, and the total that it adds to."""
+"""An event, its sinks, and the total that it adds to."""
 
 _VIEW = """
 CREATE TEMP VIEW {view} AS
@@ -46,12 +46,12 @@ TRIGGER = _VIEW.format(
     held_back=HELD_BACK.format(sink="key", turn=_TURN),
     turn=_TURN,
 )
-"""`verdicts` is an object of the sinks: null, a turn, or why the rule failed on the event.
+"""`verdicts` is an object by sink: null, a turn, or the reason why the rule failed on the event.
 
-Who waits for a turn is looked up, which nobody else is to pay for.
+The second view looks up waiting turns, which would slow down events without one.
 """
 
-# What retention has removed, the audience has counted: no number comes twice.
+# No number is used twice: events that retention has removed were counted by the audience.
 _LAST_SEQ = """
 SELECT max(
     (SELECT coalesce(max(seq), 0) FROM events),
@@ -69,9 +69,9 @@ VALUES {rows} ON CONFLICT DO NOTHING
 
 
 class Acceptance:
-    """Inserts events with their deliveries; says of each known one what it is to the first.
+    """Inserts events with their deliveries, and compares known ones with the stored event.
 
-    Numbers the events by itself, which saves a question to the database per transaction.
+    It numbers the events itself, which saves a query per transaction.
     """
 
     def __init__(self, db: sqlite3.Connection, turns: OrderingKeys) -> None:
@@ -80,7 +80,7 @@ class Acceptance:
 
     def __call__(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
         first = self._last + 1
-        # A transaction that fails leaves a gap, which does no harm.
+        # A failed transaction leaves a gap in the numbers, which is harmless.
         self._last += len(arrivals)
         events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
         before = db.total_changes
@@ -102,26 +102,26 @@ class Acceptance:
             digest(event.body),
             event.headers,
             event.body,
-            orjson.dumps({each.sink: self._word(each) for each in verdicts}).decode(),
+            orjson.dumps({each.sink: self._sink_value(each) for each in verdicts}).decode(),
             total.kind,
             total.milestone,
         )
 
-    def _word(self, verdict: Verdict) -> str | int | None:
+    def _sink_value(self, verdict: Verdict) -> str | int | None:
         if verdict.outcome == "fails":
             return verdict.why
         return None if verdict.key is None else self._turns.live(verdict.sink, verdict.key)
 
 
 def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
-    _, source, event_id, _, _, _, taken, *_ = row
+    _, source, event_id, _, _, _, received, *_ = row
     known = db.execute(_KNOWN_DIGEST, (source, event_id)).fetchone()[0]
-    return "duplicate" if known == taken else "conflict"
+    return "duplicate" if known == received else "conflict"
 
 
 def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:
-    """Insert raw requests that hold no event, once per body."""
-    kept = [
+    """Insert unreadable requests, once per body."""
+    rows = [
         (
             request.source,
             request.digest,
@@ -132,5 +132,5 @@ def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome
         )
         for request in requests
     ]
-    bulk.write(db, _KEEP, kept)
-    return ["unreadable"] * len(kept)
+    bulk.write(db, _KEEP, rows)
+    return ["unreadable"] * len(rows)

@@ -1,4 +1,4 @@
-"""The audience in SQLite: rows made of the events' bodies, in steps behind the acknowledgements."""
+"""The audience in SQLite: rows derived from events' bodies, in steps after they are accepted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -11,18 +11,18 @@ from relay.store.audience import Funnel, Question
 from relay.store.sqlite import bulk, funnel, queries
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
+from relay.store.sqlite.group_commit import GroupCommit, classify
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.operator_writes import each
+from relay.store.sqlite.operator_writes import for_each
 
 T = TypeVar("T")
 
 STEP_ROWS = 200
 STEP_BYTES = 1 << 20
-"""Per transaction, because acknowledgements wait for its end."""
+"""Limits per transaction, because acknowledgements wait for its end."""
 
 CATCH_UP_STEPS = 50
-"""An answer waits for this many steps at most."""
+"""Maximum number of steps that a query waits for."""
 
 _ID_CHARS = 200
 _TITLE_CHARS = 300
@@ -46,7 +46,7 @@ ON CONFLICT DO NOTHING
 
 
 class SqliteAudience:
-    """Fulfils `relay.store.audience.Audience`; lives as long as the store whose parts it shares."""
+    """Fulfils `relay.store.audience.Audience`; shares the parts of its store."""
 
     def __init__(
         self,
@@ -61,21 +61,21 @@ class SqliteAudience:
         self._writer = writer
         self._searcher = searcher
         self._room = room
-        self._fill = each(lambda db, _: fill(db, digests))
+        self._fill = for_each(lambda db, _: fill(db, digests))
 
     async def fill(self) -> bool:
         self._room.require()
         return await self.count()
 
     async def count(self) -> bool:
-        """Do as `fill`, but also below the floor of free space, where retention is to make room."""
-        if await _ask(self._reader, funnel.oldest_uncounted) is None:
+        """Do as `fill`, but also below the floor of free space, because retention depends on it."""
+        if await _run(self._reader, funnel.oldest_uncounted) is None:
             return False
         return await self._writer.submit(self._fill, None)
 
     async def sources(self) -> Sequence[str]:
-        found = await _ask(self._reader, lambda db: db.execute(_SOURCES).fetchall())
-        return [source for (source,) in found]
+        rows = await _run(self._reader, lambda db: db.execute(_SOURCES).fetchall())
+        return [source for (source,) in rows]
 
     async def funnel(self, question: Question) -> Funnel:
         try:
@@ -83,28 +83,27 @@ class SqliteAudience:
                 if not await self.fill():
                     break
         except StoreFull:
-            pass  # The answer says how far it goes.
-        return await _ask(self._searcher, lambda db: funnel.ask(db, question))
+            pass  # The result says up to when it counts.
+        return await _run(self._searcher, lambda db: funnel.ask(db, question))
 
 
-async def _ask(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+async def _run(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
     try:
         return await connection.run(work)
     except sqlite3.Error as error:
-        raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+        raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
 def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
-    """Count the next events; whether more may be left.
+    """Count the next events; True if more may be left.
 
-    Reads and writes in one transaction, so that nothing of a person comes in whose erasure has
-    taken the body meanwhile.
+    Reads and writes in one transaction, so that a person who is erased in between is not counted.
     """
     events = list(_bounded(db.execute(_NEXT)))
     if not events:
         return False
     titles: dict[str, str | None] = {}
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for seq, source, kind, at_ms, body in events:
         document = _document(body)
         if document is None:
@@ -115,25 +114,25 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
             titles[video] = title[:_TITLE_CHARS] if title else titles.get(video)
         if step is not None:
             number = None if person is None else digests.number(person)
-            found.append((seq, source, video, step, number, at_ms))
+            rows.append((seq, source, video, step, number, at_ms))
     bulk.write(db, _NAME, list(titles.items()))
     numbers = dict(db.execute(_NUMBERS, (orjson.dumps(list(titles)).decode(),)).fetchall())
-    bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in found])
+    bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in rows])
     queries.remember(db, [("audience", events[-1][0])])
     return funnel.oldest_uncounted(db) is not None
 
 
 def _bounded(events: Iterable[Row]) -> Iterator[Row]:
-    held = 0
+    size = 0
     for event in events:
         yield event
-        held += len(event[4] or b"")
-        if held >= STEP_BYTES:
+        size += len(event[4] or b"")
+        if size >= STEP_BYTES:
             return
 
 
 def _document(body: bytes | None) -> dict[str, Any] | None:
-    """None for a body that is forgotten or erased, tells nothing, or is damaged on the disk."""
+    """None for a body that has expired, was erased, is irrelevant or damaged."""
     try:
         document = None if body is None else orjson.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The list of changes in SQLite, without an e-mail address in it."""
+"""The audit log in SQLite, with digests instead of e-mail addresses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ import orjson
 from relay.core.errors import StoreError
 from relay.store.audit import Change, ChangeRecord
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
+from relay.store.sqlite.group_commit import GroupCommit, classify
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.operator_writes import each
+from relay.store.sqlite.operator_writes import for_each
 
-KEPT = 100_000
-"""Rows; a program that changes something every minute fills them in ten weeks."""
+ROWS_MAX = 100_000
+"""Number of rows kept: one change per minute for ten weeks."""
 
 DIGEST_DIGITS = 16
-"""The beginning of what a record of an erasure shows as its person."""
+"""Length of the digest: a prefix of the one in an erasure's record."""
 
 TEXT_MAX = 500
 
@@ -38,7 +38,7 @@ ORDER BY id DESC LIMIT ?3
 """
 
 
-class _Ending(NamedTuple):
+class _Outcome(NamedTuple):
     number: int
     status: int
     result: Mapping[str, Any]
@@ -46,7 +46,7 @@ class _Ending(NamedTuple):
 
 
 class SqliteAudit:
-    """Fulfils `relay.store.audit.Audit`; lives as long as the store whose parts it shares."""
+    """Fulfils `relay.store.audit.Audit`; shares the parts of its store."""
 
     def __init__(self, reader: Connection, writer: GroupCommit, *, digests: PersonDigests) -> None:
         self._reader = reader
@@ -80,18 +80,18 @@ class SqliteAudit:
     def _veil(self, text: str | None) -> str | None:
         if text is None:
             return None
-        return _ADDRESS.sub(lambda found: self._digest(found[0]), text)[:TEXT_MAX]
+        return _ADDRESS.sub(lambda match: self._digest(match[0]), text)[:TEXT_MAX]
 
     def _digest(self, address: str) -> str:
         return f"person:{self._digests.digest(address).hex()[:DIGEST_DIGITS]}"
 
     async def begin(self, change: Change, *, now_ms: int) -> int:
-        return await self._writer.submit(_WRITE_DOWN, (change, now_ms))
+        return await self._writer.submit(_BEGIN_EACH, (change, now_ms))
 
     async def end(
         self, number: int, *, status: int, result: Mapping[str, Any], now_ms: int
     ) -> None:
-        await self._writer.submit(_COMPLETE, _Ending(number, status, result, now_ms))
+        await self._writer.submit(_END_EACH, _Outcome(number, status, result, now_ms))
 
     async def newest(
         self, *, before: int | None, since_ms: int | None, limit: int
@@ -101,26 +101,26 @@ class SqliteAudit:
                 lambda db: [_record(row) for row in db.execute(_NEWEST, (before, since_ms, limit))]
             )
         except sqlite3.Error as error:
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
-def _begin(db: sqlite3.Connection, wanted: tuple[Change, int]) -> int:
-    change, now_ms = wanted
-    what = (change.operation, change.target, orjson.dumps(change.asked).decode())
-    who = (change.actor, change.address, change.via)
-    number = db.execute(_BEGIN, (now_ms, *what, *who)).lastrowid or 0
-    db.execute(_FORGET, (number - KEPT,))
+def _begin(db: sqlite3.Connection, values: tuple[Change, int]) -> int:
+    change, now_ms = values
+    request = (change.operation, change.target, orjson.dumps(change.asked).decode())
+    client = (change.actor, change.address, change.via)
+    number = db.execute(_BEGIN, (now_ms, *request, *client)).lastrowid or 0
+    db.execute(_FORGET, (number - ROWS_MAX,))
     return number
 
 
-def _end(db: sqlite3.Connection, ending: _Ending) -> None:
-    result = orjson.dumps(ending.result).decode()
-    db.execute(_END, (ending.now_ms, ending.status, result, ending.number))
+def _end(db: sqlite3.Connection, outcome: _Outcome) -> None:
+    result = orjson.dumps(outcome.result).decode()
+    db.execute(_END, (outcome.now_ms, outcome.status, result, outcome.number))
 
 
 def _record(row: Row) -> ChangeRecord:
-    number, begun_ms, ended_ms, operation, target, asked, status, result, *who = row
-    actor, address, via = who
+    number, begun_ms, ended_ms, operation, target, asked, status, result, *client = row
+    actor, address, via = client
     return ChangeRecord(
         id=number,
         begun_ms=begun_ms,
@@ -136,5 +136,5 @@ def _record(row: Row) -> ChangeRecord:
     )
 
 
-_WRITE_DOWN = each(_begin)
-_COMPLETE = each(_end)
+_BEGIN_EACH = for_each(_begin)
+_END_EACH = for_each(_end)

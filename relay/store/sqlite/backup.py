@@ -1,4 +1,4 @@
-"""A copy of the whole store as it is at one moment, made while the relay goes on."""
+"""Consistent copies of the whole store, made while the relay runs."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -14,29 +14,31 @@ _SUFFIX = ".backup-"
 
 
 class SqliteBackups:
-    """Copies lie beside the store for as long as somebody reads them."""
+    """Makes copies beside the store, which exist while they are read."""
 
     def __init__(self, path: Path, *, min_free: int) -> None:
         self._path = path
         self._min_free = min_free
 
     def clear(self) -> None:
-        """Remove what a relay that was killed has left."""
-        for left in self._path.parent.glob(f"{self._path.name}{_SUFFIX}*"):
-            left.unlink(missing_ok=True)
+        """Remove the copies of a killed relay."""
+        for copy in self._path.parent.glob(f"{self._path.name}{_SUFFIX}*"):
+            copy.unlink(missing_ok=True)
 
     @asynccontextmanager
     async def copied(self) -> AsyncIterator[Path]:
-        """A sound copy without free pages, gone when the block ends.
+        """Make a copy without free pages, which is removed at the end of the block.
 
-        Raises StoreFull where it would leave less than the floor, and StoreError.
+        Raises StoreFull if it would leave less than the floor of free space, and StoreError.
         """
         target = self._path.with_name(f"{self._path.name}{_SUFFIX}{secrets.token_hex(8)}")
-        room = disk.free_bytes(self._path) - self._min_free
-        if room < disk.size_bytes(self._path):
-            raise StoreFull("there is no room for a copy beside the store: it needs as much again")
+        available = disk.free_bytes(self._path) - self._min_free
+        if available < disk.size_bytes(self._path):
+            raise StoreFull(
+                "too little free space for a copy beside the store, which needs its size again"
+            )
         try:
-            # Before SQLite opens it, which would let others read it.
+            # Created here, because SQLite would let others read it.
             target.touch(mode=0o600, exist_ok=False)
             await self._copy(target)
             yield target
@@ -58,6 +60,6 @@ class SqliteBackups:
 
 
 def _copy_into(db: sqlite3.Connection, target: Path) -> None:
-    # The store itself stays opened for reading only.
+    # The store itself is still opened read-only.
     db.execute("PRAGMA query_only = OFF")
     db.execute("VACUUM INTO ?", (f"file:{quote(str(target))}?mode=rwc",))

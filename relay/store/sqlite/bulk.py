@@ -1,4 +1,4 @@
-"""Many rows in one statement: SQLite works on them without Python's lock, free for others."""
+"""Many rows in one statement, which SQLite executes without Python's lock."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,11 +7,11 @@ from itertools import chain
 from relay.store.sqlite.driver import Row, sqlite3
 
 ROWS_MAX = 64
-"""Every number of rows up to here has a statement of its own, and all of them stay prepared."""
+"""Maximum rows per statement; there is a prepared statement for each number up to it."""
 
 
 def write(db: sqlite3.Connection, sql: str, rows: Sequence[Row]) -> int:
-    """Run a statement whose `{rows}` stands for a list of values; return how many rows changed."""
+    """Run a statement with `{rows}` in place of its values; return the number of changed rows."""
     changed = 0
     for start in range(0, len(rows), ROWS_MAX):
         part = rows[start : start + ROWS_MAX]

@@ -11,9 +11,9 @@ from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
 
 Condition = tuple[str, list[Any]]
-"""An SQL expression and its values; without values it always counts."""
+"""An SQL expression and its values; a None among them leaves it out."""
 
-# SQLite reads less deeply than orjson, and one such body must not fail a search.
+# SQLite accepts less nesting than orjson, and such a body must not fail a search.
 _BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
 _VIDEO = (
     f"coalesce(json_extract({_BODY}, '$.data.video.id'),"
@@ -23,7 +23,7 @@ _EMAIL = (
     f"(lower(json_extract({_BODY}, '$.data.email')) = lower(?)"
     f" OR lower(json_extract({_BODY}, '$.data.viewer.email')) = lower(?))"
 )
-# With `iif`, because SQLite asks for what a subquery finds last, and a route takes longer.
+# `iif` fixes the order: SQLite would evaluate the subquery last, and a route takes longer.
 _MISSED = """
 e.body IS NOT NULL AND EXISTS (
     SELECT 1 FROM json_each(?) AS s WHERE iif(
@@ -40,24 +40,25 @@ e.body IS NOT NULL AND EXISTS (
 def fits(
     db: sqlite3.Connection, selection: Selection, routes: Sequence[Route], *more: Condition
 ) -> Condition:
-    """What `events e` have to fulfil; what a sink missed is decided by its route."""
+    """Return the condition on `events e`; `routes` decide which events a sink has missed."""
     if selection.outcome == "missed":
         return all_of(*of_event(selection), _missed(db, selection, routes), *more)
     if not selection.names_deliveries:
         return all_of(*of_event(selection), *more)
-    meant, values = all_of(*of_delivery(selection))
-    one = f"EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND {meant})"
-    return all_of(*of_event(selection), (one, values), *more)
+    sql, values = all_of(*of_delivery(selection))
+    exists = f"EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND {sql})"
+    return all_of(*of_event(selection), (exists, values), *more)
 
 
 def all_of(*conditions: Condition) -> Condition:
-    """What holds where all hold that have values."""
-    given = [each for each in conditions if None not in each[1]]
-    return " AND ".join(sql for sql, _ in given) or "1", [v for _, each in given for v in each]
+    """Join the conditions that have all of their values."""
+    used = [condition for condition in conditions if None not in condition[1]]
+    sql = " AND ".join(sql for sql, _ in used) or "1"
+    return sql, [value for _, values in used for value in values]
 
 
 def of_event(selection: Selection) -> list[Condition]:
-    """What `events e` have to fulfil, whatever became of them."""
+    """Return the conditions on `events e` that do not concern deliveries."""
     return [
         ("e.id = ?", [selection.id]),
         ("e.source = ?", [selection.source]),
@@ -71,7 +72,7 @@ def of_event(selection: Selection) -> list[Condition]:
 
 
 def of_delivery(selection: Selection) -> list[Condition]:
-    """What `deliveries d` have to fulfil, as far as they were made."""
+    """Return the conditions on existing `deliveries d`."""
     return [
         ("d.sink = ?", [selection.sink]),
         ("d.status = ?", [selection.status]),
@@ -80,7 +81,7 @@ def of_delivery(selection: Selection) -> list[Condition]:
 
 
 def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route]) -> Condition:
-    asked = {each.sink: each for each in routes if selection.sink in (None, each.sink)}
+    by_sink = {each.sink: each for each in routes if selection.sink in (None, each.sink)}
 
     def takes(sink: str, *row: Any) -> bool:
         source, event_id, kind, received_ms, body = row
@@ -92,7 +93,7 @@ def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route
             received_ms=received_ms,
             body=body,
         )
-        return asked[sink].evaluate(event).outcome == "takes"
+        return by_sink[sink].judge(event).outcome == "takes"
 
     db.create_function("takes", 6, takes)
-    return _MISSED, [orjson.dumps(list(asked)).decode()]
+    return _MISSED, [orjson.dumps(list(by_sink)).decode()]

@@ -1,4 +1,4 @@
-"""The file system under the store: who holds it, what room there is, can it be trusted."""
+"""The file system of the store: its lock, its free space, and whether it can be trusted."""
 
 import errno
 import fcntl
@@ -13,45 +13,45 @@ from typing import IO
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked
 
-MEASURE_EVERY_S = 0.1
+MEASURE_INTERVAL_S = 0.1
 
 PROBE_BYTES = 16 << 20
-"""More than a transaction usually writes: the rest of a quota must not look like room for it."""
+"""Size of the space probe, in bytes: larger than what an exceeded quota leaves."""
 
 _SHORTAGES = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk's quota is used up"}
 
 _LOCK = ".lock"
-"""Behind the store's name."""
+"""Suffix to the store's name."""
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph"})
 
 
 def real(path: Path) -> Path:
-    """The path without symbolic links; what SQLite and the relay put beside the store is there."""
-    # Not `resolve`, which raises a RuntimeError for links in a circle; here the opening fails.
+    """Resolve symbolic links: SQLite and the relay put their files beside the real one."""
+    # `resolve` raises a RuntimeError for circular links; here opening the file fails.
     return Path(os.path.realpath(path))
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder of the store, for its owner only."""
+    """Create the folder of the store, for its owner only."""
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True)
         _sync(path.parent.parent)
 
 
 def make_file(path: Path) -> None:
-    """Make the store's file, readable by its owner only; SQLite gives its log the same mode."""
-    # Only before SQLite has it open: closing a second descriptor would drop SQLite's locks.
+    """Create the store's file, for its owner only; SQLite gives its log the same mode."""
+    # Not after SQLite has opened it: closing a second descriptor would drop SQLite's locks.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     _sync(path.parent)
 
 
 def lock(path: Path) -> IO[bytes]:
-    """Take the lock beside the store for as long as the returned file is open.
+    """Lock the store while the returned file is open.
 
-    Raises StoreLocked where another process has it, and OSError.
+    Raises StoreLocked if another process holds the lock, and OSError.
     """
-    # Beside the file itself, so that two symbolic links to it do not make two locks.
+    # Beside the real file, so that two symbolic links to it do not make two locks.
     file = _beside(path, _LOCK).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,9 +65,9 @@ def lock(path: Path) -> IO[bytes]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether no process has the lock; False also where that cannot be seen.
+    """Whether no process holds the lock; False also if that is unknown.
 
-    Takes it for a moment, beside others who only look; a relay that starts right then is refused.
+    Holds a shared lock for a moment; a relay that starts right then is refused.
     """
     try:
         with _beside(path, _LOCK).open("rb") as file:
@@ -80,13 +80,13 @@ def is_free(path: Path) -> bool:
 
 
 def require_single(path: Path) -> None:
-    """Raises StoreExposed where another relay could open the store past the lock, and OSError."""
+    """Raise StoreExposed if another relay could open the store past the lock, and OSError."""
     for exposure in exposures(path):
         raise StoreExposed(f"{exposure}, then start again")
 
 
 def exposures(path: Path) -> Iterator[str]:
-    """Other ways to the store's files, which lead past the lock, each with what to do."""
+    """Yield other paths to the store's files, which bypass the lock, each with the action."""
     for file in (_beside(path, ""), _beside(path, "-wal")):
         links = file.stat().st_nlink if file.is_file() else 1
         if links > 1:
@@ -103,7 +103,7 @@ def exposures(path: Path) -> Iterator[str]:
 
 
 def shortage(path: Path) -> str | None:
-    """Why there is no room beside the store, found out by asking for some; None if there is."""
+    """Probe for space beside the store; return the shortage, None if there is space."""
     try:
         with tempfile.TemporaryFile(dir=real(path).parent) as probe:
             os.posix_fallocate(probe.fileno(), 0, PROBE_BYTES)
@@ -114,21 +114,21 @@ def shortage(path: Path) -> str | None:
 
 
 def lack_of_room(error: OSError) -> str | None:
-    """What an error says about room, where it does."""
+    """Return the shortage of space that an error reports, if any."""
     return _SHORTAGES.get(error.errno or 0)
 
 
 def free_bytes(path: Path) -> int:
-    """What an unprivileged process may still write beside the store; raises StoreBroken."""
+    """Return the space for an unprivileged process beside the store; raises StoreBroken."""
     try:
-        room = os.statvfs(path.parent)
+        status = os.statvfs(path.parent)
     except OSError as error:
         raise StoreBroken(f"the folder of {path} cannot be read: {error.strerror}") from None
-    return room.f_bavail * room.f_frsize
+    return status.f_bavail * status.f_frsize
 
 
 class Room:
-    """The place of the store: above its floor of free space, as of a few looks a second."""
+    """Enforces the floor of free space, measured a few times per second."""
 
     def __init__(self, path: Path, min_free: int, clock: Clock) -> None:
         self._path = path
@@ -138,39 +138,39 @@ class Room:
         self._free = 0
 
     def require(self) -> None:
-        """Raises StoreFull below the floor, and StoreBroken where it cannot be measured."""
+        """Raise StoreFull below the floor, and StoreBroken if it cannot be measured."""
         now_s = self._clock.monotonic()
-        if now_s - self._measured_s > MEASURE_EVERY_S:
+        if now_s - self._measured_s > MEASURE_INTERVAL_S:
             self._free = free_bytes(self._path)
             self._measured_s = now_s
         if self._free < self._min_free:
-            # A constant text, so that repeated lines of it can be counted rather than written.
+            # A constant text, so that the log can sample repeated lines.
             raise StoreFull(f"less than min_free ({self._min_free} bytes) is free: {self._path}")
 
 
 def size_bytes(path: Path) -> int:
-    """The database with its write-ahead log and index."""
+    """Return the size of the database with its write-ahead log and index."""
     return sum(_size(_beside(path, suffix)) for suffix in ("", "-wal", "-shm"))
 
 
 def network_file_system(path: Path) -> str | None:
-    """The type of the path's file system, where SQLite's locks cannot be trusted on it."""
+    """Return the type of the path's file system if SQLite's locks are unreliable on it."""
     folder = path.parent.resolve()
-    best = ("", "")
+    longest = ("", "")
     for point, kind in _mounts():
-        if folder.is_relative_to(point) and len(point) >= len(best[0]):
-            best = (point, kind)
-    kind = best[1]
+        if folder.is_relative_to(point) and len(point) >= len(longest[0]):
+            longest = (point, kind)
+    kind = longest[1]
     return kind if kind in _NETWORK or kind.startswith("fuse") else None
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    place = real(path)
-    return place.with_name(place.name + suffix)
+    file = real(path)
+    return file.with_name(file.name + suffix)
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    """Mount points and the types of their file systems; none where that cannot be seen."""
+    """Yield mount points with the types of their file systems; none if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -188,7 +188,7 @@ def _size(file: Path) -> int:
 
 
 def _unescaped(point: str) -> str:
-    # The kernel writes a blank in a mount point as \040.
+    # The kernel writes a space in a mount point as \040.
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 

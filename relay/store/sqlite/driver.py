@@ -1,4 +1,4 @@
-"""Which SQLite is used: the newer one of the `sqlite` extra where installed, else Python's own.
+"""The SQLite in use: the newer one of the `sqlite` extra if installed, else Python's own.
 
 Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each other's locks.
 """
@@ -36,7 +36,7 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 _STATEMENTS = 512
-"""Enough for `relay.store.sqlite.bulk`; some kilobytes each, and few are ever used."""
+"""Size of the statement cache, for `relay.store.sqlite.bulk`; a few kilobytes per used one."""
 
 _COMMON = """
 PRAGMA busy_timeout = 2000;
@@ -58,7 +58,7 @@ PRAGMA query_only = ON;
 
 
 class Connection(aiosqlite.Connection):
-    """A connection on its own thread that takes whole functions, because every hop to it costs."""
+    """A connection on its own thread that runs whole functions, because each hop to it costs."""
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Call `work` on the connection's thread."""
@@ -66,14 +66,14 @@ class Connection(aiosqlite.Connection):
         return result
 
     async def cut_off(self) -> None:
-        """Close it without an answer to what it works on."""
+        """Close it, and interrupt the running function."""
         if self._connection is not None:
             await self.interrupt()
         await self.close()
 
 
 async def open_writer(path: Path) -> Connection:
-    """Open the one connection that writes and checkpoints, the latter only when it is told to."""
+    """Open the only connection that writes; it checkpoints only on request."""
     return await _open(f"file:{quote(str(path))}?mode=rwc", _WRITER)
 
 
@@ -90,7 +90,7 @@ async def _open(uri: str, pragmas: str) -> Connection:
     try:
         await connection
     except BaseException:
-        # aiosqlite has told its thread to end, but whoever closes the loop now would be faster.
+        # aiosqlite only signals its thread to end, and the loop may be closed before it has.
         connection._thread.join()  # noqa: SLF001
         raise
     try:
@@ -102,7 +102,7 @@ async def _open(uri: str, pragmas: str) -> Connection:
 
 
 def has_wal_reset_fault() -> bool:
-    """Whether this SQLite can lose pages where several connections write at once.
+    """Whether this SQLite can lose pages when several connections write at once.
 
     sqlite.org, changes.html: fixed in 3.51.3, with back-ports to 3.50.7 and 3.44.6.
     """

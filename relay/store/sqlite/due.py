@@ -1,6 +1,6 @@
-"""When pending deliveries are due, where that is brought forward, and deliveries that are given up.
+"""Changes of due times, and discards of pending deliveries.
 
-A delivery that waits for another of its turn stays held, however early it is to follow.
+A delivery that waits for another of its turn stays held, whatever its due time.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,20 @@ from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import HELD_MS
 from relay.store.sqlite.queries import OF_TIER
 
-STEP = 1000
-"""Deliveries that are brought forward in one transaction, so that others come in between."""
+STEP_ROWS = 1000
+"""Deliveries brought forward per transaction, so that others can run in between."""
 
 _LATER = {
     tier: f"""
 SELECT json_group_array(event) FROM (
     SELECT event FROM deliveries
-    WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < ? LIMIT {STEP}
+    WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < ?
+    LIMIT {STEP_ROWS}
 )
 """
     for tier, belongs in OF_TIER.items()
 }
-# A clock that was ahead has left its mark on these as well.
+# A clock that was ahead has distorted these times too.
 _BRING_FORWARD = """
 UPDATE deliveries
 SET due_at = ?, first_attempt_at = min(first_attempt_at, ?), tried_at = min(tried_at, ?)
@@ -42,7 +43,7 @@ WHERE event = ? AND sink = ? AND status = 'pending'
 
 
 class Span(NamedTuple):
-    """Deliveries of a tier that are due between two times, and when they are to be due."""
+    """Deliveries of a tier that are due between two times, with their new due time."""
 
     tier: Tier
     after: int
@@ -51,7 +52,7 @@ class Span(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Some deliveries of a span, as a JSON array of their events."""
+    """Deliveries of a span, as a JSON array of their events."""
 
     sink: str
     span: Span
@@ -60,7 +61,7 @@ class Forward(NamedTuple):
 
 
 def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
-    """All that is due too late: tried deliveries after `beyond_ms`, and others after now."""
+    """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now."""
     limits: dict[Tier, tuple[int, int]] = {
         "tried": (beyond_ms, to_ms),
         "live": (now_ms, now_ms),
@@ -74,13 +75,13 @@ def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
 
 
 def later(db: sqlite3.Connection, sink: str, span: Span) -> str:
-    """Some deliveries of a span, `[]` for none."""
-    found = db.execute(_LATER[span.tier], (sink, span.after, span.before)).fetchone()
-    return str(found[0])
+    """Return some deliveries of a span, `[]` for none."""
+    row = db.execute(_LATER[span.tier], (sink, span.after, span.before)).fetchone()
+    return str(row[0])
 
 
 def bring_forward(db: sqlite3.Connection, steps: Sequence[Forward]) -> list[int]:
-    """Have deliveries come due; returns how many were due later, for each step."""
+    """Set new due times; return for each step how many deliveries were due later."""
     return [
         db.execute(
             _BRING_FORWARD,
@@ -99,14 +100,14 @@ def bring_forward(db: sqlite3.Connection, steps: Sequence[Forward]) -> list[int]
 
 
 def only(event: int) -> str:
-    """One event as `Forward` has it."""
+    """Return one event in the form of `Forward.events`."""
     return orjson.dumps([event]).decode()
 
 
-def give_up(db: sqlite3.Connection, wanted: Sequence[tuple[int, str, int]]) -> list[Moved]:
-    """Discard pending deliveries, by event, sink and now."""
+def give_up(db: sqlite3.Connection, requests: Sequence[tuple[int, str, int]]) -> list[Moved]:
+    """Discard pending deliveries, by event, sink and time."""
     moves: list[Moved] = []
-    for event, sink, now_ms in wanted:
+    for event, sink, now_ms in requests:
         count = db.execute(_GIVE_UP, (now_ms, event, sink)).rowcount
         moved = Moved({(sink, Status.PENDING): -count, (sink, Status.DISCARDED): count})
         moves.append(moved)

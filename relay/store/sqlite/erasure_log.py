@@ -1,4 +1,4 @@
-"""What is remembered of erasures, in SQL: that they were, and what they removed, without a name."""
+"""Records of erasures in SQL, without the address."""
 
 from dataclasses import replace
 
@@ -17,21 +17,21 @@ FROM erasures ORDER BY id DESC LIMIT ?
 """
 
 
-def begin(db: sqlite3.Connection, wanted: tuple[str, int]) -> int:
-    """Write down that the person of a case-folded address is being erased, and since when."""
-    folded, now_ms = wanted
+def begin(db: sqlite3.Connection, values: tuple[str, int]) -> int:
+    """Record the start of an erasure, by case-folded address and time."""
+    folded, now_ms = values
     person = keys.PersonDigests.of(db).digest(folded)
     return db.execute(_BEGIN, (now_ms, person)).lastrowid or 0
 
 
-def end(db: sqlite3.Connection, wanted: tuple[int, int, Erasure]) -> None:
-    """Write down what was removed, and that nothing is missing."""
-    number, now_ms, erasure = wanted
+def end(db: sqlite3.Connection, values: tuple[int, int, Erasure]) -> None:
+    """Record the end and the result of an erasure."""
+    number, now_ms, erasure = values
     db.execute(_END, (now_ms, msgspec.json.encode(erasure).decode(), number))
 
 
 def newest(db: sqlite3.Connection, *, limit: int) -> list[ErasureRecord]:
-    """The last that there were."""
+    """Return the newest erasures."""
     return [
         ErasureRecord(
             id=number,

@@ -1,4 +1,4 @@
-"""The store's files on their disk, looked at around each transaction."""
+"""Checks of the store's files, around each transaction."""
 
 from pathlib import Path
 
@@ -7,37 +7,37 @@ from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.truncation import FileLength
 from relay.store.sqlite.wal import Wal
 
-LONG_FRAMES = 1000
-"""Pages in the log from which on it is written home; SQLite's own number."""
+CHECKPOINT_FRAMES = 1000
+"""Pages in the log from which it is checkpointed; SQLite's own default."""
 
 
 class Files:
-    """The database, its log and its index; made after a first commit, closed after SQLite."""
+    """The database, its log and its index; opened after a first commit, closed after SQLite."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self._path = path
-        self._extent = FileLength(path)
+        self._length = FileLength(path)
         self._wal = Wal(disk.real(path))
         self.close = self._wal.close
 
     def require(self, db: sqlite3.Connection) -> None:
-        """Raises StoreBroken where the database or its log is not what SQLite takes it for.
+        """Raise StoreBroken if the database or its log differs from SQLite's view of it.
 
-        To be asked of the connection that writes, between two of its transactions.
+        Call it on the writing connection, between two of its transactions.
         """
-        self._extent.require(db)
+        self._length.require(db)
         self._wal.require()
 
     def require_all(self, db: sqlite3.Connection) -> None:
-        """As `require`, and of the index as well, on which no acknowledgement depends."""
+        """Check also the index, on which no acknowledgement depends."""
         self._wal.require_index()
         self.require(db)
 
     def log_is_long(self) -> bool:
-        """Whether the log should be written home, as of the last look."""
-        return self._wal.frames >= LONG_FRAMES
+        """Whether the log should be checkpointed, as of the last check."""
+        return self._wal.frames >= CHECKPOINT_FRAMES
 
     def shortage(self) -> str | None:
-        """As `disk.shortage`."""
+        """Return `disk.shortage` of the store's path."""
         return disk.shortage(self._path)

@@ -1,4 +1,4 @@
-"""How many people reached which step of which video, asked of a SQLite store's audience."""
+"""Queries of the audience in SQL: people by step of the funnel."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from relay.store.audience import Funnel, Group, Grouping, Question, Reached
 from relay.store.sqlite.driver import Row, sqlite3
 
 COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
-"""The last event that is counted."""
+"""The last counted event."""
 
 _COUNTS = "step, count(DISTINCT person), count(*), count(*) - count(person)"
 _ALL = f"SELECT {_COUNTS} FROM audience WHERE {{fits}} GROUP BY step"
@@ -22,7 +22,7 @@ _VIDEOS = "SELECT number, id, title FROM videos WHERE number IN (SELECT value FR
 _UNCOUNTED = f"SELECT received_at FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
 
 Groups = tuple[list[Group], int]
-"""Those to show, and how many are left out."""
+"""The returned groups, and the number of groups beyond the limit."""
 
 
 class _Condition(NamedTuple):
@@ -32,14 +32,14 @@ class _Condition(NamedTuple):
     values: tuple[object, ...] = ()
 
     def also(self, sql: str, value: object) -> "_Condition":
-        """Narrow it down; None narrows nothing."""
+        """Add a condition unless its value is None."""
         if value is None:
             return self
         return _Condition(f"{self.sql} AND {sql}", (*self.values, value))
 
 
 def ask(db: sqlite3.Connection, question: Question) -> Funnel:
-    """Answer from one snapshot of the audience."""
+    """Count within one snapshot of the audience."""
     fits = (
         _Condition()
         .also("at >= ?", question.since_ms)
@@ -61,7 +61,7 @@ def ask(db: sqlite3.Connection, question: Question) -> Funnel:
 
 
 def oldest_uncounted(db: sqlite3.Connection) -> int | None:
-    """When the first event was received that is not counted yet; None where all are."""
+    """Return the receipt of the first uncounted event; None if all are counted."""
     row = db.execute(_UNCOUNTED).fetchone()
     return None if row is None else int(row[0])
 
@@ -87,23 +87,23 @@ def _step(step: str, people: int, events: int, anonymous: int) -> Reached:
 
 
 def _by_video(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
-    found = _most_first(db, "video", fits)
-    numbers = orjson.dumps([number for number, _ in found[: question.limit]]).decode()
+    ranked = _most_first(db, "video", fits)
+    numbers = orjson.dumps([number for number, _ in ranked[: question.limit]]).decode()
     videos = {number: names for number, *names in db.execute(_VIDEOS, (numbers,))}
     groups = []
-    for number, steps in found[: question.limit]:
+    for number, steps in ranked[: question.limit]:
         video, title = videos.get(number, (None, None))
         groups.append(Group(video=video, title=title, day=None, source=None, steps=steps))
-    return groups, len(found) - len(groups)
+    return groups, len(ranked) - len(groups)
 
 
 def _by_source(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
-    found = _most_first(db, "source", fits)
+    ranked = _most_first(db, "source", fits)
     groups = [
         Group(video=None, title=None, day=None, source=source, steps=steps)
-        for source, steps in found[: question.limit]
+        for source, steps in ranked[: question.limit]
     ]
-    return groups, len(found) - len(groups)
+    return groups, len(ranked) - len(groups)
 
 
 def _most_first(
@@ -112,12 +112,12 @@ def _most_first(
     rows: defaultdict[Any, list[Row]] = defaultdict(list)
     for key, *counts in db.execute(_GROUPED.format(column=column, fits=fits.sql), fits.values):
         rows[key].append(tuple(counts))
-    found = [(key, _reached(counts)) for key, counts in rows.items()]
-    return sorted(found, key=lambda each: (-max(step.people for step in each[1]), str(each[0])))
+    groups = [(key, _reached(counts)) for key, counts in rows.items()]
+    return sorted(groups, key=lambda group: (-max(step.people for step in group[1]), str(group[0])))
 
 
 def _by_day(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
-    """Day after day backwards, so that days without anything cost nothing."""
+    """Go backwards day by day, which skips empty days."""
     groups: list[Group] = []
     earlier = fits
     while True:
@@ -133,7 +133,7 @@ def _by_day(db: sqlite3.Connection, question: Question, fits: _Condition) -> Gro
 
 
 def day_of(at_ms: int, zone: tzinfo) -> tuple[str, int]:
-    """The day of a moment, and when it began there."""
+    """Return the day of a time in a zone, and the start of that day."""
     day = datetime.fromtimestamp(at_ms / 1000, zone).date()
     return day.isoformat(), round(datetime.combine(day, time.min, zone).timestamp() * 1000)
 

@@ -1,4 +1,4 @@
-"""Group commit: all who wait share the next transaction; nobody is answered before its fsync."""
+"""Group commit: concurrent writes share a transaction, and return after its fsync."""
 
 import asyncio
 import math
@@ -14,39 +14,39 @@ from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.files import Files
 
 BATCH_MAX = 256
-"""Transactions stay short, so that the last one who waits is not forgotten."""
+"""Maximum items per transaction, which bounds the wait of the next one."""
 
 WAITING_MAX = 4096
-"""A disk that hangs must not fill the memory with what the sender sends again."""
+"""Maximum queued items: while the disk hangs, the sender's retries must not fill the memory."""
 
-FRESH_S = 0.1
-"""Whatever was found sound so short a time ago need not be looked at again."""
+CHECK_INTERVAL_S = 0.1
+"""Time for which a check of the files stays valid before a transaction."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Write = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Result]]
-"""Writes many items at once, and returns one result for each, in their order.
+"""Writes many items at once, and returns a result for each, in their order.
 
-Statements cost more than rows do, because Python's lock changes hands at each.
+A statement costs more than a row, because Python's lock changes hands at each.
 """
 
 
 class Statement(Generic[Item, Result]):
     """A write that is one statement for up to `ROWS_MAX` rows.
 
-    Where nothing else waits it is a transaction by itself, which leaves Python's lock alone.
-    Should it take more statements than one to write after all, it makes its own transaction.
+    If nothing else waits, the statement is its own transaction, which saves changes of Python's
+    lock. A write that needs more statements after all opens a transaction itself.
     """
 
     def __init__(
         self, write: Write[Item, Result], *, rows: Callable[[Sequence[Item]], int] = len
     ) -> None:
-        """`rows` says how many rows some items make."""
+        """`rows` returns the number of rows of some items."""
         self._write = write
         self._rows = rows
 
-    def is_one(self, items: Sequence[Item]) -> bool:
-        """Whether so many are still one statement."""
+    def fits(self, items: Sequence[Item]) -> bool:
+        """Whether the items fit into one statement."""
         return self._rows(items) <= ROWS_MAX
 
     def __call__(self, db: sqlite3.Connection, items: Sequence[Item]) -> Sequence[Result]:
@@ -69,10 +69,10 @@ def _write_nothing(_: sqlite3.Connection, items: Sequence[None]) -> Sequence[Non
 
 
 class GroupCommit:
-    """The queue in front of the one connection that writes.
+    """Queues writes for the only connection that writes.
 
-    Items that wait side by side for the same `Write` are given to it together, inside a
-    transaction that others share; it may run again when a neighbour made that one fail.
+    Adjacent items of the same `Write` are passed to it together, in a transaction that others
+    share; it runs again if another item made the transaction fail.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class GroupCommit:
         committed: Callable[[float], None],
         files: Files,
     ) -> None:
-        """`committed` is told the seconds that each transaction took.
+        """`committed` is called with the seconds of each transaction.
 
-        `files` are checked on the connection's thread after each one, and all of them before it
-        where the last check is no longer fresh.
+        `files` are checked on the connection's thread after each transaction, and all of them
+        before it if the last check is older than `CHECK_INTERVAL_S`.
         """
-        # CPython 3.11 makes a system call whenever it is asked which loop runs.
+        # Kept, because CPython 3.11 makes a system call in `get_running_loop`.
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._clock = clock
         self._committed = committed
         self._files = files
-        self._looked_s = -math.inf
+        self._checked_s = -math.inf
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
@@ -105,19 +105,19 @@ class GroupCommit:
         item: Item,
         done: Callable[[Result], None] = _nothing,
     ) -> Result:
-        """Have the item written in the next transaction; return its result once it is on disk.
+        """Write the item in the next transaction; return its result once it is on disk.
 
-        Cancelling the wait does not take the item back, and `done` is told the result all the same.
+        Cancelling the wait does not withdraw the item: `done` is still called with the result.
         Raises StoreError.
         """
         if self.broken is not None:
             raise self.broken
         if len(self._waiting) >= WAITING_MAX:
-            raise StoreError(f"{WAITING_MAX} writes wait for the disk already")
+            raise StoreError(f"{WAITING_MAX} writes are already waiting for the disk")
         return await self._queue(write, item, done)
 
     async def catch_up(self) -> None:
-        """Return once all that waits by now is written or refused, however many wait."""
+        """Return once every item queued so far is written or refused."""
         if self.broken is None:
             with suppress(StoreError):
                 await self._queue(_write_nothing, None, _nothing)
@@ -131,29 +131,29 @@ class GroupCommit:
             self._flushing = self._loop.create_task(self._flush())
         return await outcome
 
-    async def apart(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Run what cannot be in a transaction, between two of them; raises StoreError.
+    async def run_exclusive(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run work outside of a transaction, between two of them; raises StoreError.
 
-        The files are checked right before it: a checkpoint of a damaged log would damage the
-        database as well.
+        The files are checked right before it, because a checkpoint of a damaged log would damage
+        the database too.
         """
         if self.broken is not None:
             raise self.broken
-        self._looked_s = -math.inf
+        self._checked_s = -math.inf
         try:
             return await self._connection.run(lambda db: self._guarded(db, work))
         except (sqlite3.Error, StoreError) as error:
-            refusal = meaning(error) or StoreError(f"not done: {_name(error)}")
+            refusal = classify(error) or StoreError(f"not done: {_name(error)}")
             if isinstance(refusal, StoreBroken):
-                self.condemn(refusal)
+                self.mark_broken(refusal)
             raise refusal from None
 
-    def condemn(self, error: StoreBroken) -> None:
-        """Write nothing more and report nothing as written, because of what was found elsewhere."""
+    def mark_broken(self, error: StoreBroken) -> None:
+        """Refuse all further writes, because of damage found elsewhere."""
         self._refuse([], error)
 
     async def close(self) -> None:
-        """Finish what waits, then close the connection, which writes the log home."""
+        """Finish the queue, then close the connection, which checkpoints the log."""
         if self._flushing is not None:
             await self._flushing
         await self._connection.close()
@@ -165,7 +165,7 @@ class GroupCommit:
             await self._write(batch)
             if self._files.log_is_long():
                 with suppress(StoreError):
-                    await self.apart(_write_home)
+                    await self.run_exclusive(_checkpoint)
         self._flushing = None
 
     async def _write(self, batch: list[_Waiting]) -> None:
@@ -174,12 +174,12 @@ class GroupCommit:
             results = await self._connection.run(
                 lambda db: self._guarded(db, lambda db: _transact(db, batch))
             )
-        except Exception as error:  # noqa: BLE001  sorted by what it means
-            refusal = meaning(error)
+        except Exception as error:  # noqa: BLE001  classified below
+            refusal = classify(error)
             if refusal is not None or len(batch) == 1:
                 self._refuse(batch, refusal or StoreError(f"not written: {_name(error)}"))
                 return
-            # One item's own fault must not fail its neighbours: each gets its own transaction.
+            # One item may be at fault, and must not fail the others: each gets a transaction.
             for waiting in batch:
                 if self.broken is None:
                     await self._write([waiting])
@@ -191,15 +191,15 @@ class GroupCommit:
             self._refuse(batch, self.broken)
             return
         for waiting, result in zip(batch, results, strict=True):
-            _tell(waiting.done, result)
+            _call_done(waiting.done, result)
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
 
     def _guarded(
         self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
     ) -> Result:
-        # Every look gives Python's lock away, which is dear while requests are waiting for it.
-        if self._clock.monotonic() - self._looked_s >= FRESH_S:
+        # A check releases Python's lock, which is expensive to regain while requests wait for it.
+        if self._clock.monotonic() - self._checked_s >= CHECK_INTERVAL_S:
             self._files.require_all(db)
         try:
             result = work(db)
@@ -208,7 +208,7 @@ class GroupCommit:
                 raise StoreFull(f"{shortage} ({_name(error)})") from None
             raise
         self._files.require(db)
-        self._looked_s = self._clock.monotonic()
+        self._checked_s = self._clock.monotonic()
         return result
 
     def _refuse(self, batch: list[_Waiting], error: StoreError) -> None:
@@ -221,35 +221,35 @@ class GroupCommit:
                 waiting.outcome.set_exception(error)
 
 
-def _write_home(db: sqlite3.Connection) -> None:
-    """Write the log home as far as no reader needs it, without waiting for readers."""
+def _checkpoint(db: sqlite3.Connection) -> None:
+    """Checkpoint the log as far as no reader needs it, without waiting for readers."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
-def _tell(done: Callable[[Any], None], result: object) -> None:
+def _call_done(done: Callable[[Any], None], result: object) -> None:
     try:
         done(result)
-    except Exception as error:  # noqa: BLE001  the fault of one who listens must not stop the others
-        context = {"message": "told of a write, failed", "exception": error}
+    except Exception as error:  # noqa: BLE001  a callback's fault must not stop the others
+        context = {"message": "the callback of a write failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
-    alone = batch[0].write
-    if isinstance(alone, Statement) and _is_all_for(alone, batch):
+    first = batch[0].write
+    if isinstance(first, Statement) and _is_all_for(first, batch):
         items = [waiting.item for waiting in batch]
-        if alone.is_one(items):
-            return list(alone(db, items))
+        if first.fits(items):
+            return list(first(db, items))
     results: list[Any] = []
     with transaction(db):
-        for write, alike in groupby(batch, key=lambda waiting: waiting.write):
-            results += write(db, [waiting.item for waiting in alike])
+        for write, group in groupby(batch, key=lambda waiting: waiting.write):
+            results += write(db, [waiting.item for waiting in group])
     return results
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; a part of the one that is under way, where one is."""
+    """Run the block in a transaction: in the current one if there is one, else in its own."""
     if db.in_transaction:
         yield
         return
@@ -258,7 +258,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
         db.execute("COMMIT")
     except BaseException:
-        # A full disk has rolled the transaction back already.
+        # On a full disk SQLite has already rolled back.
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
@@ -268,12 +268,12 @@ def _is_all_for(write: object, batch: list[_Waiting]) -> bool:
     return all(waiting.write is write for waiting in batch)
 
 
-def meaning(error: Exception) -> StoreError | None:
-    """What an error says about the whole store; None if only one item of its own failed.
+def classify(error: Exception) -> StoreError | None:
+    """Return what an error means for the whole store; None if only an item failed.
 
-    Nothing of a transaction that ran out of room was written.
-    After any other I/O error the kernel may have dropped what it could not write (sqlite.md,
-    section 1), so trying again in this process would prove nothing.
+    A transaction that ran out of space is rolled back.
+    After any other I/O error the kernel may have dropped pages that it could not write
+    (sqlite.md, section 1), so a retry in this process would prove nothing.
     """
     if isinstance(error, StoreError):
         return error
@@ -290,9 +290,9 @@ def meaning(error: Exception) -> StoreError | None:
 
 
 def may_lack_room(error: sqlite3.Error) -> bool:
-    """Whether a used-up quota can be the cause, where SQLite has rolled back; never a failed sync.
+    """Whether an exceeded quota may be the cause, and SQLite has rolled back; not a failed sync.
 
-    For SQLite it is an I/O error like any other: `disk.shortage` says what it is.
+    SQLite reports it as any I/O error; `disk.shortage` tells them apart.
     """
     return _name(error) in _PERHAPS_NO_ROOM
 

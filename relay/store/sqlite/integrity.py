@@ -1,4 +1,4 @@
-"""What is in a SQLite store and whether it is sound, read beside whoever writes to it."""
+"""Inspections of a SQLite store, while it is written to."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,34 +19,34 @@ _DELIVERIES = "SELECT status, count(*) FROM deliveries GROUP BY status"
 
 
 class SqliteInspections:
-    """Full readings of one store: concurrent callers share one."""
+    """Inspects one store; concurrent callers share an inspection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._reading: asyncio.Task[Inspection] | None = None
+        self._running: asyncio.Task[Inspection] | None = None
 
     async def inspect(self) -> Inspection:
-        """As the function of this name; whoever stops waiting leaves it to the others."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(inspect(self._path))
-        return await asyncio.shield(self._reading)
+        """Start or join an inspection; cancelling one caller does not cancel it for the others."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(inspect(self._path))
+        return await asyncio.shield(self._running)
 
     async def close(self) -> None:
-        """End a reading that goes on."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        """Cancel the running inspection."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
 
 
 async def inspect(path: Path) -> Inspection:
-    """Read the whole store; changes nothing, and a running relay is not held up."""
+    """Read the whole store without changing it or delaying a running relay."""
     size = disk.size_bytes(path)
     try:
         content = await _read(path, _content)
-        found = await check(path) or await _read(path, digests.damaged)
+        faults = await check(path) or await _read(path, digests.damaged)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
-    return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *found))
+    return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *faults))
 
 
 async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -61,10 +61,9 @@ async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
 
 
 async def check(path: Path) -> tuple[str, ...]:
-    """Read the whole file and say what is wrong with it; empty for a sound one.
+    """Read the whole file and return its faults.
 
-    Takes as long as reading the file does, on a thread and a connection of its own; ends at once
-    when it is cancelled.
+    Runs on a thread and a connection of its own, and ends at once when it is cancelled.
     Raises StoreBroken for a file that cannot be opened.
     """
     try:
@@ -97,19 +96,21 @@ def _age(number: int) -> tuple[str, ...]:
     newest = schema.steps()[-1].number
     if number <= newest:
         return ()
-    return (f"the schema is number {number}, and this relay knows up to {newest}",)
+    return (
+        f"its schema {number} is newer than {newest}, the newest of this relay; use a newer relay",
+    )
 
 
 def _readable(error: Exception) -> str:
     if "no such table" in str(error):
-        return f"it is no store of a relay: {error}"
+        return f"it is not a store of a relay: {error}"
     if getattr(error, "sqlite_errorname", "").startswith(_NOT_ALLOWED):
-        return f"{error}: {_WHOSE}"
+        return f"{error}: {_ADVICE}"
     return str(error)
 
 
 _NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
-_WHOSE = (
-    "to read a store, SQLite has to read its -wal and read or make its -shm beside it; "
+_ADVICE = (
+    "SQLite needs to read the -wal and to read or create the -shm beside the store; "
     "run this as relay's user"
 )

@@ -1,4 +1,4 @@
-"""The store's own random keys: digests made with one can be compared in this store only."""
+"""The store's own random keys, so that digests are comparable only within one store."""
 
 import hmac
 import secrets
@@ -13,28 +13,28 @@ _MAKE_KEY = "INSERT INTO keys VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
 def key(db: sqlite3.Connection, name: str) -> bytes:
-    """The key of a name, made when it is first asked for."""
+    """Return the key with a name, created on first use."""
     db.execute(_MAKE_KEY, (name, secrets.token_bytes(KEY_BYTES)))
     value: bytes = db.execute(_KEY, (name,)).fetchone()[0]
     return value
 
 
 class PersonDigests:
-    """Makes digests of e-mail addresses; two spellings of one address have the same digest."""
+    """Computes keyed digests of e-mail addresses, equal for all spellings of one address."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     @classmethod
     def of(cls, db: sqlite3.Connection) -> "PersonDigests":
-        """Those of a store."""
+        """Use the key of a store."""
         return cls(key(db, "people"))
 
     def digest(self, address: str) -> bytes:
-        """HMAC-SHA256 of the folded address."""
+        """Return the HMAC-SHA256 of the folded address."""
         text = folded(address.strip()).encode(errors="surrogatepass")
         return hmac.digest(self._key, text, "sha256")
 
     def number(self, address: str) -> int:
-        """63 bits of the digest, for rows of which there are many."""
+        """Return 63 bits of the digest, for tables with many rows."""
         return int.from_bytes(self.digest(address)[:8], "big") >> 1

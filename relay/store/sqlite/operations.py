@@ -1,4 +1,4 @@
-"""The operators' side of the SQLite store: reads on connections of its own, writes on the one."""
+"""Operators' queries and changes in SQLite, with separate connections for reading."""
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import TypeVar
@@ -12,28 +12,28 @@ from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
 from relay.store.selection import Selection
 from relay.store.sqlite import disk, due, operator_queries, operator_writes, recent
 from relay.store.sqlite import overview as sqlite_overview
-from relay.store.sqlite import replays as walk
+from relay.store.sqlite import replays as replay_queries
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
-from relay.store.sqlite.operator_writes import Moved, Opening, Withdrawal, each
+from relay.store.sqlite.group_commit import GroupCommit, classify
+from relay.store.sqlite.operator_writes import Moved, Opening, Withdrawal, for_each
 from relay.store.sqlite.ordering import OrderingKeys
 
 T = TypeVar("T")
 
-_BEGIN = each(operator_writes.begin)
-_OPEN = each(operator_writes.open_deliveries)
-_END = each(operator_writes.end)
-_WITHDRAW = each(operator_writes.withdraw)
-_DISCARD = each(operator_writes.discard)
-_PAUSE = each(operator_writes.pause)
-_RESUME = each(operator_writes.resume)
+_BEGIN = for_each(operator_writes.begin)
+_OPEN = for_each(operator_writes.open_deliveries)
+_END = for_each(operator_writes.end)
+_WITHDRAW = for_each(operator_writes.withdraw)
+_DISCARD = for_each(operator_writes.discard)
+_PAUSE = for_each(operator_writes.pause)
+_RESUME = for_each(operator_writes.resume)
 
-STEP = 200
-"""Dead letters that are discarded at once, so that acknowledgements come in between."""
+DISCARD_STEP_ROWS = 200
+"""Dead letters discarded per transaction, so that acknowledgements are not delayed."""
 
 
 class SqliteOperations:
-    """Fulfils `store.operations.Operations`; lives as long as the store whose parts it shares."""
+    """Fulfils `store.operations.Operations`; shares the parts of its store."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SqliteOperations:
         cancelled: set[int],
         turns: OrderingKeys,
     ) -> None:
-        """`cancelled` are the replays of which nothing is to be leased any more."""
+        """`cancelled` collects the replays whose deliveries must not be leased."""
         self._reader = reader
         self._searcher = searcher
         self._writer = writer
@@ -125,7 +125,9 @@ class SqliteOperations:
         limit: int,
     ) -> Sequence[Chosen]:
         return await self._read(
-            lambda db: walk.choose(db, selection, routes, after=after, until=until, limit=limit)
+            lambda db: replay_queries.choose(
+                db, selection, routes, after=after, until=until, limit=limit
+            )
         )
 
     async def newest(self) -> Mark:
@@ -137,7 +139,7 @@ class SqliteOperations:
     async def open(
         self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
     ) -> Replay:
-        # The rest of the disk is for what is under way already.
+        # Below the floor, the free space is for deliveries that are pending already.
         self._room.require()
         turns = {
             (seq, sink): self._turns.replayed(sink, key)
@@ -145,7 +147,7 @@ class SqliteOperations:
             if key is not None
         }
         step = Opening(replay, [each[:2] for each in deliveries], turns, cursor, now_ms)
-        opened, _ = await self._writer.submit(_OPEN, step, self._counted)
+        opened, _ = await self._writer.submit(_OPEN, step, self._count_opened)
         return opened
 
     async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
@@ -163,24 +165,24 @@ class SqliteOperations:
         if ended.state != "cancelled":
             self._cancelled.discard(number)
             return ended
-        # Read only now: an attempt that failed before left its delivery pending, and one that
-        # fails from now on gives it back.
-        sent = frozenset((seq, sink) for sink, held in self._leased.items() for seq in held)
-        withdrawal = Withdrawal(number, sent)
-        withdrawn, _ = await self._writer.submit(_WITHDRAW, withdrawal, self._counted)
+        # Read after the end is stored: an attempt that failed before left its delivery pending, and
+        # one that fails later takes it back itself.
+        in_flight = frozenset((seq, sink) for sink, held in self._leased.items() for seq in held)
+        withdrawal = Withdrawal(number, in_flight)
+        withdrawn, _ = await self._writer.submit(_WITHDRAW, withdrawal, self._count_opened)
         return withdrawn
 
     async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
-        return await self._read(lambda db: walk.replays(db, before=before, limit=limit))
+        return await self._read(lambda db: replay_queries.replays(db, before=before, limit=limit))
 
     async def replay(self, number: int) -> Replay | None:
-        return await self._read(lambda db: walk.replay(db, number))
+        return await self._read(lambda db: replay_queries.replay(db, number))
 
     async def running(self) -> Sequence[Replay]:
-        return await self._read(walk.running)
+        return await self._read(replay_queries.running)
 
     async def under_way(self, replay: int) -> Mapping[str, int]:
-        return await self._read(lambda db: walk.under_way(db, replay))
+        return await self._read(lambda db: replay_queries.under_way(db, replay))
 
     async def overview(self, sinks: Collection[str]) -> Overview:
         return await self._read(lambda db: sqlite_overview.overview(db, sinks))
@@ -194,31 +196,31 @@ class SqliteOperations:
     async def paused(self) -> Mapping[str, int]:
         return await self._read(operator_queries.paused)
 
-    def _counted(self, result: tuple[Replay, Moved]) -> None:
+    def _count_opened(self, result: tuple[Replay, Moved]) -> None:
         self.count(result[1])
 
     def count(self, moved: Moved) -> None:
-        """Take note of deliveries whose status a write has changed."""
+        """Update the tallies by the status changes of a write."""
         for (sink, status), change in moved.items():
             self._tallies[sink][status] += change
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await _ask(self._reader, work)
+        return await _run(self._reader, work)
 
     async def _search(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read what can take as long as the store is large: nothing else is to wait for it."""
-        return await _ask(self._searcher, work)
+        """Run a query that may scan the whole store, on a connection of its own."""
+        return await _run(self._searcher, work)
 
 
-async def _ask(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+async def _run(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
     try:
         return await connection.run(work)
     except sqlite3.Error as error:
-        # A damaged page is found by the store's own reads as well, which end the process.
-        raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+        # Damage only fails the query: the store's own reads find it too, and end the process.
+        raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
 def _dead(
     selection: Selection, up_to: int
 ) -> Callable[[sqlite3.Connection], list[tuple[int, str]]]:
-    return lambda db: operator_queries.dead(db, selection, up_to=up_to, limit=STEP)
+    return lambda db: operator_queries.dead(db, selection, up_to=up_to, limit=DISCARD_STEP_ROWS)

@@ -1,4 +1,4 @@
-"""What operators look up, in SQL: plain functions of a connection, run on its thread."""
+"""Operators' queries in SQL: functions of a connection, to be run on its thread."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -53,7 +53,7 @@ SELECT (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(rowid), 0) FROM attempts)
 """
 _NAMES = {
-    # From one to the next in an index, however many events there are of each.
+    # Seeks from one name to the next in the index, instead of reading all events.
     "source": """
         WITH RECURSIVE known(name) AS (
             SELECT min(source) FROM events
@@ -66,12 +66,12 @@ _NAMES = {
     "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
     "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
 }
-_FITTING_KIND = """
+_MATCHING_KIND = """
 SELECT 1 FROM json_each(?) WHERE value GLOB ? UNION ALL SELECT 1 FROM events WHERE kind GLOB ?
 LIMIT 1
 """
-# Every text that begins so lies between the two, and the index is by source and id.
-_BEGINS = f"""
+# Every id with the prefix is between the two, and the index is by source and id.
+_WITH_PREFIX = f"""
 SELECT {_EVENT} FROM events e
 WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LIMIT ?
 """
@@ -80,7 +80,7 @@ WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LI
 def events(
     db: sqlite3.Connection, selection: Selection, routes: Sequence[Route], *, limit: int
 ) -> list[EventRecord]:
-    """The newest that fit, with their deliveries."""
+    """Return the newest selected events, with their deliveries."""
     where, values = fits(db, selection, routes)
     sql = f"SELECT {_EVENT} FROM events e WHERE {where} ORDER BY e.seq DESC LIMIT ?"
     return [_record(db, row) for row in db.execute(sql, (*values, limit)).fetchall()]
@@ -89,12 +89,12 @@ def events(
 def named(
     db: sqlite3.Connection, beginning: str, *, source: str | None, limit: int
 ) -> list[EventRecord]:
-    """Events whose ids begin so, source by source; where one is just that, no others."""
+    """Return the events with this id, else those whose ids begin with it, by source."""
     sources = names(db, "source") if source is None else [source]
     rows = [
         row
-        for each in sources
-        for row in db.execute(_BEGINS, (each, beginning, beginning, limit)).fetchall()
+        for name in sources
+        for row in db.execute(_WITH_PREFIX, (name, beginning, beginning, limit)).fetchall()
     ]
     exact = [row for row in rows if row[2] == beginning]
     return [_record(db, row) for row in (exact or rows)[:limit]]
@@ -127,7 +127,7 @@ def _delivery(row: Row) -> DeliveryRecord:
 
 
 def history(db: sqlite3.Connection, seq: int) -> History | None:
-    """All that is known of one event."""
+    """Return one event in full."""
     sql = f"SELECT {_EVENT}, e.headers, e.body, e.digest FROM events e WHERE e.seq = ?"
     row = db.execute(sql, (seq,)).fetchone()
     if row is None:
@@ -147,13 +147,13 @@ def history(db: sqlite3.Connection, seq: int) -> History | None:
 
 
 def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:
-    """The newest; those of the last event are all in it, so that a page ends between two events."""
-    found = _letters(db, _dead(selection), limit)
-    if len(found) < limit:
-        return found
-    last = found[-1].seq
+    """Return the newest dead letters, with all of the last event's: pages end between events."""
+    letters = _letters(db, _dead(selection), limit)
+    if len(letters) < limit:
+        return letters
+    last = letters[-1].seq
     whole = _letters(db, _dead(selection, ("d.event = ?", [last])), -1)
-    return [each for each in found if each.seq != last] + whole
+    return [letter for letter in letters if letter.seq != last] + whole
 
 
 def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[DeadLetter]:
@@ -166,13 +166,13 @@ def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[D
 def dead(
     db: sqlite3.Connection, selection: Selection, *, up_to: int, limit: int
 ) -> list[tuple[int, str]]:
-    """The newest dead letters that fit, by event and sink, of events not after this one."""
+    """Return the keys of the newest selected dead letters, up to an event."""
     where, values = _dead(selection, ("d.event <= ?", [up_to]))
     return db.execute(_DEAD_KEYS.format(fits=where), (*values, limit)).fetchall()
 
 
 def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
-    """The dead letters by sink and reason."""
+    """Count the selected dead letters by sink and reason."""
     where, values = _dead(selection)
     return [
         Reason(sink=sink, reason=reason, count=count)
@@ -185,21 +185,21 @@ def _dead(selection: Selection, *more: Condition) -> Condition:
 
 
 def newest(db: sqlite3.Connection) -> Mark:
-    """The newest event and the newest attempt."""
+    """Return the mark of the newest event and attempt."""
     return Mark(*db.execute(_NEWEST).fetchone())
 
 
 def names(db: sqlite3.Connection, of: Literal["source", "sink", "kind"]) -> list[str]:
-    """All that are stored, in order."""
+    """Return all stored names, sorted."""
     return [name for (name,) in db.execute(_NAMES[of])]
 
 
 def has_kind(db: sqlite3.Connection, glob: str) -> bool:
-    """Whether the glob fits a kind of the sender's list, or a stored one."""
+    """Whether the glob matches a known or a stored kind."""
     known = orjson.dumps(KINDS).decode()
-    return db.execute(_FITTING_KIND, (known, glob, glob)).fetchone() is not None
+    return db.execute(_MATCHING_KIND, (known, glob, glob)).fetchone() is not None
 
 
 def paused(db: sqlite3.Connection) -> dict[str, int]:
-    """The paused sinks, and since when."""
+    """Return the paused sinks with the times of their pauses."""
     return dict(db.execute("SELECT sink, since FROM paused_sinks").fetchall())

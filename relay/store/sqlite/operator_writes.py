@@ -1,4 +1,4 @@
-"""What operators do to a store, in SQL: writes that share transactions with all others."""
+"""Operators' changes in SQL: writes that share transactions with all others."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Moved = Counter[tuple[str, Status]]
-"""By how much the number of a sink's deliveries of a status has changed."""
+"""Changes of the numbers of deliveries, by sink and status."""
 
 _STANDING = f"""
 SELECT d.status, json_group_array(e.seq), count(*)
@@ -38,7 +38,7 @@ UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, 
     first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = ?
 WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
-# A reload may add a sink or widen a route, so that more is opened than was counted.
+# A reload may add a sink or widen a route, so that more are opened than were counted.
 _ADVANCE = """
 UPDATE replays SET opened = opened + ?1, total = max(total, opened + ?1), cursor = ?2
 WHERE id = ?3 AND state = 'running'
@@ -61,7 +61,7 @@ FROM deliveries d JOIN replays r ON r.id = d.replay
 WHERE d.event = ? AND d.sink = ? AND d.status = 'pending' AND r.state = 'cancelled'
 """
 _LESS_OPENED = "UPDATE replays SET opened = opened - ? WHERE id = ?"
-# Also what is to go altogether, so that it does not leave with its turn.
+# Also before a deletion, so that the trigger passes its turn on.
 _TAKE_BACK = """
 UPDATE deliveries SET status = coalesce(replayed_from, 'discarded'), replayed_from = NULL
 WHERE event = ? AND sink = ?
@@ -76,44 +76,44 @@ _RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
 
 
 class Opening(NamedTuple):
-    """A step of a replay: deliveries by event and sink, and how far it has come."""
+    """A step of a replay: deliveries by event and sink, and the new cursor."""
 
     replay: Replay
     deliveries: Sequence[tuple[int, str]]
     turns: Mapping[tuple[int, str], int]
-    """Of those deliveries that keep an order."""
+    """Turns of the deliveries that have an ordering key."""
     cursor: int
     now_ms: int
 
 
 class Withdrawal(NamedTuple):
-    """A replay that is cancelled, and its deliveries that are being sent: these may end."""
+    """A cancelled replay, and its deliveries in flight, which may end."""
 
     replay: int
-    sent: frozenset[tuple[int, str]]
+    in_flight: frozenset[tuple[int, str]]
 
 
-def each(
+def for_each(
     write: Callable[[sqlite3.Connection, Item], Result],
 ) -> Callable[[sqlite3.Connection, Sequence[Item]], list[Result]]:
-    """A write of one item made one of many; operators do few things at once."""
+    """Convert a write of one item into one of many; operators make few changes at once."""
     return lambda db, items: [write(db, item) for item in items]
 
 
-def begin(db: sqlite3.Connection, wanted: tuple[Selection, int, Mark, int]) -> Replay:
-    """Write down a replay: selection, total, until, and now."""
-    selection, total, until, now_ms = wanted
+def begin(db: sqlite3.Connection, values: tuple[Selection, int, Mark, int]) -> Replay:
+    """Store a new replay: selection, total, until, and the current time."""
+    selection, total, until, now_ms = values
     text = msgspec.json.encode(selection).decode()
     number = db.execute(_BEGIN, (now_ms, text, total, *until)).lastrowid
     return _read(db, number or 0)
 
 
 def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Moved]:
-    """Make deliveries pending and move the replay on; nothing for one that has ended."""
-    now = _read(db, step.replay.id)
+    """Make deliveries pending and advance the replay, unless it has ended."""
+    current = _read(db, step.replay.id)
     moved: Moved = Counter()
-    if now.state != "running":
-        return now, moved
+    if current.state != "running":
+        return current, moved
     of_sink: defaultdict[str, list[int]] = defaultdict(list)
     for event, sink in step.deliveries:
         of_sink[sink].append(event)
@@ -122,24 +122,24 @@ def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Move
         turns = [(seq, step.turns[seq, sink]) for seq in events if (seq, sink) in step.turns]
         line_up(db, sink, step.replay.id, turns)
     opened = sum(count for (_, status), count in moved.items() if status is Status.PENDING)
-    db.execute(_ADVANCE, (opened, step.cursor, now.id))
-    return _read(db, now.id), moved
+    db.execute(_ADVANCE, (opened, step.cursor, current.id))
+    return _read(db, current.id), moved
 
 
 def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int]) -> Moved:
-    """Open a sink's deliveries, some statements for all of them.
+    """Open a sink's deliveries with a few statements.
 
-    Left out is what this replay has opened before, what has been tried since it began, and what
-    has lost its body since it was chosen.
+    Skips deliveries that this replay has opened before or that were tried since it started, and
+    events that have lost their body.
     """
     moved: Moved = Counter()
     number, until = step.replay.id, step.replay.until
-    wanted = step.replay.selection.reopened
-    asked = (orjson.dumps(events).decode(), sink, number, until.attempt)
-    standing = db.execute(_STANDING, asked).fetchall()
+    reopened = step.replay.selection.reopened
+    values = (orjson.dumps(events).decode(), sink, number, until.attempt)
+    standing = db.execute(_STANDING, values).fetchall()
     for known, seqs, count in standing:
         status = None if known is None else Status(known)
-        if status not in wanted or (status is not None and Status.PENDING not in MOVES[status]):
+        if status not in reopened or (status is not None and Status.PENDING not in MOVES[status]):
             continue
         if status is None:
             db.execute(_ADD, (sink, step.now_ms, number, seqs))
@@ -150,30 +150,30 @@ def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int
     return moved
 
 
-def end(db: sqlite3.Connection, wanted: tuple[int, ReplayState, int]) -> Replay:
-    """Close a replay: its number, its state, and now; one that has ended stays as it is."""
-    number, state, now_ms = wanted
+def end(db: sqlite3.Connection, values: tuple[int, ReplayState, int]) -> Replay:
+    """End a replay: number, state, and the current time; an ended one stays as it is."""
+    number, state, now_ms = values
     db.execute(_END, (state, now_ms, number))
     return _read(db, number)
 
 
 def withdraw(db: sqlite3.Connection, withdrawal: Withdrawal) -> tuple[Replay, Moved]:
-    """Take back the pending deliveries of a cancelled replay: they become what they were."""
+    """Restore the pending deliveries of a cancelled replay to their status before it."""
     number = withdrawal.replay
     opened = db.execute(_OPENED, (number,)).fetchall()
-    waiting = [row for row in opened if row[:2] not in withdrawal.sent]
+    waiting = [row for row in opened if row[:2] not in withdrawal.in_flight]
     moved = take_back(db, number, waiting)
     return _read(db, number), moved
 
 
 def withdraw_all(db: sqlite3.Connection) -> None:
-    """Take back what replays that were cancelled had on its way when the relay ended."""
+    """Restore the deliveries of cancelled replays that were in flight when the relay ended."""
     for (number,) in db.execute(_CANCELLED).fetchall():
         take_back(db, number, db.execute(_OPENED, (number,)).fetchall())
 
 
 def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
-    """Take a pending delivery back if its replay is cancelled; return the status that it has."""
+    """Restore a pending delivery if its replay is cancelled; return its status."""
     opened = db.execute(_CANCELLED_ONE, (delivery.seq, delivery.sink)).fetchone()
     if opened is None:
         return Status.PENDING
@@ -186,7 +186,7 @@ def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
 def take_back(
     db: sqlite3.Connection, number: int, opened: Sequence[tuple[int, str, str | None]]
 ) -> Moved:
-    """Make deliveries of a replay what they were: by event, sink and status before it."""
+    """Restore deliveries of a replay, by event, sink and status before it."""
     moved: Moved = Counter()
     db.executemany(_TAKE_BACK, [row[:2] for row in opened])
     db.executemany(_TAKE_AWAY, [row[:2] for row in opened if row[2] is None])
@@ -199,15 +199,15 @@ def take_back(
 
 
 def _read(db: sqlite3.Connection, number: int) -> Replay:
-    found = replay(db, number)
-    if found is None:
+    stored = replay(db, number)
+    if stored is None:
         raise ValueError(f"there is no replay {number}")
-    return found
+    return stored
 
 
-def discard(db: sqlite3.Connection, wanted: tuple[Sequence[tuple[int, str]], int]) -> Moved:
-    """Give up some dead letters, by event and sink."""
-    letters, now_ms = wanted
+def discard(db: sqlite3.Connection, values: tuple[Sequence[tuple[int, str]], int]) -> Moved:
+    """Discard dead letters, by event and sink."""
+    letters, now_ms = values
     moved: Moved = Counter()
     for event, sink in letters:
         count = db.execute(_DISCARD, (now_ms, event, sink)).rowcount
@@ -216,11 +216,11 @@ def discard(db: sqlite3.Connection, wanted: tuple[Sequence[tuple[int, str]], int
     return moved
 
 
-def pause(db: sqlite3.Connection, wanted: tuple[str, int]) -> None:
-    """Remember that a sink is paused, since when."""
-    db.execute(_PAUSE, wanted)
+def pause(db: sqlite3.Connection, values: tuple[str, int]) -> None:
+    """Store a pause: sink and current time."""
+    db.execute(_PAUSE, values)
 
 
 def resume(db: sqlite3.Connection, sink: str) -> None:
-    """Forget that a sink is paused."""
+    """Remove a pause."""
     db.execute(_RESUME, (sink,))

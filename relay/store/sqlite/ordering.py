@@ -1,9 +1,8 @@
-"""How the deliveries of one sink and one key come to go one after another, in order of acceptance.
+"""Ordering keys: deliveries of one sink and one key go one after another, in order of acceptance.
 
-Of the pending deliveries that share a turn, one is at the head and comes due like any other. The
-rest are held: `HELD_MS` is added to the time at which they are due, so that no look for what is due
-ever meets them, however many they are. Whoever ends the head lets the next one go, in the same
-transaction.
+Of the pending deliveries that share a turn, the first is due like any other. The rest are held:
+`HELD_MS` is added to their due times, so that queries for due deliveries never read them, however
+many they are. The end of the first one releases the next, in the same transaction.
 """
 
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from relay.store.sqlite import keys
 from relay.store.sqlite.driver import sqlite3
 
 HELD_MS = 1 << 60
-"""Later than any time."""
+"""An offset later than any time, in milliseconds."""
 
 _TURN_BYTES = 8
 
@@ -27,7 +26,7 @@ WHEN OLD.turn IS NOT NULL AND NEW.status <> 'pending' BEGIN
     );
 END;
 """
-"""Whatever ends a delivery: an attempt, an erasure, a replay that is taken back."""
+"""Runs at every end of a delivery: an attempt, an erasure, a replay that is taken back."""
 
 HELD_BACK = f"""
 iif(
@@ -36,7 +35,7 @@ iif(
     {HELD_MS}, 0
 )
 """
-"""What is added to the time of a new delivery."""
+"""Offset to the due time of a new delivery."""
 
 _FORGET_KEY = """
 DELETE FROM keys
@@ -46,7 +45,7 @@ _HOLD = f"""
 UPDATE deliveries SET turn = ?, due_at = due_at + {HELD_MS}
 WHERE event = ? AND sink = ? AND status = 'pending' AND replay = ? AND turn IS NULL
 """
-_LET_GO = f"""
+_RELEASE = f"""
 UPDATE deliveries SET due_at = due_at - {HELD_MS}
 WHERE sink = ?1 AND event = (SELECT min(event) FROM deliveries WHERE sink = ?1 AND turn = ?2)
     AND NOT EXISTS (
@@ -56,9 +55,9 @@ WHERE sink = ?1 AND event = (SELECT min(event) FROM deliveries WHERE sink = ?1 A
 
 
 class OrderingKeys:
-    """Makes turns of keys; the store's own secret is in them, because a key may be an address.
+    """Derives turns from ordering keys, with a secret of the store: a key may be an address.
 
-    Keys that share a turn by chance wait for one another, which does no harm.
+    Keys whose turns collide wait for one another, which is harmless.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -66,9 +65,9 @@ class OrderingKeys:
 
     @classmethod
     def of(cls, db: sqlite3.Connection) -> "OrderingKeys":
-        """Those of a store; its secret is a new one wherever nothing waits that was given a turn.
+        """Use the secret of a store, a new one if no delivery has a turn.
 
-        So what the file's unused parts may hold of old turns cannot be compared with anything.
+        Old turns in unused parts of the file are then comparable with nothing.
         """
         db.execute(_FORGET_KEY)
         return cls(keys.key(db, "turns"))
@@ -77,19 +76,19 @@ class OrderingKeys:
         return self._turn("live", sink, key)
 
     def replayed(self, sink: str, key: str) -> int:
-        """Live deliveries do not wait for replayed ones, nor the other way round."""
+        """Differs from `live`: live and replayed deliveries do not wait for each other."""
         return self._turn("replay", sink, key)
 
     def _turn(self, tier: str, sink: str, key: str) -> int:
         text = f"{tier}\0{sink}\0{key}".encode(errors="replace")
         digest = blake2b(text, digest_size=_TURN_BYTES, key=self._key).digest()
-        return int.from_bytes(digest, "big") >> 1  # SQLite's numbers have a sign
+        return int.from_bytes(digest, "big") >> 1  # SQLite's integers are signed
 
 
 def line_up(
     db: sqlite3.Connection, sink: str, replay: int, opened: Iterable[tuple[int, int]]
 ) -> None:
-    """Put what a replay has just opened in order: events with the turns that they are to have."""
+    """Hold and release deliveries that a replay has just opened: events with their turns."""
     opened = tuple(opened)
     db.executemany(_HOLD, [(turn, event, sink, replay) for event, turn in opened])
-    db.executemany(_LET_GO, [(sink, turn) for turn in {turn for _, turn in opened}])
+    db.executemany(_RELEASE, [(sink, turn) for turn in {turn for _, turn in opened}])

@@ -1,4 +1,4 @@
-"""The overview of a SQLite store, from its indexes: no body and no long list is read."""
+"""Overview of a SQLite store, read from its indexes alone."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ _LAST_UNREADABLE = "SELECT received_at FROM unreadable ORDER BY rowid DESC LIMIT
 
 
 def overview(db: sqlite3.Connection, sinks: Iterable[str]) -> Overview:
-    """Read them; `sinks` are those that have dead letters."""
+    """Read the overview; `sinks` are those with dead letters."""
     return Overview(
         alive_ms=_value(db, _ALIVE),
         replaying_ms=dict(db.execute(_REPLAYING).fetchall()),

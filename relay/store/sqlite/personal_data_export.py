@@ -1,4 +1,4 @@
-"""What is stored of a person, read in parts: each begins where the one before has ended."""
+"""Export of a person's data, in parts that continue one another."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from relay.store.sqlite.personal_data_search import find
 
 PART_BYTES = 4 << 20
 PART_STEPS = 40
-"""A part is handed over when it is so large, or has taken so many looks."""
+"""Size and number of steps after which a part ends."""
 
 _CURSOR = re.compile(r"([0-9])\.([0-9]{1,18})")
 _UNREADABLE = """
@@ -38,50 +38,52 @@ FROM audience a LEFT JOIN videos v ON v.number = a.video WHERE a.event = ?
 
 
 class Cursor(NamedTuple):
-    """Which of the shelves, and from which key on."""
+    """A section and the first key to read in it."""
 
-    shelf: int = 0
+    section: int = 0
     start: int = 0
 
     @classmethod
     def parse(cls, text: str | None) -> "Cursor":
-        """Raises ValueError for what `str` has not made."""
+        """Parse what `str` returns; raises ValueError for anything else."""
         if text is None:
             return cls()
         match = _CURSOR.fullmatch(text)
-        if match is None or int(match[1]) >= len(_SHELVES):
-            raise ValueError("after is not the `next` of an answer before")
+        if match is None or int(match[1]) >= len(_SECTIONS):
+            raise ValueError("after is invalid; pass the `next` of the previous part")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
-        return f"{self.shelf}.{self.start}"
+        return f"{self.section}.{self.start}"
 
 
-def look(
+def read_step(
     db: sqlite3.Connection, address: EmailMatcher, cursor: Cursor
 ) -> tuple[list[Any], int, Cursor]:
-    """One step: what was found, its bytes, and where to go on; past the last shelf at the end."""
-    name, read = _SHELVES[cursor.shelf]
-    place = next(each for each in PLACES if each.name == name)
-    found = find(db, place, address, start=cursor.start)
-    records = [read(db, key, address) for key, _ in found.rows]
-    onward = Cursor(cursor.shelf + 1) if found.next is None else Cursor(cursor.shelf, found.next)
-    size = sum(bytes_ for _, bytes_ in found.rows)
-    return [each for each in records if each is not None], size, onward
+    """Read one step; return its records, their size, and the next cursor."""
+    name, read = _SECTIONS[cursor.section]
+    place = next(place for place in PLACES if place.name == name)
+    matches = find(db, place, address, start=cursor.start)
+    records = [read(db, key, address) for key, _ in matches.rows]
+    following = (
+        Cursor(cursor.section + 1) if matches.next is None else Cursor(cursor.section, matches.next)
+    )
+    size = sum(bytes_ for _, bytes_ in matches.rows)
+    return [record for record in records if record is not None], size, following
 
 
 def is_over(cursor: Cursor) -> bool:
-    return cursor.shelf >= len(_SHELVES)
+    return cursor.section >= len(_SECTIONS)
 
 
-def part(found: list[Any], onward: Cursor) -> Records:
-    """Sort what was found by what it is."""
+def part(records: list[Any], following: Cursor) -> Records:
+    """Sort records by their type."""
     return Records(
-        events=[each for each in found if isinstance(each, History)],
-        unreadable=[each for each in found if isinstance(each, KeptRequest)],
-        mentions=[each for each in found if isinstance(each, Mention)],
-        views=[each for each in found if isinstance(each, View)],
-        next=None if is_over(onward) else str(onward),
+        events=[each for each in records if isinstance(each, History)],
+        unreadable=[each for each in records if isinstance(each, KeptRequest)],
+        mentions=[each for each in records if isinstance(each, Mention)],
+        views=[each for each in records if isinstance(each, View)],
+        next=None if is_over(following) else str(following),
     )
 
 
@@ -101,19 +103,19 @@ def _request(db: sqlite3.Connection, sql: str, key: int) -> KeptRequest | None:
     row = db.execute(sql, (key,)).fetchone()
     if row is None:
         return None
-    source, received_ms, reason, headers, body, taken = row
+    source, received_ms, reason, headers, body, received = row
     return KeptRequest(
         source=source,
         received_ms=received_ms,
         reason=reason,
         headers=headers,
         body=body or b"",
-        is_damaged=taken is not None and is_damaged(body, taken),
+        is_damaged=received is not None and is_damaged(body, received),
     )
 
 
 def _mention(db: sqlite3.Connection, key: int, address: EmailMatcher) -> Mention | None:
-    """None for an answer about an event of the person's own, which shows it already."""
+    """None for an answer to the person's own event, which already includes it."""
     row = db.execute(_MENTION, (key,)).fetchone()
     if row is None or address.stands_in(row[2]):
         return None
@@ -133,11 +135,11 @@ def _view(db: sqlite3.Connection, key: int, _: EmailMatcher) -> View | None:
 _Record = History | KeptRequest | Mention | View
 _Read = Callable[[sqlite3.Connection, int, EmailMatcher], _Record | None]
 
-_SHELVES: tuple[tuple[str, _Read], ...] = (
+_SECTIONS: tuple[tuple[str, _Read], ...] = (
     ("events", _event),
     ("unreadable", _unreadable),
     ("quarantine", _quarantined),
     ("excerpts", _mention),
     ("views", _view),
 )
-"""By the names of the places."""
+"""Sections of the export, by the names of their places."""

@@ -1,6 +1,6 @@
-"""Tables that can hold traces of a person, and the statements that remove those.
+"""Places of personal data in the tables, and the statements that remove it.
 
-`PLACES` is the whole list: a table that can hold what a sender or a far end wrote stands in it.
+`PLACES` is complete: it lists every column with text of a sender or a destination.
 """
 
 from collections import Counter
@@ -25,16 +25,16 @@ _OPEN = "SELECT sink, status FROM deliveries WHERE event = ? AND status IN ('pen
 
 @dataclass(slots=True)
 class Traces:
-    """What is found of a person, or removed, summed up."""
+    """Totals of a person's data that is found or removed."""
 
     rows: Counter[str] = field(default_factory=Counter)
-    """By the names of the places, which are fields of `Erasure`."""
+    """Counts by the names of the places, which are fields of `Erasure`."""
     moved: Moved = field(default_factory=Counter)
     sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """By sink, kind, and whether the sink has confirmed it."""
+    """Counts by sink, kind, and whether the sink has confirmed it."""
     last_ms: dict[tuple[str, str, bool], int] = field(default_factory=dict)
-    cut: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
-    """Deliveries that are not to be made any more, by event and sink."""
+    discarded: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
+    """Discarded deliveries, by event and sink."""
 
     def add(self, other: "Traces") -> None:
         self.rows.update(other.rows)
@@ -42,15 +42,15 @@ class Traces:
         self.sent.update(other.sent)
         for key, ms in other.last_ms.items():
             self.last_ms[key] = max(ms, self.last_ms.get(key, 0))
-        self.cut |= other.cut
+        self.discarded |= other.discarded
 
     def erasure(self, under_way: Sequence[UnderWay], *, wiped: bool) -> Erasure:
         return Erasure(
             **{place.name: self.rows[place.name] for place in PLACES},
             pending=self._discarded(Status.PENDING),
             dead=self._discarded(Status.DEAD),
-            told=list(self._told(confirmed=True)),
-            unconfirmed=list(self._told(confirmed=False)),
+            told=list(self._sent(confirmed=True)),
+            unconfirmed=list(self._sent(confirmed=False)),
             under_way=under_way,
             wiped=wiped,
         )
@@ -58,7 +58,7 @@ class Traces:
     def _discarded(self, before: Status) -> int:
         return -sum(count for (_, status), count in self.moved.items() if status is before)
 
-    def _told(self, *, confirmed: bool) -> Iterator[Told]:
+    def _sent(self, *, confirmed: bool) -> Iterator[Told]:
         for key, count in sorted(self.sent.items()):
             sink, kind, is_confirmed = key
             if is_confirmed is confirmed:
@@ -66,37 +66,37 @@ class Traces:
 
 
 class Place(NamedTuple):
-    """Rows of one table; those whose `columns` hold the address are counted under `name`."""
+    """Rows of one table, counted under `name` if one of their `columns` contains the address."""
 
     name: str
     table: str
     key: str
     columns: tuple[str, ...]
     removal: tuple[str, ...]
-    """Statements that take `:key` and `:now`; none where the rows have to stay."""
-    look: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
-    """What else follows from the removal of a row; asked before it."""
+    """Statements with `:key` and `:now`; none if the rows stay."""
+    effects: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
+    """Further effects of a row's removal, to be called before it."""
     number: str | None = None
-    """The column that holds the person's number, in place of columns that hold an address."""
+    """Column with the person's number, instead of columns with an address."""
 
 
 def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
-    """Who was sent an event, and which of its deliveries come to an end."""
-    found = Traces()
+    """Return the sinks that were sent an event, and its deliveries that are discarded."""
+    traces = Traces()
     event = db.execute(_EVENT, (seq,)).fetchone()
     if event is None:
-        return found
+        return traces
     source, event_id, kind = event
     for sink, confirmed, last_ms in db.execute(_SENT, (seq,)):
         key = (sink, kind, bool(confirmed))
-        found.sent[key] += 1
-        found.last_ms[key] = last_ms
+        traces.sent[key] += 1
+        traces.last_ms[key] = last_ms
     for sink, status in db.execute(_OPEN, (seq,)):
-        found.moved[sink, Status(status)] -= 1
-        found.moved[sink, Status.DISCARDED] += 1
+        traces.moved[sink, Status(status)] -= 1
+        traces.moved[sink, Status.DISCARDED] += 1
         if status == Status.PENDING:
-            found.cut[seq, sink] = UnderWay(sink=sink, source=source, id=event_id)
-    return found
+            traces.discarded[seq, sink] = UnderWay(sink=sink, source=source, id=event_id)
+    return traces
 
 
 PLACES = (
@@ -113,7 +113,7 @@ PLACES = (
             "UPDATE attempts SET answer = '' WHERE event = :key",
             "UPDATE events SET body = NULL, headers = NULL, created_at = NULL WHERE seq = :key",
         ),
-        look=_of_event,
+        effects=_of_event,
     ),
     Place(
         name="unreadable",
@@ -155,7 +155,7 @@ PLACES = (
         table="replays",
         key="id",
         columns=("selection",),
-        # No address is like this one, so that what was chosen by it does not become everything.
+        # Not removed but replaced, so that the selection does not become everything.
         removal=(
             """
             UPDATE replays SET selection = '{"email":"(erased)"}',
@@ -187,6 +187,6 @@ PLACES = (
         columns=("id",),
         removal=("UPDATE videos SET id = 'erased-' || hex(randomblob(8)) WHERE number = :key",),
     ),
-    # They tell a repetition from a new event.
+    # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), removal=()),
 )

@@ -1,4 +1,4 @@
-"""How a person's traces are found in a SQLite store, place by place, and removed."""
+"""Search for a person's data in a SQLite store, place by place, and its removal."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,57 +8,57 @@ from relay.store.email_matcher import EmailMatcher
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.personal_data_places import Place, Traces
 
-LOOK_ROWS = 500
-"""Looked through per step: whoever asks beside it waits for the same reader."""
+SCAN_ROWS = 500
+"""Rows scanned per step, because other queries wait for the same reader."""
 
 STEP_ROWS = 50
 STEP_BYTES = 1 << 20
-"""Per transaction, as with retention: what is removed is overwritten."""
+"""Limits per transaction, as for retention: removed data is overwritten."""
 
 
-class Found(NamedTuple):
-    """Rows by key, with the bytes in them; `next` is the key to go on from, None at the end."""
+class Matches(NamedTuple):
+    """Keys of rows, with their sizes; `next` is the next key to search, None at the end."""
 
     rows: list[tuple[int, int]]
     next: int | None
 
 
 def last(db: sqlite3.Connection, place: Place) -> int:
-    """The greatest key there is, -1 for none."""
+    """Return the greatest key, -1 if there is none."""
     sql = f"SELECT coalesce(max({place.key}), -1) FROM {place.table}"
     return int(db.execute(sql).fetchone()[0])
 
 
-def find(db: sqlite3.Connection, place: Place, address: EmailMatcher, *, start: int) -> Found:
-    """Look through the next rows of a place, from a key on."""
+def find(db: sqlite3.Connection, place: Place, address: EmailMatcher, *, start: int) -> Matches:
+    """Search the next rows of a place, from a key on."""
     first = db.execute(
         f"SELECT min({place.key}) FROM {place.table} WHERE {place.key} >= ?", (start,)
     ).fetchone()[0]
     if first is None:
-        return Found([], None)
-    end = first + LOOK_ROWS
+        return Matches([], None)
+    end = first + SCAN_ROWS
     if place.number is not None:
-        theirs = db.execute(_theirs(place), (first, end, address.number))
-        return Found(theirs.fetchall(), end)
-    rows = db.execute(_suspects(place), {"first": first, "end": end, "mark": address.landmark})
+        rows_of_person = db.execute(_by_number(place), (first, end, address.number))
+        return Matches(rows_of_person.fetchall(), end)
+    rows = db.execute(_candidates(place), {"first": first, "end": end, "mark": address.landmark})
     # Two rows of one key are removed together.
-    found = {
+    sizes = {
         key: sum(len(each or "") for each in contents)
         for key, *contents in rows
         if any(address.stands_in(each) for each in contents)
     }
-    return Found(list(found.items()), end)
+    return Matches(list(sizes.items()), end)
 
 
-def _theirs(place: Place) -> str:
+def _by_number(place: Place) -> str:
     key, table = place.key, place.table
     return f"SELECT {key}, 0 FROM {table} WHERE {key} >= ? AND {key} < ? AND {place.number} = ?"
 
 
-def _suspects(place: Place) -> str:
-    """Rows that may hold the address: the landmark plainly, or what may hide it.
+def _candidates(place: Place) -> str:
+    """Select rows that may contain the address: with the landmark, or escapes that may hide it.
 
-    SQLite looks without Python's lock, and most rows end here.
+    SQLite searches without Python's lock, and rules most rows out.
     """
     hints = " OR ".join(
         f"instr(lower(CAST({each} AS TEXT)), :mark) > 0"
@@ -72,18 +72,18 @@ WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints}
 
 
 class Removal(NamedTuple):
-    """Rows of a place that are to go in one transaction."""
+    """Rows of a place to remove in one transaction."""
 
     place: Place
     keys: list[int]
     now_ms: int
 
 
-def removals(place: Place, found: Found, *, now_ms: int) -> Iterator[Removal]:
-    """Cut what was found into transactions of few rows and bytes, of one row at least."""
+def removals(place: Place, matches: Matches, *, now_ms: int) -> Iterator[Removal]:
+    """Split matches into transactions of few rows and bytes, of one row at least."""
     keys: list[int] = []
     size = 0
-    for key, bytes_ in found.rows:
+    for key, bytes_ in matches.rows:
         if keys and (len(keys) >= STEP_ROWS or size + bytes_ > STEP_BYTES):
             yield Removal(place, keys, now_ms)
             keys, size = [], 0
@@ -93,17 +93,17 @@ def removals(place: Place, found: Found, *, now_ms: int) -> Iterator[Removal]:
         yield Removal(place, keys, now_ms)
 
 
-def look(db: sqlite3.Connection, place: Place, found: Found) -> Traces:
-    """What the removal of the rows would bring about."""
-    return _sum(place, [place.look(db, key) for key, _ in found.rows])
+def preview(db: sqlite3.Connection, place: Place, matches: Matches) -> Traces:
+    """Return the effects that the removal of the rows would have."""
+    return _sum(place, [place.effects(db, key) for key, _ in matches.rows])
 
 
 def remove(db: sqlite3.Connection, removal: Removal) -> Traces:
-    """Remove the rows; what follows from that is looked up in the same transaction."""
+    """Remove the rows, and determine the effects in the same transaction."""
     place = removal.place
     traces: list[Traces] = []
     for key in removal.keys:
-        traces.append(place.look(db, key))
+        traces.append(place.effects(db, key))
         for statement in place.removal:
             db.execute(statement, {"key": key, "now": removal.now_ms})
     return _sum(place, traces)
@@ -111,6 +111,6 @@ def remove(db: sqlite3.Connection, removal: Removal) -> Traces:
 
 def _sum(place: Place, traces: Sequence[Traces]) -> Traces:
     total = Traces(rows=Counter({place.name: len(traces)}))
-    for each in traces:
-        total.add(each)
+    for part in traces:
+        total.add(part)
     return total

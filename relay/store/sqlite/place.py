@@ -1,4 +1,4 @@
-"""Whether a store could be opened at a path, found out without making anything there."""
+"""Check whether a store could be opened at a path, without creating anything there."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ _SUFFIXES = ("", "-wal", "-shm", ".lock")
 
 
 def obstacle(path: Path) -> str | None:
-    """Return why this process could not open or make a store here; None where it could."""
+    """Return the reason why this process could not open or create a store here, if any."""
     real = disk.real(path)
     for suffix in _SUFFIXES:
         file = real.with_name(real.name + suffix)
@@ -21,20 +21,20 @@ def obstacle(path: Path) -> str | None:
 
 
 def _obstacle_of_folder(folder: Path) -> str | None:
-    there = folder
-    while (mode := _mode(there)) is None:
-        there = there.parent
+    existing = folder
+    while (mode := _mode(existing)) is None:
+        existing = existing.parent
     if not stat.S_ISDIR(mode):
-        return f"{there} is not a folder"
-    if _allows(there, os.W_OK | os.X_OK):
+        return f"{existing} is not a folder"
+    if _allows(existing, os.W_OK | os.X_OK):
         return None
-    if there == folder:
+    if existing == folder:
         return f"{_user()} may not write in the folder {folder}, {_ownership(folder)}"
-    return f"the folder {folder} is missing, and {_user()} may not make it in {there}"
+    return f"the folder {folder} is missing, and {_user()} may not create it in {existing}"
 
 
 def _mode(path: Path) -> int | None:
-    """None also below a folder that may not be entered; that folder is then the obstacle."""
+    """None also below a folder without access, which is then the obstacle."""
     try:
         return path.stat().st_mode
     except OSError:

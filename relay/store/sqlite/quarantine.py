@@ -1,4 +1,4 @@
-"""The quarantine in SQLite: written with all other writes, read beside them."""
+"""The quarantine in SQLite."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -8,17 +8,17 @@ from relay.core.errors import StoreError
 from relay.store.quarantine import Kept, Rotation
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
-from relay.store.sqlite.operator_writes import each
+from relay.store.sqlite.group_commit import GroupCommit, classify
+from relay.store.sqlite.operator_writes import for_each
 
 T = TypeVar("T")
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20
-"""Per transaction, as with retention: what is removed is overwritten."""
+"""Limits per transaction, as for retention: removed data is overwritten."""
 
-_WHEN = "SELECT until FROM rotations WHERE source = ?"
-_AGAIN = """
+_UNTIL = "SELECT until FROM rotations WHERE source = ?"
+_RESTART = """
 UPDATE rotations SET begun_at = ?, verified = 0, duplicates = 0,
     kept = (SELECT count(*) FROM quarantine q WHERE q.source = rotations.source)
 WHERE source = ?
@@ -52,7 +52,7 @@ _OLDEST = "SELECT number, size FROM quarantine WHERE source = ? ORDER BY number 
 _END = "DELETE FROM rotations WHERE source = ?"
 
 
-class _Beginning(NamedTuple):
+class _Start(NamedTuple):
     source: str
     now_ms: int
     until_ms: int
@@ -66,20 +66,20 @@ class _Release(NamedTuple):
 
 
 class SqliteQuarantine:
-    """Fulfils `relay.store.quarantine.Quarantine`; lives as long as the store it is part of."""
+    """Fulfils `relay.store.quarantine.Quarantine`; shares the parts of its store."""
 
     def __init__(
         self, reader: Connection, writer: GroupCommit, *, room: Room, wipe: Callable[[], object]
     ) -> None:
-        """`wipe` has the files wiped of what was removed."""
+        """`wipe` starts wiping removed data from the files."""
         self._reader = reader
         self._writer = writer
         self._room = room
         self._wipe = wipe
 
     async def begin(self, source: str, *, now_ms: int, until_ms: int, expires_ms: int) -> Rotation:
-        wanted = _Beginning(source, now_ms, until_ms, expires_ms)
-        return await self._writer.submit(_BEGIN_EACH, wanted)
+        start = _Start(source, now_ms, until_ms, expires_ms)
+        return await self._writer.submit(_BEGIN_EACH, start)
 
     async def disarm(self, source: str, *, now_ms: int) -> None:
         await self._writer.submit(_DISARM_EACH, (now_ms, source))
@@ -111,21 +111,21 @@ class SqliteQuarantine:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
-def _begin(db: sqlite3.Connection, wanted: _Beginning) -> Rotation:
-    source, now_ms, _, _ = wanted
-    before = db.execute(_WHEN, (source,)).fetchone()
+def _begin(db: sqlite3.Connection, start: _Start) -> Rotation:
+    source, now_ms, _, _ = start
+    before = db.execute(_UNTIL, (source,)).fetchone()
     if before is not None and before[0] <= now_ms:
-        # It keeps nothing any more, so this is another one, which has taken over what waits.
-        db.execute(_AGAIN, (now_ms, source))
-    db.execute(_BEGIN, wanted)
+        # The old rotation is over, so this is a new one, which takes over the waiting requests.
+        db.execute(_RESTART, (now_ms, source))
+    db.execute(_BEGIN, start)
     return _rotations(db, source)[0]
 
 
-def _disarm(db: sqlite3.Connection, wanted: tuple[int, str]) -> None:
-    db.execute(_DISARM, wanted)
+def _disarm(db: sqlite3.Connection, values: tuple[int, str]) -> None:
+    db.execute(_DISARM, values)
 
 
 def _keep(db: sqlite3.Connection, request: UnverifiedRequest) -> None:
@@ -134,22 +134,22 @@ def _keep(db: sqlite3.Connection, request: UnverifiedRequest) -> None:
     db.execute(_COUNT_KEPT, (source,))
 
 
-def _release(db: sqlite3.Connection, wanted: _Release) -> None:
-    db.executemany(_REMOVE, [(number,) for number in wanted.numbers])
-    db.execute(_COUNT_VERIFIED, (len(wanted.numbers), wanted.duplicates, wanted.source))
+def _release(db: sqlite3.Connection, release: _Release) -> None:
+    db.executemany(_REMOVE, [(number,) for number in release.numbers])
+    db.execute(_COUNT_VERIFIED, (len(release.numbers), release.duplicates, release.source))
 
 
 def _expire(db: sqlite3.Connection, source: str) -> bool:
     left = STEP_BYTES
-    found = db.execute(_OLDEST, (source, STEP_ROWS)).fetchall()
-    for number, size in found:
+    oldest = db.execute(_OLDEST, (source, STEP_ROWS)).fetchall()
+    for number, size in oldest:
         if left <= 0:
             break
         left -= size
         db.execute(_REMOVE, (number,))
-    if not found:
+    if not oldest:
         db.execute(_END, (source,))
-    return bool(found)
+    return bool(oldest)
 
 
 def _rotations(db: sqlite3.Connection, source: str | None) -> list[Rotation]:
@@ -158,8 +158,8 @@ def _rotations(db: sqlite3.Connection, source: str | None) -> list[Rotation]:
     return [Rotation(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-_BEGIN_EACH = each(_begin)
-_DISARM_EACH = each(_disarm)
-_KEEP_EACH = each(_keep)
-_RELEASE_EACH = each(_release)
-_EXPIRE_EACH = each(_expire)
+_BEGIN_EACH = for_each(_begin)
+_DISARM_EACH = for_each(_disarm)
+_KEEP_EACH = for_each(_keep)
+_RELEASE_EACH = for_each(_release)
+_EXPIRE_EACH = for_each(_expire)

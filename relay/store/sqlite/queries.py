@@ -1,4 +1,4 @@
-"""What the SQLite store asks and writes: plain functions of a connection, run on its thread."""
+"""Queries of the SQLite store: functions of a connection, to be run on its thread."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -11,8 +11,8 @@ from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.ordering import HELD_MS
 
-BYTES_MAX = 4 << 20
-"""A lease ends with the delivery whose body makes it so large."""
+LEASE_BYTES_MAX = 4 << 20
+"""Total size of bodies, in bytes, at which a lease ends."""
 
 OF_TIER: dict[Tier, str] = {
     "live": "replay IS NULL AND tries = 0",
@@ -27,8 +27,8 @@ ORDER BY due_at, event LIMIT ?
 """
     for tier, belongs in OF_TIER.items()
 }
-# In one row, because Python's lock changes hands at each row too.
-_DUE = {tier: f"SELECT json_group_array(event) FROM ({question})" for tier, question in DUE.items()}
+# One row, because Python's lock changes hands at each row.
+_DUE = {tier: f"SELECT json_group_array(event) FROM ({sql})" for tier, sql in DUE.items()}
 _NEXT_DUE = {
     tier: f"""
 SELECT min(due_at) FROM deliveries
@@ -49,7 +49,7 @@ _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
 """
-# One question for each partial index: anything else reads and sorts the whole table.
+# One query per partial index: any other reads and sorts the whole table.
 TALLIES = (
     *(
         f"SELECT sink, 'pending', count(*) FROM deliveries WHERE status = 'pending' AND {belongs} "
@@ -70,31 +70,33 @@ def due(
     limits: Mapping[Tier, int],
     leased: frozenset[int],
 ) -> Lease:
-    """The longest due deliveries of each tier that are not leased, and when more come due."""
+    """Return the longest due deliveries of each tier without leased ones, and the next due time."""
     sound: list[Delivery] = []
     damaged: list[Delivery] = []
-    looks: list[int] = []
+    next_due: list[int] = []
     for tier, limit in limits.items():
-        found = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
-        free = [seq for seq in orjson.loads(found) if seq not in leased]
+        events = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
+        free = [seq for seq in orjson.loads(events) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
-        # Of two tiers there is mostly nothing.
+        # Two of the tiers are usually empty.
         taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
         for row in taken:
             (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
         if len(free) > len(taken) or len(taken) == limit:
-            looks.append(now_ms)
+            next_due.append(now_ms)
         else:
-            looks += [ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None]
-    return Lease(tuple(sound), min(looks, default=None), tuple(damaged))
+            next_due += [
+                ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None
+            ]
+    return Lease(tuple(sound), min(next_due, default=None), tuple(damaged))
 
 
 def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
-    held = 0
+    size = 0
     for row in rows:
         yield row
-        held += len(row[_BODY])
-        if held >= BYTES_MAX:
+        size += len(row[_BODY])
+        if size >= LEASE_BYTES_MAX:
             return
 
 
@@ -121,22 +123,22 @@ def _delivery(row: Row) -> Delivery:
 
 
 def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:
-    """When each sink's oldest pending event was received."""
-    found = ((sink, db.execute(_OLDEST, (sink,)).fetchone()) for sink in sinks)
-    return {sink: row[0] for sink, row in found if row is not None}
+    """Return the receipt of each sink's oldest pending event."""
+    rows = ((sink, db.execute(_OLDEST, (sink,)).fetchone()) for sink in sinks)
+    return {sink: row[0] for sink, row in rows if row is not None}
 
 
 def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:
-    """How many deliveries of each sink are pending and dead."""
+    """Count the pending and the dead deliveries of each sink."""
     counts: dict[str, dict[Status, int]] = {}
-    for question in TALLIES:
-        for sink, status, count in db.execute(question):
+    for sql in TALLIES:
+        for sink, status, count in db.execute(sql):
             counts.setdefault(sink, dict.fromkeys(Status, 0))[Status(status)] += count
     return counts
 
 
 def remember(db: sqlite3.Connection, values: Sequence[tuple[str, int]]) -> list[None]:
-    """Write some of the relay's own values."""
+    """Store some of the relay's own values."""
     db.executemany(_REMEMBER, values)
     return [None] * len(values)
 
@@ -148,8 +150,8 @@ def recall(db: sqlite3.Connection, name: str) -> int | None:
 
 
 def faults(db: sqlite3.Connection) -> tuple[str, ...]:
-    """What SQLite's own checks find wrong, the words of `PRAGMA quick_check` for it."""
-    found = [str(row[0]) for row in db.execute("PRAGMA quick_check")]
+    """Return the faults that SQLite's own checks find, in the words of `PRAGMA quick_check`."""
+    texts = [str(row[0]) for row in db.execute("PRAGMA quick_check")]
     orphans = db.execute("PRAGMA foreign_key_check").fetchall()
-    found += [f"row {row[1]} of {row[0]} names an event that is not there" for row in orphans]
-    return tuple(text for text in found if text != "ok")
+    texts += [f"row {row[1]} of {row[0]} refers to a missing event" for row in orphans]
+    return tuple(text for text in texts if text != "ok")

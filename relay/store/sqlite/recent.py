@@ -1,10 +1,10 @@
-"""The latest events and attempts, oldest first, a page at a time, in SQL."""
+"""Recent events and attempts in SQL, oldest first, page by page."""
 
 from relay.store.operations import Accepted, Attempted
 from relay.store.replays import Mark
 from relay.store.sqlite.driver import sqlite3
 
-# Both tables grow at their end, so a walk back from there visits only the rows since then.
+# Both tables grow at the end, so a scan back from there reads only newer rows.
 _MARKS = """
 SELECT
     coalesce((SELECT seq FROM events WHERE received_at < :since ORDER BY seq DESC LIMIT 1), 0),
@@ -26,12 +26,12 @@ FROM attempts a JOIN events e ON e.seq = a.event WHERE a.rowid > ? ORDER BY a.ro
 
 
 def mark(db: sqlite3.Connection, since_ms: int) -> Mark:
-    """The end of all that is older."""
+    """Return the mark after which everything is newer than this."""
     return Mark(*db.execute(_MARKS, {"since": since_ms}).fetchone())
 
 
 def accepted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Accepted]:
-    """The oldest events after this one."""
+    """Return the oldest events after this one."""
     return [
         Accepted(number, received_ms, source, id_, kind, sorted(sinks.split(",")) if sinks else [])
         for number, received_ms, source, id_, kind, sinks in db.execute(_ACCEPTED, (after, limit))
@@ -39,5 +39,5 @@ def accepted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Accepted
 
 
 def attempted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Attempted]:
-    """The oldest attempts after this one."""
+    """Return the oldest attempts after this one."""
     return [Attempted(*row) for row in db.execute(_ATTEMPTED, (after, limit))]

@@ -1,4 +1,4 @@
-"""What a replay looks up, in SQL: its events with their bodies, and how far it is."""
+"""Queries of replays in SQL: their events with bodies, and their progress."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,20 +18,20 @@ _CHOSEN = """
 SELECT e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
 FROM events e WHERE {fits} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq LIMIT ?
 """
-_CHOSEN_BYTES = 1 << 20
-"""So many bytes of bodies are chosen in one go, or one that is larger."""
+_STEP_BYTES = 1 << 20
+"""Total size of bodies, in bytes, at which a step ends."""
 TRIED_SINCE = """
 EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
 """
-"""Whether a delivery has been tried since an attempt."""
+"""Whether a delivery was tried after an attempt."""
 
-# One row of JSON, for Python's lock changes hands at each row.
+# One row of JSON, because Python's lock changes hands at each row.
 _STANDING = f"""
 SELECT json_group_array(json_array(
     d.event, d.sink,
     iif({TRIED_SINCE.format(event="d.event", sink="d.sink")}, 'pending', d.status), d.reason
 )) FROM deliveries d
-WHERE d.event IN (SELECT value FROM json_each(?)) AND {{meant}}
+WHERE d.event IN (SELECT value FROM json_each(?)) AND {{condition}}
 """
 _REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
 
@@ -45,10 +45,12 @@ def choose(
     until: Mark,
     limit: int,
 ) -> list[Chosen]:
-    """The oldest that fit and still have their body."""
+    """Return the oldest selected events that still have their body."""
     where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
-    found = list(_light(db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))))
-    standing = _standing(db, selection, [row[0] for row in found], until.attempt)
+    rows = list(
+        _within_bytes(db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit)))
+    )
+    standing = _standing(db, selection, [row[0] for row in rows], until.attempt)
     return [
         Chosen(
             row[0],
@@ -63,12 +65,12 @@ def choose(
             ),
             standing[row[0]],
         )
-        for row in found
+        for row in rows
     ]
 
 
-def _light(rows: Iterable[Row]) -> Iterator[Row]:
-    left = _CHOSEN_BYTES
+def _within_bytes(rows: Iterable[Row]) -> Iterator[Row]:
+    left = _STEP_BYTES
     for row in rows:
         yield row
         left -= len(row[6])
@@ -79,9 +81,9 @@ def _light(rows: Iterable[Row]) -> Iterator[Row]:
 def _standing(
     db: sqlite3.Connection, selection: Selection, seqs: Sequence[int], attempt: int
 ) -> Mapping[int, dict[str, Standing]]:
-    """The deliveries that are meant, by event and sink."""
-    meant, values = all_of(*of_delivery(selection))
-    sql = _STANDING.format(meant=meant)
+    """Return the selected deliveries, by event and sink."""
+    condition, values = all_of(*of_delivery(selection))
+    sql = _STANDING.format(condition=condition)
     row = db.execute(sql, (attempt, orjson.dumps(seqs).decode(), *values)).fetchone()
     standing: defaultdict[int, dict[str, Standing]] = defaultdict(dict)
     for event, sink, status, reason in orjson.loads(row[0]):
@@ -90,20 +92,20 @@ def _standing(
 
 
 def replays(db: sqlite3.Connection, *, before: int | None, limit: int) -> list[Replay]:
-    """The newest."""
+    """Return the newest replays."""
     where, values = all_of(("id < ?", [before]))
     sql = f"SELECT {_REPLAY} FROM replays WHERE {where} ORDER BY id DESC LIMIT ?"
     return [_replay(row) for row in db.execute(sql, (*values, limit))]
 
 
 def running(db: sqlite3.Connection) -> list[Replay]:
-    """The ones that go on, the first begun first."""
+    """Return the running replays, oldest first."""
     sql = f"SELECT {_REPLAY} FROM replays WHERE state = 'running' ORDER BY id"
     return [_replay(row) for row in db.execute(sql)]
 
 
 def replay(db: sqlite3.Connection, number: int) -> Replay | None:
-    """One of them."""
+    """Return one replay."""
     row = db.execute(f"SELECT {_REPLAY} FROM replays WHERE id = ?", (number,)).fetchone()
     return None if row is None else _replay(row)
 
@@ -123,7 +125,7 @@ def _replay(row: Row) -> Replay:
 
 
 def under_way(db: sqlite3.Connection, number: int) -> dict[str, int]:
-    """How many pending deliveries a replay has opened, by sink."""
+    """Count the pending deliveries of a replay by sink."""
     sql = """
 SELECT sink, count(*) FROM deliveries WHERE status = 'pending' AND replay = ? GROUP BY sink
 """

@@ -1,7 +1,7 @@
-"""What is forgotten and when: bodies of settled events first, their ids much later, in small steps.
+"""Retention in small steps: bodies of settled events are removed first, their ids much later.
 
-A step finds its rows with a reader and removes them in a transaction that acknowledgements share;
-there it looks again at each of them, for a replay may have opened a delivery in between.
+A step finds its rows with a reader and removes them in a transaction that acknowledgements share.
+It checks each row again there, because a replay may have opened a delivery in between.
 """
 
 from collections import Counter
@@ -15,26 +15,26 @@ from relay.store.sqlite.funnel import COUNTED_TO
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20
-"""Per transaction; what is removed is overwritten, so that bytes take as long as rows do."""
+"""Limits per transaction; removed data is overwritten, so that bytes take time too."""
 
-LOOK_ROWS = 5000
-"""Looked through per step: whoever leases waits for the same reader."""
+SCAN_ROWS = 5000
+"""Rows scanned per step, because leases wait for the same reader."""
 
 VACUUM_PAGES = 200
 SPARE_SHARE = 8
-"""So many-th part of the file may stay empty for what comes next; the rest is given back."""
+"""Fraction of the file, 1 in this many, that stays free for new rows; the rest is given back."""
 
 SPARE_PAGES = 256
 
 AUDIT_MS = 400 * 86_400_000
-"""Changes are kept so long: a year and the time to look back at it."""
+"""Retention of the audit log: a year and some time to review it."""
 
 _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
 _COUNTED = f"e.seq <= {COUNTED_TO}"
-"""What the audience has not counted is kept until it has: nothing else holds it."""
+"""Uncounted events stay until the audience has counted them."""
 
 _OLD = f"""
 SELECT e.rowid, {{size}} FROM {{table}} e
@@ -55,7 +55,7 @@ Remove = Callable[[sqlite3.Connection, list[Row]], Counter[str]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Rows to remove in one transaction; `more` says whether another step may follow at once."""
+    """Rows to remove in one transaction; `more` if another step may follow at once."""
 
     rows: list[Row]
     removal: Remove
@@ -71,14 +71,14 @@ class _Phase(NamedTuple):
 
 
 class _Keep(NamedTuple):
-    """How long rows are kept: those of the first glob of a kind that fits, else all others."""
+    """Retention times: of the first glob that matches a row's kind, else of all others."""
 
     kinds: tuple[tuple[str, int], ...]
     others_ms: int
     since: str = "received_at"
 
     def is_old(self) -> str:
-        """The condition that takes the values of `times`."""
+        """Return the condition for the values of `times`."""
         if not self.kinds:
             return f"e.{self.since} < ?"
         cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(self.kinds))
@@ -92,16 +92,16 @@ class _Keep(NamedTuple):
 
 
 class Sweep:
-    """One round over the store after another, some rows at a time, oldest first."""
+    """Goes over the store in rounds, some rows at a time, oldest first."""
 
     def __init__(self, settings: StoreSettings) -> None:
         rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
         bodies = _Keep(_by_kind(settings), settings.payload_retention)
         with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED} AND {_COUNTED}"
         self._phases = (
-            _Phase("events", f"{with_body} {settled}", _forget_bodies, bodies),
-            _Phase("events", settled, _forget_events, ids),
-            _Phase("unreadable", with_body, _forget_unreadable_bodies, rest),
+            _Phase("events", f"{with_body} {settled}", _remove_bodies, bodies),
+            _Phase("events", settled, _remove_events, ids),
+            _Phase("unreadable", with_body, _remove_unreadable_bodies, rest),
             _Phase("unreadable", "", _deletion("unreadable"), ids),
             _Phase(
                 "absences",
@@ -116,7 +116,7 @@ class Sweep:
         self._from = 0
 
     def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
-        """Find the next rows whose time is over; the last step of a round has `more` False."""
+        """Find the next expired rows; the last step of a round has `more` False."""
         if self._phase == len(self._phases):
             return self._find_space(db)
         phase = self._phases[self._phase]
@@ -128,9 +128,9 @@ class Sweep:
         sql = _OLD.format(
             size=phase.size, table=phase.table, is_old=phase.keep.is_old(), more=phase.more
         )
-        end = first + LOOK_ROWS
+        end = first + SCAN_ROWS
         old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
-        rows = list(_light(old))
+        rows = list(_within_bytes(old))
         self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
         return Step(rows, phase.removal, more=True)
 
@@ -142,7 +142,7 @@ class Sweep:
 
 
 def find_space(db: sqlite3.Connection) -> Step:
-    """Find pages to give back; `more` is False, and no rows are left, where enough were."""
+    """Find pages to give back; a step without rows and `more` if there are few enough."""
     pages, free, mode = db.execute(_SPACE).fetchone()
     if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
         return Step([(VACUUM_PAGES,)], _shrink, more=True)
@@ -150,13 +150,13 @@ def find_space(db: sqlite3.Connection) -> Step:
 
 
 def _by_kind(settings: StoreSettings) -> tuple[tuple[str, int], ...]:
-    """The globs, the shortest time first; SQLite writes `[^a]` for `[!a]`."""
-    found = sorted(settings.retention.items(), key=lambda item: item[1])
-    return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in found)
+    """Return the globs, shortest time first; SQLite writes `[^a]` for `[!a]`."""
+    ordered = sorted(settings.retention.items(), key=lambda item: item[1])
+    return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in ordered)
 
 
-def _light(old: list[Row]) -> Iterator[Row]:
-    """As many rows as a step may remove by their bytes, one at least."""
+def _within_bytes(old: list[Row]) -> Iterator[Row]:
+    """Yield the rows that a step may remove by their size, at least one."""
     left = STEP_BYTES
     for row, size in old:
         if left <= 0:
@@ -166,7 +166,7 @@ def _light(old: list[Row]) -> Iterator[Row]:
 
 
 def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
-    """Remove the rows of each step; return how many dead letters of each sink went with them."""
+    """Remove the rows of each step; return the numbers of removed dead letters by sink."""
     return [step.removal(db, step.rows) if step.rows else Counter() for step in steps]
 
 
@@ -174,14 +174,14 @@ def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:
     return [row for row in rows if db.execute(_STILL_SETTLED, row).fetchone()]
 
 
-def _forget_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+def _remove_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     rows = _settled(db, rows)
     db.executemany("UPDATE events SET body = NULL, headers = NULL WHERE seq = ?", rows)
     db.executemany("UPDATE attempts SET answer = '' WHERE event = ?", rows)
     return Counter()
 
 
-def _forget_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+def _remove_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     rows = _settled(db, rows)
     dead = Counter(sink for row in rows for (sink,) in db.execute(_DEAD_OF, row))
     db.executemany("DELETE FROM attempts WHERE event = ?", rows)
@@ -190,7 +190,7 @@ def _forget_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     return dead
 
 
-def _forget_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+def _remove_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = ?", rows)
     return Counter()
 
@@ -204,7 +204,7 @@ def _deletion(table: str) -> Remove:
 
 
 def _shrink(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
-    # SQLite frees a page per step of this statement, and Python takes one step of it only.
+    # SQLite frees one page per step of this statement, and Python makes only one step.
     for _ in range(rows[0][0]):
         db.execute("PRAGMA incremental_vacuum(1)")
     return Counter()

@@ -1,4 +1,4 @@
-"""The schema's numbered steps: each file in `migrations/` runs once, in order, all or nothing."""
+"""Schema migrations: each file in `migrations/` runs once, in order, in a transaction."""
 
 import hashlib
 from importlib.resources import files
@@ -26,19 +26,19 @@ class Step(NamedTuple):
 
 
 def steps() -> tuple[Step, ...]:
-    """The files, `0001_what_it_does.sql` first."""
+    """Return the migrations, ordered by number."""
     folder = files(__package__) / "migrations"
-    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=str)
+    ordered = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=str)
     return tuple(
-        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in found
+        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in ordered
     )
 
 
 def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
-    """Bring the schema up to date and return its number.
+    """Migrate the schema and return its number.
 
-    Raises StoreTooNew, without a change, for a store that a newer relay has written, and
-    StoreBroken for a database that is none of ours.
+    Raises StoreTooNew, without a change, for the store of a newer relay, and StoreBroken for a
+    database of another program.
     """
     known = steps()
     if _is_foreign(db):
@@ -68,7 +68,7 @@ def _is_foreign(db: sqlite3.Connection) -> bool:
 
 def _apply(db: sqlite3.Connection, step: Step, now_ms: int) -> None:
     digest = hashlib.sha256(step.sql.encode()).hexdigest()
-    # executescript takes no parameters; a file name of ours and two numbers need no quoting.
+    # `executescript` takes no parameters; our own file names and numbers need no quoting.
     record = (
         "INSERT INTO migrations (number, name, sha256, applied_at) "
         f"VALUES ({step.number}, '{step.name}', '{digest}', {now_ms});"

@@ -1,4 +1,4 @@
-"""How attempts and what became of their deliveries come into the database."""
+"""Insertion of attempts and update of their deliveries, many in one statement."""
 
 from collections.abc import Sequence
 
@@ -31,11 +31,10 @@ CREATE TEMP TRIGGER settle INSTEAD OF INSERT ON outcomes BEGIN
     );
 END;
 """
-"""`attempts` is the number before; `counts` is added to it."""
+"""`attempts` is the number before the attempt; `counts` is added to it."""
 
 _SETTLE = "INSERT INTO outcomes VALUES {rows}"
-# With the event's body goes what a far end may have repeated of it, and what has been forgotten
-# altogether is not to leave an attempt behind.
+# An answer may repeat the body, so it goes with it; a removed event gets no attempt.
 _OVERTAKEN = """
 INSERT INTO attempts (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
 SELECT d.event, d.sink, ?3, ?4, ?5, ?6, ?7, iif(e.body IS NULL, '', ?8), ?9
@@ -47,10 +46,10 @@ WHERE d.event = ?1 AND d.sink = ?2
 def settle(
     db: sqlite3.Connection, batches: Sequence[Sequence[Settlement]]
 ) -> list[list[Status | None]]:
-    """Record attempts and move their deliveries; return the statuses that these have now.
+    """Record attempts and update their deliveries; return the new statuses.
 
-    None for a delivery that has moved meanwhile: it stays, though the attempt did happen.
-    One that failed is not tried again where its replay has been cancelled.
+    None for a delivery that has changed since its lease: only the attempt is recorded.
+    A failed delivery of a cancelled replay is not tried again.
     """
     settlements = [settlement for batch in batches for settlement in batch]
     statuses: list[Status | None] = []
@@ -59,12 +58,12 @@ def settle(
     for place, (settlement, status) in enumerate(zip(settlements, statuses, strict=True)):
         if status is Status.PENDING and settlement.delivery.replay is not None:
             statuses[place] = operator_writes.withdraw_one(db, settlement.delivery)
-    found = iter(statuses)
-    return [[next(found) for _ in batch] for batch in batches]
+    remaining = iter(statuses)
+    return [[next(remaining) for _ in batch] for batch in batches]
 
 
 def rows_of(batches: Sequence[Sequence[Settlement]]) -> int:
-    """How many rows `settle` makes of them."""
+    """Return the number of rows that `settle` inserts."""
     return sum(map(len, batches))
 
 
@@ -73,7 +72,7 @@ def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[S
         bulk.write(db, _SETTLE, [_row(settlement) for settlement in settlements])
     except sqlite3.IntegrityError:
         if len(settlements) > 1:
-            # One of them has moved, and nothing was written: by itself each shows whether it did.
+            # One has changed, and nothing was written: written alone, each shows whether it did.
             with transaction(db):
                 return [status for each in settlements for status in _settle(db, [each])]
         db.execute(_OVERTAKEN, _attempt(settlements[0]))
@@ -114,6 +113,6 @@ def _attempt(settlement: Settlement) -> Row:
     )
 
 
-def _text(said: str) -> str:
-    """What a far end said, in characters that can be stored: halves of some cannot."""
-    return said if said.isascii() else said.encode(errors="replace").decode()
+def _text(text: str) -> str:
+    """Replace lone surrogates in a destination's text, which SQLite cannot store."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -39,8 +39,8 @@ from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import (
     GroupCommit,
     Statement,
+    classify,
     may_lack_room,
-    meaning,
     transaction,
 )
 from relay.store.sqlite.integrity import SqliteInspections, check
@@ -248,7 +248,7 @@ class SqliteStore:
 
     async def respond(self) -> None:
         # Not `submit`, which refuses at once where too many wait for a disk that hangs.
-        await self._writer.apart(_read_nothing)
+        await self._writer.run_exclusive(_read_nothing)
 
     async def expire(self, *, now_ms: int) -> bool:
         if await self.audience.count():
@@ -271,9 +271,9 @@ class SqliteStore:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
-            refusal = meaning(error) or StoreError(f"the store cannot be read: {error}")
+            refusal = classify(error) or StoreError(f"the store cannot be read: {error}")
             if isinstance(refusal, StoreBroken):
-                self._writer.condemn(refusal)
+                self._writer.mark_broken(refusal)
             raise refusal from None
 
     async def inspect(self) -> None:
@@ -284,7 +284,7 @@ class SqliteStore:
         faults = await check(self.path)
         if faults:
             damage = StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
-            self._writer.condemn(damage)
+            self._writer.mark_broken(damage)
             raise damage
         self.unclean = False
 
@@ -398,7 +398,7 @@ def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 def _shortage(path: Path, error: OSError | sqlite3.Error) -> str | None:
     if isinstance(error, OSError):
         return disk.lack_of_room(error)
-    if isinstance(meaning(error), StoreFull):
+    if isinstance(classify(error), StoreFull):
         return "the disk is full"
     return disk.shortage(path) if may_lack_room(error) else None
 

@@ -1,4 +1,4 @@
-"""How many events of each kind were accepted: written with them, and never forgotten."""
+"""Numbers of accepted events by kind, stored with each event and never removed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Self
@@ -13,13 +13,13 @@ TRIGGERED = """
     ON CONFLICT DO UPDATE SET
         events = events + 1, last_at = max(last_at, excluded.last_at);
 """
-"""What a trigger does right after the insertion of an event; changes a row if that did."""
+"""Part of a trigger after the insertion of an event; changes a row only if that did."""
 
 _ALL = "SELECT source, kind, milestone, events, last_at FROM totals"
 
 
 class Totals:
-    """All totals of a store."""
+    """Holds all totals of a store."""
 
     def __init__(self, known: Iterable[Total] = ()) -> None:
         self._known = {(each.source, each.kind, each.milestone): each for each in known}
@@ -29,10 +29,10 @@ class Totals:
         return cls(Total(*row) for row in db.execute(_ALL))
 
     def of(self, event: Event) -> Total:
-        """The one that the event belongs to."""
+        """Return the total that the event adds to."""
         key = event.source, event.known_kind, event.milestone() or ""
         return self._known.get(key) or self._known.setdefault(key, Total(*key))
 
     def of_source(self, source: str) -> Iterator[Total]:
-        """Those of one source that have events."""
+        """Return the totals of one source that are not 0."""
         return (each for each in self._known.values() if each.source == source and each.events)

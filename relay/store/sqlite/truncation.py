@@ -1,4 +1,4 @@
-"""The length of the database's own file, which nothing but our checkpoints may take from."""
+"""Check of the database file's length, which only our checkpoints may reduce."""
 
 from os.path import samestat
 from pathlib import Path
@@ -8,10 +8,9 @@ from relay.store.sqlite.driver import sqlite3
 
 
 class FileLength:
-    """How long the file was when it was last looked at; it has to be there.
+    """Compares the length of the file with that of the last check.
 
-    A file that somebody cuts short goes unnoticed by SQLite for as long as what is missing is in
-    its memory or its log.
+    SQLite does not notice a truncated file while the missing pages are in its cache or its log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,11 +18,11 @@ class FileLength:
         self._file = path.stat()
 
     def require(self, db: sqlite3.Connection) -> None:
-        """Raises StoreMoved where the path leads to another file, or StoreBroken for a shorter one.
+        """Raise StoreMoved for another file at the path, and StoreBroken for a truncated one.
 
-        Shorter means shorter than before and than its pages in use.
-        To be asked of the connection that writes, between two of its transactions: it alone makes
-        checkpoints, and one that shortens the file leaves the pages that are in use then, exactly.
+        Truncated means shorter than before and than the pages in use.
+        Call it on the writing connection, between two of its transactions: it alone checkpoints,
+        and a checkpoint that shortens the file leaves exactly the pages in use.
         A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
         """
         try:

@@ -1,4 +1,4 @@
-"""Unreadable requests in SQLite, as operators look at them; `acceptance` writes them."""
+"""Unreadable requests in SQLite: queries and removal; `accept` inserts them."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -6,8 +6,8 @@ from typing import TypeVar
 from relay.core.errors import StoreError
 from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, meaning
-from relay.store.sqlite.operator_writes import each
+from relay.store.sqlite.group_commit import GroupCommit, classify
+from relay.store.sqlite.operator_writes import for_each
 from relay.store.unreadable import UnreadableContent, UnreadableRecord
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ _COLUMNS = "rowid, lower(hex(digest)), source, received_at, reason, length(body)
 _NEWEST = f"""
 SELECT {_COLUMNS} FROM unreadable WHERE ?1 IS NULL OR rowid < ?1 ORDER BY rowid DESC LIMIT ?2
 """
-# The index of the primary key answers the inner question without a look at the bodies.
+# The index of the primary key answers the inner query without reading bodies.
 _FIND = f"""
 SELECT {_COLUMNS}, headers, body FROM unreadable WHERE rowid IN (
     SELECT rowid FROM unreadable
@@ -27,12 +27,12 @@ _DISCARD = "DELETE FROM unreadable WHERE source = ? AND digest = ?"
 
 
 class SqliteUnreadable:
-    """Fulfils `relay.store.unreadable.UnreadableRequests`; lives as long as its store."""
+    """Fulfils `relay.store.unreadable.UnreadableRequests`; shares the parts of its store."""
 
     def __init__(
         self, reader: Connection, writer: GroupCommit, *, wipe: Callable[[], object]
     ) -> None:
-        """`wipe` starts the wiping of the files after a removal."""
+        """`wipe` starts wiping removed data from the files."""
         self._reader = reader
         self._writer = writer
         self._wipe = wipe
@@ -57,7 +57,7 @@ class SqliteUnreadable:
         try:
             return await self._reader.run(work)
         except sqlite3.Error as error:
-            raise meaning(error) or StoreError(f"the store cannot be read: {error}") from None
+            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
 
 
 def _discard(db: sqlite3.Connection, key: tuple[str, bytes]) -> None:
@@ -76,4 +76,4 @@ def _content(row: Row) -> UnreadableContent:
     return UnreadableContent(request=request, headers=headers, body=body, is_damaged=damaged)
 
 
-_REMOVE = each(_discard)
+_REMOVE = for_each(_discard)

@@ -1,7 +1,7 @@
-"""The write-ahead log on its disk: the file of that name holds what SQLite has committed to it.
+"""Check that the write-ahead log on the disk is the one that SQLite has written.
 
-SQLite keeps the log open and notices neither that it was removed nor that it was overwritten.
-The layout is that of sqlite.org/walformat.html, which every version of SQLite shares.
+SQLite keeps the log open, and does not notice that it was removed or overwritten.
+The layout is that of sqlite.org/walformat.html, which all versions of SQLite share.
 """
 
 import mmap
@@ -15,16 +15,16 @@ _HEADER_BYTES = 32
 _SALTS_AT = 16
 _FRAME_HEADER_BYTES = 24
 _PROOF = slice(8, 24)
-"""Of a frame: the log's salts and the checksum of all frames so far."""
+"""Part of a frame header: the log's salts and the checksum of all frames so far."""
 
 _INDEX_BYTES = 48
 _INDEX = struct.Struct("=14xHI4xII8s8x")
-"""The head of the index: page size, committed frames, checksum of the last frame, salts."""
+"""Header of the index: page size, committed frames, checksum of the last frame, salts."""
 _CHECKSUM = struct.Struct(">II")
 
 
 class _File:
-    """One of the two files: open, and expected under its name."""
+    """An open file that must stay at its path."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class _File:
         self.close = self._file.close
 
     def require(self) -> None:
-        """Raises StoreMoved where the name leads to no file or to another one."""
+        """Raise StoreMoved if the path leads to no file or to another one."""
         try:
             status = os.stat(self.name)  # noqa: PTH116  a Path costs more
         except OSError:
@@ -43,25 +43,25 @@ class _File:
             raise StoreMoved(f"the file {self.name} was removed or replaced")
 
     def read(self, size: int, offset: int) -> bytes:
-        """Raises StoreBroken where there is less."""
+        """Read exactly this many bytes; raises StoreBroken if there are fewer."""
         try:
-            found = os.pread(self.descriptor, size, offset)
+            content = os.pread(self.descriptor, size, offset)
         except OSError as error:
             raise StoreBroken(f"the file {self.name} cannot be read: {error.strerror}") from None
-        if len(found) < size:
+        if len(content) < size:
             raise StoreBroken(f"the file {self.name} was cut short while it was in use")
-        return found
+        return content
 
 
 class Wal:
     """Compares the log with its index, which SQLite keeps in shared memory.
 
-    To be opened after a first commit, and closed after SQLite: closing a descriptor of the index
+    Open it after a first commit, and close it after SQLite: closing a descriptor of the index
     drops SQLite's locks on it.
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is the database's, without symbolic links. Raises OSError."""
+        """`path` is that of the database, without symbolic links. Raises OSError."""
         self._log, self._shared = _File(f"{path}-wal"), _File(f"{path}-shm")
         self._index = mmap.mmap(self._shared.descriptor, _INDEX_BYTES, prot=mmap.PROT_READ)
         self.frames = 0
@@ -69,25 +69,25 @@ class Wal:
         self._salts = b""
         self._last_at = 0
         self._last = b""
-        """The last frame as it was found."""
+        """The last frame as of the last check."""
 
     def require_index(self) -> None:
-        """Raises StoreMoved where the index was removed or replaced.
+        """Raise StoreMoved if the index was removed or replaced.
 
-        Another program would make a new one, and the two would write over each other's pages.
+        Another program would create a new one, and the two would overwrite each other's pages.
         """
         self._shared.require()
 
     def require(self) -> None:
-        """Raises StoreMoved where the log was removed or replaced, StoreBroken for a damaged one.
+        """Raise StoreMoved if the log was removed or replaced, StoreBroken if it is damaged.
 
-        To be called between two transactions of the connection that writes. From one call to the
-        next the last frame stays as it was, unless SQLite has begun the log anew: a log that was
-        cut short and written on ends well, but has a hole.
+        Call it between two transactions of the writing connection. The last frame of the previous
+        call must be unchanged unless SQLite has restarted the log: a log that was truncated and
+        then written to ends correctly, but has a hole.
         """
         self._log.require()
         page_size, frames, *checksum, salts = _INDEX.unpack_from(self._index)
-        # The largest page, of 64 KiB, does not fit the field.
+        # The field holds 1 for the largest page size, 64 KiB.
         size = _FRAME_HEADER_BYTES + (page_size if page_size > 1 else 1 << 16)
         if self.frames and self._salts == salts:
             self._require_same(self._log.read(size, self._last_at), self._last)

@@ -48,7 +48,7 @@ def content(path: Path) -> list[str]:
 
 
 async def nothing_is_left(path: Path, threads: int) -> None:
-    """No thread, and no lock: another may open as soon as the fault is mended."""
+    """No thread and no lock is left: another store can open once the fault is fixed."""
     async with asyncio.timeout(5):
         while threading.active_count() > threads:
             await asyncio.sleep(0.01)
@@ -62,7 +62,7 @@ async def test_a_clean_stop_is_known(path: Path, clock: ManualClock) -> None:
             assert store.unclean is False
 
 
-async def test_closing_writes_the_log_home(path: Path, clock: ManualClock) -> None:
+async def test_closing_checkpoints_the_log(path: Path, clock: ManualClock) -> None:
     async with opened(path, clock) as store:
         await accept(store, event("a"))
         assert Path(f"{path}-wal").exists()
@@ -191,7 +191,7 @@ async def test_a_log_with_a_hard_link_is_refused(
         await open_store(settings(tmp_path / "killed" / "relay.db"), clock=clock)
 
 
-async def test_what_lies_beside_a_store_lies_beside_its_file_and_not_beside_a_link_to_it(
+async def test_files_beside_the_store_are_beside_its_real_file(
     path: Path, clock: ManualClock, tmp_path: Path
 ) -> None:
     link = tmp_path / "etc" / "link.db"
@@ -241,7 +241,7 @@ def _a_cut_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_no_database, _a_folder, _another_program, _a_cut_file])
-async def test_what_is_no_store_is_refused_with_its_name(
+async def test_a_file_that_is_not_a_store_is_refused_with_its_name(
     path: Path, clock: ManualClock, spoil: object
 ) -> None:
     assert callable(spoil)
@@ -263,7 +263,7 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, clock: Ma
         await nothing_is_left(place, threads)
 
 
-async def test_links_in_a_circle_are_refused_with_the_path(path: Path, clock: ManualClock) -> None:
+async def test_circular_links_are_refused_with_the_path(path: Path, clock: ManualClock) -> None:
     path.symlink_to(path)
     with pytest.raises(StoreBroken, match=r"relay\.db cannot be opened: .*symbolic links"):
         await open_store(settings(path), clock=clock)
@@ -282,7 +282,7 @@ async def test_a_folder_without_permission_is_refused(tmp_path: Path, clock: Man
     await nothing_is_left(closed / "relay.db", threading.active_count())
 
 
-async def test_below_the_floor_nothing_is_taken_but_outcomes_are(
+async def test_below_the_floor_only_outcomes_are_written(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path, clock) as store:
@@ -321,7 +321,7 @@ async def test_free_space_is_measured_at_most_ten_times_a_second(
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_a_store_whose_file_is_gone_takes_nothing_any_more(
+async def test_a_store_whose_file_is_gone_accepts_nothing(
     path: Path, clock: ManualClock, *, replaced: bool
 ) -> None:
     async with opened(path, clock) as store:
@@ -362,7 +362,7 @@ async def test_check_finds_a_delivery_without_its_event(path: Path, clock: Manua
     assert len(await check(path)) == 1
 
 
-async def test_check_of_no_file_says_so(path: Path) -> None:
+async def test_check_reports_a_missing_file(path: Path) -> None:
     with pytest.raises(StoreBroken, match="cannot be opened"):
         await check(path)
 
@@ -406,7 +406,7 @@ async def test_a_full_disk_does_not_keep_the_store_from_closing(
         ("36 35 0:30 / {folder} rw - ext4 /dev/sda rw", None),
     ],
 )
-def test_a_network_file_system_is_known_also_under_a_name_with_blanks(
+def test_a_network_file_system_is_detected_at_a_path_with_spaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, kind: str | None
 ) -> None:
     folder = tmp_path / "my data"
@@ -423,7 +423,7 @@ def test_the_size_counts_the_log_and_survives_a_file_that_goes(tmp_path: Path) -
     assert disk.size_bytes(tmp_path / "relay.db") == 15
 
 
-async def test_a_lock_can_be_looked_at_without_taking_it(path: Path, clock: ManualClock) -> None:
+async def test_a_lock_can_be_inspected_without_taking_it(path: Path, clock: ManualClock) -> None:
     assert disk.is_free(path)
     async with opened(path, clock):
         assert not disk.is_free(path)
@@ -432,5 +432,5 @@ async def test_a_lock_can_be_looked_at_without_taking_it(path: Path, clock: Manu
     disk.lock(path).close()
 
 
-def test_a_lock_that_cannot_be_seen_counts_as_taken(tmp_path: Path) -> None:
+def test_an_unreadable_lock_counts_as_taken(tmp_path: Path) -> None:
     assert not disk.is_free(tmp_path / ("x" * 300))

@@ -1,4 +1,4 @@
-"""The settings that durability rests on, asked of the connections themselves."""
+"""Settings that durability depends on, read from the connections."""
 
 import sqlite3
 import stat

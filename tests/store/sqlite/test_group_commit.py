@@ -1,4 +1,4 @@
-"""Group commit on a real database: who shares a transaction, and what a failure means for whom."""
+"""Group commit on a real database: shared transactions, and the effects of failures."""
 
 import asyncio
 import sqlite3
@@ -47,7 +47,7 @@ def stored(folder: Path) -> list[str]:
         return [row[0] for row in db.execute("SELECT x FROM t ORDER BY rowid")]
 
 
-async def test_all_who_wait_share_few_commits(tmp_path: Path) -> None:
+async def test_concurrent_writes_share_few_commits(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, commits):
         results = await asyncio.gather(*(writer.submit(insert, "x" * n) for n in range(200)))
         assert results == list(range(200))
@@ -71,7 +71,7 @@ async def test_a_disk_that_hangs_does_not_fill_the_memory(tmp_path: Path) -> Non
         assert len(stored(tmp_path)) == more - len(refused)
 
 
-async def test_to_catch_up_is_to_wait_for_all_that_waits_however_many(tmp_path: Path) -> None:
+async def test_catch_up_waits_for_the_whole_queue(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, connection, _):
         disk = threading.Event()
         hangs = asyncio.create_task(connection.run(lambda _: disk.wait(60)))
@@ -93,14 +93,14 @@ async def test_to_catch_up_is_to_wait_for_all_that_waits_however_many(tmp_path: 
         await asyncio.gather(hangs, *writes)
 
 
-async def test_of_a_broken_store_all_has_been_refused(tmp_path: Path) -> None:
+async def test_catch_up_on_a_broken_store_returns_at_once(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
-        writer.condemn(StoreBroken("the store is damaged"))
+        writer.mark_broken(StoreBroken("the store is damaged"))
         await writer.catch_up()
         assert stored(tmp_path) == []
 
 
-async def test_unlike_writes_share_a_commit_in_their_order(tmp_path: Path) -> None:
+async def test_different_writes_share_a_commit_in_order(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, commits):
         texts = "abcabc"
         writes = (insert, insert, insert_elsewhere) * 2
@@ -110,7 +110,7 @@ async def test_unlike_writes_share_a_commit_in_their_order(tmp_path: Path) -> No
         assert len(commits) <= 2
 
 
-async def test_whoever_is_answered_is_on_disk(tmp_path: Path) -> None:
+async def test_a_returned_write_is_on_disk(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
 
         async def one(text: str) -> None:
@@ -120,14 +120,14 @@ async def test_whoever_is_answered_is_on_disk(tmp_path: Path) -> None:
         await asyncio.gather(*(one(f"t{number}") for number in range(20)))
 
 
-async def test_done_is_told_after_the_commit_and_before_the_waiter(tmp_path: Path) -> None:
+async def test_done_is_called_after_the_commit_and_before_the_return(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
         seen: list[list[str]] = []
         await writer.submit(insert, "a", lambda _: seen.append(stored(tmp_path)))
         assert seen == [["a"]]
 
 
-async def test_an_items_own_fault_fails_only_itself(tmp_path: Path) -> None:
+async def test_a_faulty_item_fails_alone(tmp_path: Path) -> None:
     items = ["a", "\ud800", "b", 3.5, b"bytes", "c"]
     async with writing(tmp_path) as (writer, _, _):
         results = await asyncio.gather(
@@ -143,7 +143,7 @@ async def test_an_items_own_fault_fails_only_itself(tmp_path: Path) -> None:
         assert await writer.submit(insert, "d") == 1
 
 
-async def test_a_cancelled_wait_takes_nothing_back(tmp_path: Path) -> None:
+async def test_a_cancelled_wait_does_not_withdraw_the_write(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
         told: list[int] = []
         waiting = asyncio.create_task(writer.submit(insert, "abc", told.append))
@@ -169,7 +169,7 @@ async def test_a_full_disk_fails_the_whole_batch_and_passes(tmp_path: Path) -> N
         assert await writer.submit(insert, "x" * 5000) == 5000
 
 
-async def test_another_programs_write_lock_is_not_for_ever(tmp_path: Path) -> None:
+async def test_another_programs_write_lock_is_a_temporary_error(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, connection, _):
         await connection.run(lambda db: db.execute("PRAGMA busy_timeout = 20").fetchall())
         with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as other:
@@ -193,7 +193,7 @@ def fail(name: str) -> sqlite3.OperationalError:
     "name",
     ["SQLITE_IOERR_FSYNC", "SQLITE_IOERR_WRITE", "SQLITE_CORRUPT", "SQLITE_READONLY_DBMOVED"],
 )
-async def test_after_an_io_error_nothing_is_written_any_more(tmp_path: Path, name: str) -> None:
+async def test_nothing_is_written_after_an_io_error(tmp_path: Path, name: str) -> None:
     def broken(_: sqlite3.Connection, __: Sequence[object]) -> list[None]:
         raise fail(name)
 
@@ -208,7 +208,7 @@ async def test_after_an_io_error_nothing_is_written_any_more(tmp_path: Path, nam
         assert stored(tmp_path) == []
 
 
-async def test_a_disk_that_fails_while_a_batch_is_taken_apart_stops_the_rest(
+async def test_a_disk_failure_during_single_writes_stops_the_rest(
     tmp_path: Path,
 ) -> None:
     def odd(_: sqlite3.Connection, items: Sequence[str]) -> list[None]:
@@ -222,7 +222,7 @@ async def test_a_disk_that_fails_while_a_batch_is_taken_apart_stops_the_rest(
         assert stored(tmp_path) == ["a"]
 
 
-async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) -> None:
+async def test_a_failing_callback_does_not_stop_the_writer(tmp_path: Path) -> None:
     def fails(_: object) -> None:
         raise KeyError("no such sink")
 
@@ -243,7 +243,7 @@ async def test_a_listener_that_fails_does_not_stop_the_writer(tmp_path: Path) ->
     assert told == [KeyError]
 
 
-async def test_closing_finishes_what_waits(tmp_path: Path) -> None:
+async def test_closing_finishes_the_queue(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
         waiting = [asyncio.create_task(writer.submit(insert, f"t{n}")) for n in range(600)]
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A store looked at by someone who may not do all that SQLite needs for it."""
+"""Inspection of a store without all of the permissions that SQLite needs."""
 
 import os
 import tempfile
@@ -27,7 +27,7 @@ def path() -> Iterator[Path]:
 
 @contextmanager
 def as_another_user() -> Iterator[None]:
-    """What root is never refused is asked as nobody; others are refused as themselves."""
+    """Root runs as nobody, because nothing is refused to root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)
@@ -45,7 +45,7 @@ async def inspected(path: Path, *, mode: int) -> Inspection:
         return await inspect(path)
 
 
-async def test_a_folder_that_may_not_be_written_is_told_with_what_to_do(
+async def test_a_read_only_folder_is_reported_with_an_action(
     path: Path, clock: ManualClock
 ) -> None:
     await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()
@@ -56,7 +56,7 @@ async def test_a_folder_that_may_not_be_written_is_told_with_what_to_do(
     assert fault.endswith("run this as relay's user")
 
 
-async def test_a_file_that_may_not_be_read_is_told_with_what_to_do(
+async def test_an_unreadable_file_is_reported_with_an_action(
     path: Path, clock: ManualClock
 ) -> None:
     await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()

@@ -1,4 +1,4 @@
-"""Turns in SQLite: what they cost with a large backlog, and who else hands them on."""
+"""Turns in SQLite: their cost with a large backlog, and the events that pass them on."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -61,7 +61,7 @@ async def settle_all(store: SqliteStore, *, now_ms: int = NOW_MS) -> list[str]:
 
 
 def fill(db: sqlite3.Connection, count: int, *, keys: int) -> OrderingKeys:
-    """Have so many events pending, of so many keys in turn."""
+    """Accept this many events, of this many keys in turn."""
     made = OrderingKeys.of(db)
     db.execute("BEGIN")
     db.executemany(
@@ -134,7 +134,7 @@ def test_a_long_backlog_costs_a_turn_no_more_than_a_short_one(spread: str) -> No
     assert many <= few * 1.1
 
 
-def test_who_is_next_and_whether_one_has_to_wait_is_answered_by_the_index(
+def test_queries_of_turns_use_the_index(
     db: sqlite3.Connection,
 ) -> None:
     for question in (
@@ -156,7 +156,7 @@ async def test_a_delivery_has_a_turn_only_while_it_is_pending(store: SqliteStore
     assert rows(store, "SELECT turn FROM deliveries WHERE turn IS NOT NULL") == []
 
 
-async def test_a_turn_gives_nobody_away(store: SqliteStore, db: sqlite3.Connection) -> None:
+async def test_a_turn_does_not_reveal_its_key(store: SqliteStore, db: sqlite3.Connection) -> None:
     await accept(store, event("a"), verdicts=[of_key(f"viewer {ANN}"), of_key(ANN, "crm")])
     (one,), (other,) = rows(store, "SELECT turn FROM deliveries ORDER BY sink")
     elsewhere = OrderingKeys.of(db)
@@ -166,7 +166,7 @@ async def test_a_turn_gives_nobody_away(store: SqliteStore, db: sqlite3.Connecti
     )
 
 
-async def test_the_secret_of_turns_lasts_as_long_as_somebody_waits(
+async def test_the_secret_of_turns_is_kept_while_deliveries_wait(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
@@ -182,7 +182,7 @@ async def test_the_secret_of_turns_lasts_as_long_as_somebody_waits(
     assert seen[0] == seen[1] != seen[2]
 
 
-async def test_what_is_held_back_has_no_time_at_which_it_is_due(store: SqliteStore) -> None:
+async def test_a_held_delivery_has_no_due_time(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"), verdicts=[of_key("video 1")])
     due = {
         each.id: each.deliveries[0].due_ms
@@ -206,7 +206,7 @@ def about(person: str, name: str) -> Event:
 
 
 @pytest.mark.parametrize("erased", [["a"], ["b"], ["a", "b"], ["a", "c"], ["a", "b", "c"]])
-async def test_an_erasure_lets_the_others_of_a_video_go_on(
+async def test_an_erasure_releases_the_others_of_a_video(
     store: SqliteStore, erased: Sequence[str]
 ) -> None:
     made = [about(ANN if name in erased else "bob@example.com", name) for name in "abcd"]
@@ -221,7 +221,7 @@ async def test_an_erasure_lets_the_others_of_a_video_go_on(
     assert rows(store, "SELECT turn FROM deliveries WHERE turn IS NOT NULL") == []
 
 
-async def test_what_is_erased_on_its_way_hands_its_turn_on_once(store: SqliteStore) -> None:
+async def test_an_event_erased_in_flight_passes_its_turn_on_once(store: SqliteStore) -> None:
     made = [about(ANN if name == "a" else "bob@example.com", name) for name in "abc"]
     await accept(store, *made, verdicts=[of_key("video 1")])
     (head,) = (await lease(store)).deliveries
@@ -240,7 +240,7 @@ async def replayed(store: SqliteStore, *seqs: int, key: str | None = "video 1") 
     return await store.operations.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
 
 
-async def test_a_replay_is_in_order_whatever_became_of_its_events(store: SqliteStore) -> None:
+async def test_a_replay_is_in_order_whatever_the_status_of_its_events(store: SqliteStore) -> None:
     await accept(store, event("missed"), verdicts=[])
     await accept(store, *map(event, "abc"), verdicts=[of_key("video 1")])
     for result in ("delivered", "dead", "delivered"):
@@ -269,7 +269,7 @@ async def test_the_steps_of_a_replay_and_a_second_one_keep_one_at_a_time(
         await store.settle(settlement(each))
 
 
-async def test_what_goes_while_it_waits_moves_nobody(store: SqliteStore) -> None:
+async def test_removing_a_waiting_delivery_releases_no_other(store: SqliteStore) -> None:
     made = [about(ANN if name == "b" else "bob@example.com", name) for name in "abcd"]
     await accept(store, *made, verdicts=[of_key("video 1")])
     await settle_all(store)
@@ -292,7 +292,7 @@ async def test_live_events_do_not_wait_for_replayed_ones_nor_they_for_them(
     assert sorted(ids(await lease(store))) == ["a", "c"]
 
 
-async def test_a_replay_that_is_taken_back_lets_another_go_on(store: SqliteStore) -> None:
+async def test_a_withdrawn_replay_releases_another(store: SqliteStore) -> None:
     await accept(store, event("missed"), verdicts=[])
     await accept(store, *map(event, "ab"), verdicts=[of_key("video 1")])
     await settle_all(store)
@@ -306,7 +306,7 @@ async def test_a_replay_that_is_taken_back_lets_another_go_on(store: SqliteStore
     ]
 
 
-async def test_what_a_replay_opened_without_order_is_lined_up_with_the_rest(
+async def test_unordered_deliveries_of_a_replay_are_ordered_with_the_rest(
     store: SqliteStore,
 ) -> None:
     await accept(store, *map(event, "abc"), verdicts=[of_key(None)])
@@ -320,7 +320,7 @@ async def test_what_a_replay_opened_without_order_is_lined_up_with_the_rest(
         await store.settle(settlement(each))
 
 
-async def test_a_sink_that_becomes_ordered_orders_what_comes_then(store: SqliteStore) -> None:
+async def test_a_sink_that_becomes_ordered_orders_new_events(store: SqliteStore) -> None:
     await accept(store, *map(event, "ab"), verdicts=[of_key(None)])
     await accept(store, *map(event, "cd"), verdicts=[of_key("video 1")])
     await accept(store, *map(event, "ef"), verdicts=[of_key("viewer x")])

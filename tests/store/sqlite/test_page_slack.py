@@ -27,7 +27,7 @@ def address(number: int) -> str:
 
 
 async def worn(path: Path, seed: int) -> list[bytes]:
-    """Make a store in which rows went here and there among others; who was removed from it."""
+    """Make a store with fragmented tables; return the addresses removed from it."""
     connection = await open_writer(path)
     try:
         await connection.run(lambda db: schema.migrate(db, now_ms=NOW_MS))
@@ -112,7 +112,7 @@ async def test_every_gap_is_overwritten_and_every_row_stays(tmp_path: Path, seed
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def test_an_erasure_wipes_what_sqlite_has_left_of_others_too(
+async def test_an_erasure_wipes_old_copies_of_other_persons_too(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     left = 0
@@ -132,7 +132,7 @@ async def test_an_erasure_wipes_what_sqlite_has_left_of_others_too(
     assert left > 0
 
 
-async def test_a_gap_whose_row_has_gone_is_passed_over(tmp_path: Path) -> None:
+async def test_a_gap_whose_row_is_gone_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "relay.db"
     await worn(path, 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:

@@ -1,4 +1,4 @@
-"""Migrations: each once, in order, whole or not at all."""
+"""Migrations run once, in order, whole or not at all."""
 
 import hashlib
 import sqlite3
@@ -56,7 +56,7 @@ def test_each_step_is_applied_once_and_recorded_with_its_digest(db: sqlite3.Conn
     assert applied(db) == expected
 
 
-def test_a_later_step_is_added_to_what_is_there(
+def test_a_later_migration_extends_the_schema(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = schema.migrate(db, now_ms=NOW_MS)
@@ -67,7 +67,7 @@ def test_a_later_step_is_added_to_what_is_there(
     assert [row[0] for row in applied(db)][-1] == first + 1
 
 
-def test_a_step_that_fails_leaves_the_old_schema_whole(
+def test_a_failed_migration_leaves_the_old_schema(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = schema.migrate(db, now_ms=NOW_MS)
@@ -104,7 +104,7 @@ def test_another_programs_database_is_refused(db: sqlite3.Connection) -> None:
         ("tried", "deliveries_tried"),
     ],
 )
-def test_the_hot_question_is_answered_by_an_index(
+def test_the_query_for_due_deliveries_uses_an_index(
     db: sqlite3.Connection, tier: Tier, index: str
 ) -> None:
     schema.migrate(db, now_ms=NOW_MS)

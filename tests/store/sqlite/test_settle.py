@@ -1,4 +1,4 @@
-"""Outcomes in SQLite: a batch is written whole or not at all, also where one of it has moved."""
+"""Outcomes in SQLite: a batch is written whole or not at all, even if a delivery has changed."""
 
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -34,13 +34,13 @@ def rows(store: SqliteStore, sql: str) -> list[Any]:
 
 
 async def leave_room(store: SqliteStore, pages: int) -> None:
-    """Have the disk be full after so many more pages."""
+    """Let the disk be full after this many more pages."""
 
     def limit(db: sqlite3.Connection) -> None:
         used = db.execute("PRAGMA page_count").fetchone()[0]
         db.execute(f"PRAGMA max_page_count = {used + pages}").fetchall()
 
-    await store._writer.apart(limit)  # there is no other way to its connection
+    await store._writer.run_exclusive(limit)  # there is no other way to its connection
 
 
 def wordy(delivery: Delivery) -> Settlement:
@@ -48,7 +48,7 @@ def wordy(delivery: Delivery) -> Settlement:
     return replace(made, attempt=replace(made.attempt, answer="x" * 50 * PAGE))
 
 
-async def test_of_a_batch_that_finds_no_room_nothing_is_written(store: SqliteStore) -> None:
+async def test_a_batch_on_a_full_disk_writes_nothing(store: SqliteStore) -> None:
     await accept(store, event("a"), event("b"))
     first, second = (await lease(store)).deliveries
     await leave_room(store, 10)
@@ -60,7 +60,9 @@ async def test_of_a_batch_that_finds_no_room_nothing_is_written(store: SqliteSto
     assert rows(store, "SELECT event FROM attempts ORDER BY rowid") == [(1,), (2,)]
 
 
-async def test_nor_where_one_of_it_had_moved(store: SqliteStore) -> None:
+async def test_a_batch_with_a_changed_delivery_on_a_full_disk_writes_nothing(
+    store: SqliteStore,
+) -> None:
     await accept(store, event("a"), event("b"), event("c"))
     moved, small, large = (await lease(store)).deliveries
     await store.settle(settlement(moved))
@@ -75,7 +77,7 @@ async def test_nor_where_one_of_it_had_moved(store: SqliteStore) -> None:
     assert (await store.backlogs())["sales"].pending == 1
 
 
-async def test_two_outcomes_of_one_delivery_are_one_and_an_attempt_more(store: SqliteStore) -> None:
+async def test_a_second_outcome_of_a_delivery_only_adds_an_attempt(store: SqliteStore) -> None:
     await accept(store, *(event(str(number)) for number in range(70)))
     taken = (await lease(store)).deliveries
     await store.settle(*map(settlement, taken), settlement(taken[0], "dead"))

@@ -1,4 +1,4 @@
-"""A store whose file is cut short in place, and one that grows and shrinks as it should."""
+"""A store whose file is truncated in place, and one that grows and shrinks as it should."""
 
 import os
 from collections.abc import AsyncIterator
@@ -45,17 +45,17 @@ def _write_home(db: sqlite3.Connection) -> None:
 
 
 async def fill(store: SqliteStore, count: int) -> None:
-    """Events for nobody, which retention may remove."""
+    """Accept events without a sink, which retention may remove."""
     await accept(store, *(event(f"{count}-{n}", seed=n) for n in range(count)), verdicts=())
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.9])
-async def test_nothing_is_taken_after_the_file_was_cut_short(
+async def test_nothing_is_accepted_after_the_file_was_truncated(
     path: Path, clock: ManualClock, left: float
 ) -> None:
     async with opened(path, clock) as store:
         await fill(store, 300)
-        await store._writer.apart(_write_home)
+        await store._writer.run_exclusive(_write_home)
         await accept(store, event("before"))
         os.truncate(path, int(path.stat().st_size * left))
         for _ in range(2):
@@ -65,21 +65,17 @@ async def test_nothing_is_taken_after_the_file_was_cut_short(
             await store.probe(now_ms=NOW_MS)
 
 
-async def test_a_file_that_was_cut_short_before_the_end_is_not_closed_in_silence(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_closing_reports_a_truncated_file(path: Path, clock: ManualClock) -> None:
     store = await open_store(StoreSettings(path=str(path)), clock=clock)
     await fill(store, 300)
-    await store._writer.apart(_write_home)
+    await store._writer.run_exclusive(_write_home)
     os.truncate(path, path.stat().st_size - 1)
     with pytest.raises(StoreBroken, match="cut short"):
         await store.close()
     disk.lock(path).close()
 
 
-async def test_a_file_that_has_not_taken_up_its_log_is_sound(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_a_file_behind_its_log_is_sound(path: Path, clock: ManualClock) -> None:
     async with opened(path, clock) as store:
         for round_ in range(5):
             await fill(store, 100 + round_)
@@ -88,7 +84,7 @@ async def test_a_file_that_has_not_taken_up_its_log_is_sound(
 
 
 async def _bytes_in_use(store: SqliteStore) -> int:
-    return await store._writer.apart(
+    return await store._writer.run_exclusive(
         lambda db: int(
             db.execute(
                 "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -97,10 +93,10 @@ async def _bytes_in_use(store: SqliteStore) -> int:
     )
 
 
-async def test_a_store_that_shrinks_and_grows_beside_readers_goes_on(
+async def test_a_store_may_shrink_and_grow_beside_readers(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers hold back checkpoints, so that the file is behind in all ways there are."""
+    """Readers hold back checkpoints, so that the file lags behind in every way."""
     monkeypatch.setattr(retention, "SPARE_PAGES", 1)
     sizes = set[int]()
     async with opened(path, clock) as store:
@@ -108,14 +104,14 @@ async def test_a_store_that_shrinks_and_grows_beside_readers_goes_on(
             reader = await open_reader(path)
             await fill(store, 300 + round_)
             await reader.run(lambda db: db.execute("BEGIN").execute("SELECT 1 FROM events"))
-            await store._writer.apart(_write_home)
+            await store._writer.run_exclusive(_write_home)
             sizes.add(path.stat().st_size)
             clock.ms += 3 * DAY_MS
             while await store.expire(now_ms=clock.ms):
-                await store._writer.apart(_write_home)
+                await store._writer.run_exclusive(_write_home)
             await fill(store, 20 + round_)
             await reader.close()
-            await store._writer.apart(_write_home)
+            await store._writer.run_exclusive(_write_home)
             sizes.add(path.stat().st_size)
             assert await accept(store, event(f"round-{round_}")) == ["accepted"]
     assert len(sizes) > 2

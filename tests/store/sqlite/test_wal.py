@@ -1,4 +1,4 @@
-"""A write-ahead log that is removed, replaced, cut short or overwritten under the store."""
+"""A write-ahead log that is removed, replaced, truncated or overwritten under the store."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreMoved
 from relay.store import StoreSettings
 from relay.store.sqlite.driver import open_reader, sqlite3
-from relay.store.sqlite.files import LONG_FRAMES
+from relay.store.sqlite.files import CHECKPOINT_FRAMES
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
@@ -49,7 +49,7 @@ async def fill(store: SqliteStore, name: str, count: int) -> None:
 
 
 async def write_home(store: SqliteStore) -> None:
-    await store._writer.apart(
+    await store._writer.run_exclusive(
         lambda db: db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall(),
     )
 
@@ -115,10 +115,10 @@ DAMAGES = (_empty, _cut, _cut_a_byte, _zero, _zero_the_end, _empty_and_regrow)
 @pytest.mark.parametrize("is_anew", [False, True], ids=["first log", "log begun anew"])
 @pytest.mark.parametrize("is_fresh", [False, True], ids=["looked before", "looked after"])
 @pytest.mark.parametrize("spoil", [*MOVES, *DAMAGES])
-async def test_nothing_is_taken_after_the_log_was_spoiled(
+async def test_nothing_is_accepted_after_the_log_was_damaged(
     path: Path, clock: ManualClock, spoil: Spoil, *, is_fresh: bool, is_anew: bool
 ) -> None:
-    """Also where the fault comes between the last look and a commit that writes over it."""
+    """Also if the fault occurs between the last check and a commit that overwrites it."""
     await make(path, clock)
     async with opened(path, clock) as store:
         await fill(store, "before", 20)
@@ -134,7 +134,7 @@ async def test_nothing_is_taken_after_the_log_was_spoiled(
 
 
 @pytest.mark.parametrize("spoil", [_remove, _rename, _replace])
-async def test_an_index_that_is_not_the_one_in_use_ends_it_as_well(
+async def test_a_replaced_index_breaks_the_store_too(
     path: Path, clock: ManualClock, spoil: Spoil
 ) -> None:
     async with opened(path, clock) as store:
@@ -146,7 +146,7 @@ async def test_an_index_that_is_not_the_one_in_use_ends_it_as_well(
 
 
 @pytest.mark.parametrize("spoil", MOVES)
-async def test_what_was_acknowledged_before_the_log_was_moved_is_written_home_at_the_end(
+async def test_closing_saves_acknowledged_events_of_a_moved_log(
     path: Path, clock: ManualClock, spoil: Spoil
 ) -> None:
     async with opened(path, clock) as store:
@@ -158,7 +158,7 @@ async def test_what_was_acknowledged_before_the_log_was_moved_is_written_home_at
 
 
 @pytest.mark.parametrize("spoil", DAMAGES)
-async def test_a_damaged_log_is_not_written_over_the_database(
+async def test_a_damaged_log_is_not_checkpointed(
     path: Path, clock: ManualClock, spoil: Spoil
 ) -> None:
     await make(path, clock)
@@ -172,22 +172,24 @@ async def test_a_damaged_log_is_not_written_over_the_database(
     assert {f"home-{n}" for n in range(20)} <= stored(path)
 
 
-async def test_a_long_log_is_written_home_and_begun_anew(path: Path, clock: ManualClock) -> None:
+async def test_a_long_log_is_checkpointed_and_restarted(path: Path, clock: ManualClock) -> None:
     async with opened(path, clock) as store:
         for number in range(300):
             await fill(store, f"round-{number}", 12)
-        assert store._files._wal.frames < 2 * LONG_FRAMES
-        assert beside(path, "-wal").stat().st_size < 3 * LONG_FRAMES * 4096
+        assert store._files._wal.frames < 2 * CHECKPOINT_FRAMES
+        assert beside(path, "-wal").stat().st_size < 3 * CHECKPOINT_FRAMES * 4096
         assert path.stat().st_size > 1 << 20
 
 
-async def test_a_log_that_readers_hold_back_grows_and_shrinks_soundly(
+async def test_a_log_that_readers_hold_grows_and_shrinks_soundly(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.sqlite.files.LONG_FRAMES", 50)
+    monkeypatch.setattr("relay.store.sqlite.files.CHECKPOINT_FRAMES", 50)
     sizes = set[int]()
     async with opened(path, clock) as store:
-        await store._writer.apart(lambda db: db.execute("PRAGMA journal_size_limit = 400000"))
+        await store._writer.run_exclusive(
+            lambda db: db.execute("PRAGMA journal_size_limit = 400000")
+        )
         for number in range(12):
             reader = await open_reader(path)
             await reader.run(lambda db: db.execute("BEGIN").execute("SELECT 1 FROM events"))
@@ -197,7 +199,7 @@ async def test_a_log_that_readers_hold_back_grows_and_shrinks_soundly(
             await fill(store, f"free-{number}", 3)
             await fill(store, f"again-{number}", 3)
             if number % 3 == 2:
-                await store._wiper._empty_log()
+                await store._wiper._truncate_log()
             sizes.add(beside(path, "-wal").stat().st_size)
             assert await accept(store, event(f"round-{number}")) == ["accepted"]
     assert 0 in sizes
