@@ -1,52 +1,78 @@
-"""What SQLite leaves in the unused middle of a page when it moves rows to another page.
+"""Old copies of rows in the unused middle of pages, which SQLite leaves when it moves rows.
 
-`secure_delete` overwrites what is removed where it stood, and not the copies that stay behind when
-rows are moved between pages. They are found in the file itself; a row of the page is then made so
-large that it takes all of the unused space, which SQLite clears or uses up for that, and small
-again. The file's format: sqlite.org/fileformat2.html, sections 1.6 and 2.1.
+`secure_delete` overwrites removed data in its place, but not the copies that stay behind when rows
+move between pages. They are searched in the file itself. A row of the page is then made so large
+that it takes all of the unused space, which SQLite clears or uses for that, and small again.
+
+A page belongs to the table whose b-tree leads to it from its root in the schema, which leaves out
+overflow, free and pointer-map pages. File format: sqlite.org/fileformat2.html, sections 1.5 to 2.1.
 """
 
 import os
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from relay.core.errors import StoreBroken
 from relay.store.sqlite.driver import sqlite3
 
 CHUNK_PAGES = 256
 
-_TABLE_LEAF = 0x0D
+_PADDED = {
+    "events": "headers",
+    "attempts": "answer",
+    "unreadable": "headers",
+    "quarantine": "headers",
+}
+"""Tables with text of a sender or a destination, and the column that can be made longer."""
+
+_ROOT = "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?"
+_PLACE = "SELECT cid FROM pragma_table_info(?) WHERE name = ?"
+
+_TABLE_INTERIOR, _TABLE_LEAF = 0x05, 0x0D
+_INTERIOR_HEAD_BYTES = 12
+_LAST_CHILD_AT = 8
 _HEAD_BYTES = 8
+_DEPTH_MAX = 20
+"""SQLite's own limit."""
+
 _POINTER_BYTES = 2
 _SINGLE_TOLERATED = 24
-"""Of a page's only row the head may stay behind, which holds lengths and numbers."""
+"""Bytes that may stay of a page's only row: the start of its header, with lengths and numbers."""
 
 _CONTENT = re.compile(rb"[^\0]{5}")
-"""What is more than the four bytes with which a block that is free now and then begins."""
+"""More than the four bytes at the start of a freed block."""
 
-_TEXT, _BLOB = 13, 12
+_BLOB = 12
 _VARINT_MAX = 9
 
 
-class _Column(NamedTuple):
-    """A column that can be made longer for a moment, by its place in the row."""
+class Column(NamedTuple):
+    """A column that can be made longer for a moment, with its place in the row."""
 
     table: str
     name: str
-    number: int
+    place: int
+
+
+class Leaves(NamedTuple):
+    """The table of each leaf page: 1 + its place in `columns`, by page from 0; 0 for others."""
+
+    columns: Sequence[Column]
+    tables: bytes
 
 
 class Gap(NamedTuple):
     """An unused part of a page with something in it, and the row that can take its place."""
 
-    page: int
-    column: _Column
+    column: Column
     row: int
     bytes: int
 
 
 class _Cell(NamedTuple):
-    """A row as it lies in a page: its key, the bytes of it there, and the types of its values."""
+    """A row in a page: its key, its size, its size in this page, and the types of its values."""
 
     row: int
     payload: int
@@ -54,31 +80,74 @@ class _Cell(NamedTuple):
     types: list[int]
 
 
-def scan(file: int, page_bytes: int, first: int) -> list[Gap] | None:
-    """Look through `CHUNK_PAGES` pages of an open file; None past its end.
+def leaves(db: sqlite3.Connection, file: int, page_bytes: int) -> Leaves:
+    """Find the leaf pages of the tables in an open file.
 
-    The first page of all, which holds the schema, is none of ours.
+    Call it right after a checkpoint of the whole log, and before another write.
     """
-    chunk = os.pread(file, CHUNK_PAGES * page_bytes, first * page_bytes)
-    if not chunk:
+    columns = [
+        Column(table, name, db.execute(_PLACE, (table, name)).fetchone()[0])
+        for table, name in _PADDED.items()
+    ]
+    tables = bytearray(os.fstat(file).st_size // page_bytes)
+    for number, column in enumerate(columns, 1):
+        (root,) = db.execute(_ROOT, (column.table,)).fetchone()
+        for page in _leaves_below(root, file, page_bytes):
+            if not 0 < page <= len(tables):
+                raise StoreBroken(f"the store is damaged (page {page} is missing)")
+            tables[page - 1] = number
+    return Leaves(columns, bytes(tables))
+
+
+def _leaves_below(root: int, file: int, page_bytes: int) -> Sequence[int]:
+    """Return the numbers, from 1, of a b-tree's leaf pages, which are all at the same depth."""
+    level = [root]
+    for _ in range(_DEPTH_MAX):
+        if _read(file, page_bytes, level[0])[0] == _TABLE_LEAF:
+            return level
+        pages = (_read(file, page_bytes, number) for number in level)
+        level = [child for page in pages for child in _children(page)]
+    raise StoreBroken(f"the store is damaged (the tree at page {root} has no end)")
+
+
+def _read(file: int, page_bytes: int, number: int) -> bytes:
+    page = os.pread(file, page_bytes, (number - 1) * page_bytes) if number else b""
+    if len(page) < page_bytes or page[0] not in (_TABLE_INTERIOR, _TABLE_LEAF):
+        raise StoreBroken(f"the store is damaged (page {number} is not part of its table)")
+    return page
+
+
+def _children(page: bytes) -> Iterator[int]:
+    for at in (*_cells_at(page, _INTERIOR_HEAD_BYTES), _LAST_CHILD_AT):
+        yield int.from_bytes(page[at : at + 4], "big")
+
+
+def scan(file: int, page_bytes: int, of: Leaves, first: int) -> list[Gap] | None:
+    """Search `CHUNK_PAGES` pages of an open file for gaps, from a page on; None past its end."""
+    tables = of.tables[first : first + CHUNK_PAGES]
+    if not tables:
         return None
-    found = (
-        _gap(chunk[start : start + page_bytes], first + start // page_bytes)
-        for start in range(0, len(chunk) - page_bytes + 1, page_bytes)
-        if chunk[start] == _TABLE_LEAF
+    if not any(tables):
+        return []
+    chunk = os.pread(file, CHUNK_PAGES * page_bytes, first * page_bytes)
+    gaps = (
+        _gap(page, of.columns[table - 1])
+        for place, table in enumerate(tables)
+        if table and (page := chunk[place * page_bytes : (place + 1) * page_bytes])
+        # The page may have been freed since the tables were read.
+        if page[0] == _TABLE_LEAF
     )
-    return [gap for gap in found if gap is not None]
+    return [gap for gap in gaps if gap is not None]
 
 
 def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> list[None]:
-    """Let a row of each page take the unused space for a moment; its content stays the same."""
+    """Let a row of each page take the unused space for a moment, without changing its content."""
     for gap in gaps:
         table, name, _ = gap.column
-        sql = f"SELECT {name} FROM {table} WHERE rowid = ?"
-        found = db.execute(sql, (gap.row,)).fetchone()
-        if found is None:
+        row = db.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (gap.row,)).fetchone()
+        if row is None:
             continue
-        value = found[0]
+        (value,) = row
         more = " " * gap.bytes if isinstance(value, str) else bytes(gap.bytes)
         update = f"UPDATE {table} SET {name} = ? WHERE rowid = ?"
         db.execute(update, (more if value is None else value + more, gap.row))
@@ -86,16 +155,27 @@ def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> list[None]:
     return [None] * len(gaps)
 
 
-def _gap(page: bytes, number: int) -> Gap | None:
-    rows = int.from_bytes(page[3:5], "big")
+def _gap(page: bytes, column: Column) -> Gap | None:
+    rows = _rows(page)
     start = _HEAD_BYTES + _POINTER_BYTES * rows
     end = int.from_bytes(page[5:7], "big") or len(page)
     tolerated = _SINGLE_TOLERATED if rows == 1 else 0
     if _CONTENT.search(page, start + tolerated, end) is None:
         return None
     free = end - start + page[7] + sum(_freeblocks(page))
-    plans = (_plan(page, number, cell, free) for cell in _cells(page, rows))
+    plans = (_plan(cell, column, free, len(page)) for cell in _cells(page))
     return max((plan for plan in plans if plan), key=lambda plan: plan.bytes, default=None)
+
+
+def _rows(page: bytes) -> int:
+    return int.from_bytes(page[3:5], "big")
+
+
+def _cells_at(page: bytes, head_bytes: int) -> Sequence[int]:
+    """Return where the cells of a page begin."""
+    # A page that changes while it is read may hold any number.
+    count = min(_rows(page), (len(page) - head_bytes) // _POINTER_BYTES)
+    return struct.unpack_from(f">{count}H", page, head_bytes)
 
 
 def _freeblocks(page: bytes) -> Iterator[int]:
@@ -107,11 +187,9 @@ def _freeblocks(page: bytes) -> Iterator[int]:
         at = int.from_bytes(page[at : at + 2], "big")
 
 
-def _cells(page: bytes, rows: int) -> Iterator[_Cell]:
-    for each in range(rows):
-        pointer = _HEAD_BYTES + _POINTER_BYTES * each
-        at = int.from_bytes(page[pointer : pointer + 2], "big")
-        payload, at = _varint(page, at)
+def _cells(page: bytes) -> Iterator[_Cell]:
+    for start in _cells_at(page, _HEAD_BYTES):
+        payload, at = _varint(page, start)
         row, at = _varint(page, at)
         head, types_at = _varint(page, at)
         types = []
@@ -129,49 +207,26 @@ def _local(payload: int, page_bytes: int) -> int:
     return part if part <= most else least
 
 
-def _plan(page: bytes, number: int, cell: _Cell, free: int) -> Gap | None:
-    """By how much the row has to grow to take all that is free, or all that a row may take."""
-    column = _column(cell.types)
-    if column is None:
+def _plan(cell: _Cell, column: Column, free: int, page_bytes: int) -> Gap | None:
+    """Return by how much the row has to grow to take all that is free, or all that it may take."""
+    if column.place >= len(cell.types):
+        # Written before the column was added.
         return None
-    kind = cell.types[column.number]
+    kind = cell.types[column.place]
     length = max(0, (kind - _BLOB) // 2)
-    room = min(free, len(page) - 35 - cell.local)
+    room = min(free, page_bytes - 35 - cell.local)
     for more in range(room, max(0, room - 16), -1):
         # The first byte of a length above 127 costs another one, twice.
         types = _size(max(_BLOB, kind) + 2 * more) - _size(kind)
         payload = cell.payload + more + types
-        grown = _local(payload, len(page)) + _size(payload) - cell.local - _size(cell.payload)
+        grown = _local(payload, page_bytes) + _size(payload) - cell.local - _size(cell.payload)
         if 0 < grown <= free and length + more:
-            return Gap(number, column, cell.row, more)
+            return Gap(column, cell.row, more)
     return None
-
-
-def _column(types: list[int]) -> _Column | None:
-    """Which table a row is of, known by the kinds of its first values."""
-    match types:
-        case [0, source, _, _, _, _, _, _, _] if _is_text(source):
-            return _Column("events", "headers", 7)
-        case [event, sink, _, _, _, _, _, answer, *_] if _is_number(event) and _is_text(sink):
-            return _Column("attempts", "answer", 7) if _is_text(answer) else None
-        case [source, digest, _, _, headers, _] if _is_text(source) and digest == 76:
-            return _Column("unreadable", "headers", 4) if headers == 0 or headers >= 12 else None
-        case [0, source, _, _, signature, headers, _] if _is_text(source):
-            is_quarantined = signature % 2 == 0 and headers % 2 == 0 and signature >= _BLOB
-            return _Column("quarantine", "headers", 5) if is_quarantined else None
-    return None
-
-
-def _is_text(kind: int) -> bool:
-    return kind >= _TEXT and kind % 2 == 1
-
-
-def _is_number(kind: int) -> bool:
-    return 1 <= kind <= _VARINT_MAX
 
 
 def _varint(page: bytes, at: int) -> tuple[int, int]:
-    """A number, and where the next begins; the ninth byte counts whole."""
+    """Return a number and the place after it; all bits of a ninth byte count."""
     value = 0
     for count, byte in enumerate(page[at : at + _VARINT_MAX], 1):
         if count == _VARINT_MAX:
@@ -183,5 +238,5 @@ def _varint(page: bytes, at: int) -> tuple[int, int]:
 
 
 def _size(number: int) -> int:
-    """The bytes of a number as SQLite writes it."""
+    """Return the size of a number as SQLite writes it."""
     return max(1, (number.bit_length() + 6) // 7)

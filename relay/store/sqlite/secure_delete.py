@@ -6,13 +6,17 @@ pages until it restarts, which a reader can delay. `page_slack` covers the copie
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from relay.core.errors import StoreBroken, StoreError
 from relay.store.sqlite import page_slack, queries, retention
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
+
+T = TypeVar("T")
 
 WIPE_TIMEOUT_S = 5.0
 """Time that an erasure waits for the wiping, which continues afterwards."""
@@ -107,10 +111,12 @@ class Wiper:
         """Scan the database once; True if there was something to overwrite."""
         if self._file is None:
             self._file = os.open(self._path, os.O_RDONLY)
+        file = self._file
         size = await self._reader.run(lambda db: db.execute("PRAGMA page_size").fetchone()[0])
-        any_gaps, first = False, 1
+        leaves = await self._on_empty_log(lambda db: page_slack.leaves(db, file, size))
+        any_gaps, first = False, 0
         while (
-            gaps := await asyncio.to_thread(page_slack.scan, self._file, size, first)
+            gaps := await asyncio.to_thread(page_slack.scan, file, size, leaves, first)
         ) is not None:
             for start in range(0, len(gaps), GAPS_PER_STEP):
                 step = gaps[start : start + GAPS_PER_STEP]
@@ -123,10 +129,19 @@ class Wiper:
         return any_gaps
 
     async def _truncate_log(self) -> None:
+        await self._on_empty_log(lambda _: True)
+
+    async def _on_empty_log(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Truncate the log once no reader needs it, and run work before another write."""
+
+        def attempt(db: sqlite3.Connection) -> T | None:
+            return work(db) if _truncate_log(db) else None
+
         tries = 0
-        while not await self._writer.run_exclusive(_truncate_log):
+        while (result := await self._writer.run_exclusive(attempt)) is None:
             tries += 1
             await asyncio.sleep(STEP_PAUSE_S if tries < QUICK_TRIES else RETRY_S)
+        return result
 
 
 def _truncate_log(db: sqlite3.Connection) -> bool:

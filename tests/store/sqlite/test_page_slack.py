@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from relay.core.config_values import Size
+from relay.core.errors import StoreBroken
 from relay.store import StoreSettings
 from relay.store.sqlite import page_slack, schema
 from relay.store.sqlite.driver import open_writer
@@ -81,17 +82,88 @@ def reading(path: Path) -> Iterator[int]:
         os.close(file)
 
 
-def scanned(file: int) -> list[page_slack.Gap]:
-    found: list[page_slack.Gap] = []
-    first = 1
-    while (some := page_slack.scan(file, PAGE, first)) is not None:
-        found += some
+def scanned(db: sqlite3.Connection, file: int) -> list[page_slack.Gap]:
+    leaves = page_slack.leaves(db, file, PAGE)
+    gaps: list[page_slack.Gap] = []
+    first = 0
+    while (some := page_slack.scan(file, PAGE, leaves, first)) is not None:
+        gaps += some
         first += page_slack.CHUNK_PAGES
-    return found
+    return gaps
 
 
 def content(db: sqlite3.Connection) -> list[list[Any]]:
     return [db.execute(f"SELECT rowid, * FROM {table}").fetchall() for table in KEYS]
+
+
+def rows_in(file: int, leaves: page_slack.Leaves) -> dict[str, int]:
+    """Count the rows in the leaf pages of each table."""
+    rows = dict.fromkeys(KEYS, 0)
+    for number, table in enumerate(leaves.tables):
+        if table:
+            head = os.pread(file, 8, number * PAGE)
+            assert head[0] == 0x0D
+            rows[leaves.columns[table - 1].table] += int.from_bytes(head[3:5], "big")
+    return rows
+
+
+async def test_the_leaves_of_a_table_hold_all_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, 2)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
+        counts = {
+            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in KEYS
+        }
+        assert rows_in(file, page_slack.leaves(db, file, PAGE)) == counts
+
+
+async def test_the_leaves_of_a_deep_tree_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, 2)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
+        db.execute(
+            "INSERT INTO attempts WITH RECURSIVE n(i) AS "
+            "(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000) "
+            "SELECT i, 'crm', 0, 5, 'delivered', 200, '', hex(zeroblob(1000)), NULL FROM n"
+        )
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        count = db.execute("SELECT count(*) FROM attempts").fetchone()[0]
+        assert rows_in(file, page_slack.leaves(db, file, PAGE))["attempts"] == count
+
+
+async def test_a_damaged_tree_is_reported_as_a_broken_store(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, 2)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (root,) = db.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'attempts'"
+        ).fetchone()
+        for damage in (bytes(4), (1 << 20).to_bytes(4, "big"), root.to_bytes(4, "big")):
+            with path.open("r+b") as file:
+                file.seek((root - 1) * PAGE + 8)  # the last child of an interior page
+                file.write(damage)
+                file.seek((root - 1) * PAGE + int.from_bytes(_cell(path, root), "big"))
+                file.write(damage)
+            with reading(path) as opened, pytest.raises(StoreBroken, match="is damaged"):
+                page_slack.leaves(db, opened, PAGE)
+
+
+def _cell(path: Path, page: int) -> bytes:
+    """Return the place of an interior page's first cell, which begins with a child."""
+    return path.read_bytes()[(page - 1) * PAGE + 12 : (page - 1) * PAGE + 14]
+
+
+async def test_gaps_are_found_in_tables_with_added_columns(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, SEEDS[0])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
+        before = scanned(db, file)
+        for table in KEYS:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN added TEXT")
+            db.execute(f"UPDATE {table} SET added = 'x' WHERE rowid % 2")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        after = scanned(db, file)
+        assert {gap.column for gap in after} == {gap.column for gap in before}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -101,13 +173,13 @@ async def test_every_gap_is_overwritten_and_every_row_stays(tmp_path: Path, seed
     with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
         db.execute("PRAGMA secure_delete = ON")
         before = content(db)
-        found = scanned(file)
-        assert found
+        gaps = scanned(db, file)
+        assert gaps
         db.execute("BEGIN")
-        page_slack.overwrite(db, found)
+        page_slack.overwrite(db, gaps)
         db.execute("COMMIT")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        assert scanned(file) == []
+        assert scanned(db, file) == []
         assert content(db) == before
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
@@ -136,8 +208,8 @@ async def test_a_gap_whose_row_is_gone_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "relay.db"
     await worn(path, 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
-        found = scanned(file)
+        gaps = scanned(db, file)
         for table, key in KEYS.items():
             db.execute(f"DELETE FROM {table} WHERE {key} > 0")
-        page_slack.overwrite(db, found)
+        page_slack.overwrite(db, gaps)
         assert content(db) == [[], [], [], []]
