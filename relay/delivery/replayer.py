@@ -10,7 +10,7 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.routing import Route, match
 from relay.store.operations import Operations
-from relay.store.replays import Chosen, Forecast, Mark, Replay, Wanted
+from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
 from relay.store.selection import Selection
 from relay.telemetry import log
 
@@ -152,17 +152,22 @@ class Replayer:
         return current.state == "running"
 
     async def _open(
-        self, replay: Replay, chosen: Sequence[Chosen], sinks: frozenset[str], *, cursor: int
+        self,
+        replay: Replay,
+        chosen: Sequence[ReplayCandidate],
+        sinks: frozenset[str],
+        *,
+        cursor: int,
     ) -> Replay:
-        wanted = [
+        deliveries = [
             delivery
             for candidate in chosen
             for delivery in self._deliveries(candidate, replay.selection)
             if delivery.sink in sinks
         ]
         now_ms = self._clock.now_ms()
-        current = await self._operations.open(replay, wanted, cursor=cursor, now_ms=now_ms)
-        for sink in {each.sink for each in wanted}:
+        current = await self._operations.open(replay, deliveries, cursor=cursor, now_ms=now_ms)
+        for sink in {delivery.sink for delivery in deliveries}:
             self._wake(sink)
         return current
 
@@ -178,7 +183,7 @@ class Replayer:
         ):
             for candidate in chosen:
                 kind, standing = candidate.event.kind, candidate.standing
-                for sink in (wanted.sink for wanted in self._deliveries(candidate, selection)):
+                for sink in (planned.sink for planned in self._deliveries(candidate, selection)):
                     dead = sink in standing and standing[sink].status is Status.DEAD
                     deliveries[kind, sink, standing[sink].reason if dead else None] += 1
                 under_way += sum(now.status is Status.PENDING for now in standing.values())
@@ -186,14 +191,16 @@ class Replayer:
             cursor = chosen[-1].seq
         return Forecast(deliveries=deliveries, events=events, under_way=under_way)
 
-    def _deliveries(self, chosen: Chosen, selection: Selection) -> Iterable[Wanted]:
+    def _deliveries(
+        self, chosen: ReplayCandidate, selection: Selection
+    ) -> Iterable[PlannedDelivery]:
         # The current routes decide: a sink must not get events that its routes exclude now.
         standing = {sink: each.status for sink, each in chosen.standing.items()}
-        wanted = selection.reopened
+        reopened = selection.reopened
         return [
-            Wanted(chosen.seq, verdict.sink, verdict.key)
+            PlannedDelivery(chosen.seq, verdict.sink, verdict.key)
             for verdict in match(chosen.event, self._routes(selection))
-            if verdict.outcome == "takes" and standing.get(verdict.sink) in wanted
+            if verdict.outcome == "takes" and standing.get(verdict.sink) in reopened
         ]
 
     def _routes(self, selection: Selection) -> list[Route]:

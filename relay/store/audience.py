@@ -9,7 +9,7 @@ Grouping = Literal["video", "day", "source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AudienceQuery:
     """A selection of views and leads, and their grouping."""
 
     by: Grouping
@@ -25,7 +25,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class StepCount:
     """Counts of one step, within a group and the selected time."""
 
     kind: str
@@ -50,7 +50,7 @@ class Group:
     day: str | None
     """As `2026-11-02`, in the requested zone."""
     source: str | None
-    steps: Sequence[Reached]
+    steps: Sequence[StepCount]
     """All steps, in their order."""
 
 
@@ -59,7 +59,7 @@ class Funnel:
     """The counted groups: videos and sources with the most people first, days newest first."""
 
     groups: Sequence[Group]
-    total: Sequence[Reached]
+    total: Sequence[StepCount]
     """Counts over all groups, with each person once, so not the sum of the groups."""
     left_out: int
     """Number of groups beyond the limit; for days 1 means one or more."""
@@ -78,6 +78,6 @@ class Audience(Protocol):
         """Return every source that ever had an event."""
         ...
 
-    async def funnel(self, question: Question) -> Funnel:
+    async def funnel(self, question: AudienceQuery) -> Funnel:
         """Return the counts, after a bounded number of `fill` steps."""
         ...

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from relay.core.delivery import Status
 from relay.core.routing import Route
 from relay.store.overview import Overview
-from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
+from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
 
 
@@ -198,7 +198,7 @@ class Operations(Protocol):
         after: int,
         until: Mark,
         limit: int,
-    ) -> Sequence[Chosen]:
+    ) -> Sequence[ReplayCandidate]:
         """Return the oldest selected events that still have their body, in order of acceptance."""
         ...
 
@@ -211,7 +211,7 @@ class Operations(Protocol):
         ...
 
     async def open(
-        self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
+        self, replay: Replay, deliveries: Sequence[PlannedDelivery], *, cursor: int, now_ms: int
     ) -> Replay:
         """Make deliveries pending and advance the replay, in one transaction.
 

@@ -8,7 +8,7 @@ from relay.store.operations import AttemptRecord, History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class SentEvents:
     """Events of one kind sent to one sink; `last_ms` is the end of the last such attempt."""
 
     sink: str
@@ -51,9 +51,9 @@ class Erasure:
     """Titles and ids of videos that contain the address."""
     kept_ids: int
     """Event ids that contain the address, and stay."""
-    told: Sequence[Told]
+    told: Sequence[SentEvents]
     """Deliveries that sinks have confirmed, which cannot be recalled."""
-    unconfirmed: Sequence[Told]
+    unconfirmed: Sequence[SentEvents]
     """Attempts without a confirmation; the destination may have the event."""
     under_way: Sequence[UnderWay]
     """Deliveries that may still arrive."""

@@ -38,7 +38,7 @@ class Replay:
     ended_ms: int | None
 
 
-class Wanted(NamedTuple):
+class PlannedDelivery(NamedTuple):
     """A delivery for a replay to open: event (`seq`), sink, and ordering key, if any."""
 
     seq: int
@@ -46,7 +46,7 @@ class Wanted(NamedTuple):
     key: str | None = None
 
 
-class Standing(NamedTuple):
+class DeliveryState(NamedTuple):
     """State of a delivery for a replay; pending also if it was tried since the replay started."""
 
     status: Status
@@ -54,12 +54,12 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ReplayCandidate:
     """A stored event with its body, selected by a replay."""
 
     seq: int
     event: Event
-    standing: Mapping[str, Standing]
+    standing: Mapping[str, DeliveryState]
     """Selected deliveries, by sink."""
 
 

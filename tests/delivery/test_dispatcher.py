@@ -21,7 +21,7 @@ from relay.delivery.concurrency import UNSETTLED_PER_SLOT
 from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.delivery.prefetch import FETCH_MIN, QUIET_S, REPLAY_GAP_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
-from relay.store.replays import Wanted
+from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
 from tests.delivery.dispatching import SINK, Bench, lead, policy, rate, working
@@ -587,7 +587,7 @@ async def replayed(bench: Bench, count: int) -> None:
     bench.sink.sent.clear()
     until = await bench.store.operations.newest()
     begun = await bench.store.operations.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
-    wanted = [Wanted(seq, SINK) for seq in range(1, count + 1)]
+    wanted = [PlannedDelivery(seq, SINK) for seq in range(1, count + 1)]
     await bench.store.operations.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
 
 

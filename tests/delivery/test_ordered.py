@@ -12,7 +12,7 @@ import pytest
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.routing import Verdict
-from relay.store.replays import Wanted
+from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
 from tests.delivery.dispatching import SINK, Bench, lead, policy, working
@@ -160,7 +160,9 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
         begun = await bench.store.operations.begin(
             Selection(), total=18, until=until, now_ms=NOW_MS
         )
-        wanted = [Wanted(seq, SINK, f"video {name[0]}") for seq, name in enumerate(names, 1)]
+        wanted = [
+            PlannedDelivery(seq, SINK, f"video {name[0]}") for seq, name in enumerate(names, 1)
+        ]
         await bench.store.operations.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
         bench.dispatcher.wake()
         await bench.settled(within_s=HOUR_S)

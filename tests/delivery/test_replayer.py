@@ -13,7 +13,7 @@ from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.delivery.replayer import EVENTS_PER_STEP, PENDING_MAX, STORE_RETRY_S
 from relay.store import Tier
-from relay.store.replays import Mark, Wanted
+from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite.disk import Room
 from tests.conftest import NOW_MS
@@ -334,7 +334,7 @@ async def test_a_body_that_expires_between_read_and_open_is_skipped(
         while await bench.store.expire(now_ms=NOW_MS):
             pass
         named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
-        wanted = [Wanted(*each) for each in named]
+        wanted = [PlannedDelivery(*each) for each in named]
         now = await bench.store.operations.open(begun, wanted, cursor=2, now_ms=NOW_MS)
         assert now.opened == 1
         assert await bench.take() == ["e00002"]

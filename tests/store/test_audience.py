@@ -13,7 +13,7 @@ import pytest
 from relay.core.config_values import Duration, Size
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
 from relay.store import StoreSettings
-from relay.store.audience import Funnel, Question
+from relay.store.audience import AudienceQuery, Funnel
 from relay.store.sqlite import audience, queries
 from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -23,7 +23,7 @@ from tests.store.conformance import accept, lease, settlement
 DAY_MS = 86_400_000
 ANN, BOB = "ann.lee@example.com", "bob@example.com"
 STEPS = (*MILESTONES, "lead")
-BY_VIDEO = Question(by="video")
+BY_VIDEO = AudienceQuery(by="video")
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.store.audience import Group, Grouping, Question, Reached
+from relay.store.audience import AudienceQuery, Group, Grouping, StepCount
 from relay.store.sqlite import audience, funnel, schema
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
@@ -105,7 +105,7 @@ def shown(groups: Sequence[Group], name: str) -> Any:
     }
 
 
-def numbers_of(steps: Sequence[Reached]) -> dict[str, tuple[int, int, int]]:
+def numbers_of(steps: Sequence[StepCount]) -> dict[str, tuple[int, int, int]]:
     return {
         step.milestone or "lead": (step.people, step.events, step.anonymous)
         for step in steps
@@ -135,7 +135,7 @@ async def test_the_counts_equal_those_of_all_events(
         for each in facts(events)
         if since <= each[4] < until and source in (None, each[0]) and video in (None, each[1])
     ]
-    asked = Question(
+    asked = AudienceQuery(
         by="video", since_ms=since, until_ms=until, source=source, video=video, zone=zone
     )
 
@@ -179,9 +179,9 @@ async def test_groups_beyond_the_limit_are_reported_and_are_in_the_total(
     await accept(
         store, *(watched(f"e{n}", video=f"v{n}", at_ms=NOW_MS + n * DAY_MS) for n in range(4))
     )
-    answer = await store.audience.funnel(Question(by="video", limit=3))
+    answer = await store.audience.funnel(AudienceQuery(by="video", limit=3))
     assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
-    answer = await store.audience.funnel(Question(by="day", limit=3))
+    answer = await store.audience.funnel(AudienceQuery(by="day", limit=3))
     assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
 
 

@@ -15,7 +15,7 @@ from relay.core.delivery import Result, Status
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store import StoreSettings
-from relay.store.replays import Mark, Replay, Wanted
+from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite import operations, operator_queries
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -76,7 +76,7 @@ async def replay(
 ) -> Replay:
     until = await store.operations.newest()
     begun = await store.operations.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
-    wanted = [Wanted(seq, sink) for seq in ids]
+    wanted = [PlannedDelivery(seq, sink) for seq in ids]
     return await store.operations.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
 
 
@@ -317,7 +317,7 @@ async def test_a_cancelled_replay_restores_every_status(store: SqliteStore) -> N
     assert await statuses(store) == before
     assert (await store.backlogs())["sales"].pending == 0
     assert (
-        await store.operations.open(ended, [Wanted(1, "sales")], cursor=1, now_ms=NOW_MS)
+        await store.operations.open(ended, [PlannedDelivery(1, "sales")], cursor=1, now_ms=NOW_MS)
     ).opened == 0
     assert await statuses(store) == before
 

@@ -21,7 +21,7 @@ from relay.core.delivery import Delivery, Result
 from relay.core.event import Event, Unreadable
 from relay.store import StoreSettings
 from relay.store.personal_data import Erasure, Records
-from relay.store.replays import Mark, Wanted
+from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite import personal_data_search, queries
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -239,7 +239,7 @@ async def test_an_erased_event_cannot_be_replayed_even_if_selected_before(
     (chosen,) = await store.operations.choose(Selection(), (), after=0, until=until, limit=9)
     await erase(store)
     opened = await store.operations.open(
-        begun, [Wanted(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS
+        begun, [PlannedDelivery(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS
     )
     assert (opened.opened, opened.cursor) == (0, 1)
     assert await leased(store) == ()

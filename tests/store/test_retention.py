@@ -13,7 +13,7 @@ from relay.core.config_values import Duration, Size
 from relay.core.event import Event
 from relay.store import StoreSettings
 from relay.store.audit import Change
-from relay.store.replays import Wanted
+from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite import absences, audit, retention
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -302,7 +302,7 @@ async def test_an_event_that_a_replay_has_just_opened_stays(store: SqliteStore, 
     now_ms = NOW_MS + days * DAY_MS
     step = await store._reader.run(lambda db: store._sweep.find(db, now_ms=now_ms))
     assert step.rows
-    await store.operations.open(begun, [Wanted(1, "sales")], cursor=1, now_ms=now_ms)
+    await store.operations.open(begun, [PlannedDelivery(1, "sales")], cursor=1, now_ms=now_ms)
     await store._writer.submit(retention.remove, step)
     await sweep(store, days=days)
     (delivery,) = (await lease(store, now_ms=now_ms)).deliveries

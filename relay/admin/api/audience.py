@@ -12,7 +12,7 @@ from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
-from relay.store.audience import Funnel, Grouping, Question
+from relay.store.audience import AudienceQuery, Funnel, Grouping
 
 GROUPS_MAX = 10_000
 
@@ -39,7 +39,7 @@ def operations(admin: AdminServices) -> tuple[Operation, ...]:
     async def show_audience(chosen: AudienceFilter) -> Funnel:
         sources = admin.rotations.sources
         await require_known("source", chosen.source, sources, admin.audience.sources)
-        question = Question(
+        question = AudienceQuery(
             by=chosen.by,
             since_ms=chosen.since_ms,
             until_ms=chosen.until_ms,

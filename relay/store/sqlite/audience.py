@@ -7,7 +7,7 @@ import orjson
 
 from relay.core.errors import StoreError, StoreFull
 from relay.core.event import engagement
-from relay.store.audience import Funnel, Question
+from relay.store.audience import AudienceQuery, Funnel
 from relay.store.sqlite import bulk, funnel, queries
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, Row, sqlite3
@@ -77,7 +77,7 @@ class SqliteAudience:
         rows = await _run(self._reader, lambda db: db.execute(_SOURCES).fetchall())
         return [source for (source,) in rows]
 
-    async def funnel(self, question: Question) -> Funnel:
+    async def funnel(self, question: AudienceQuery) -> Funnel:
         try:
             for _ in range(CATCH_UP_STEPS):
                 if not await self.fill():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from relay.core.event import LEAD, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED
-from relay.store.audience import Funnel, Group, Grouping, Question, Reached
+from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, StepCount
 from relay.store.sqlite.driver import Row, sqlite3
 
 COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
@@ -38,7 +38,7 @@ class _Condition(NamedTuple):
         return _Condition(f"{self.sql} AND {sql}", (*self.values, value))
 
 
-def ask(db: sqlite3.Connection, question: Question) -> Funnel:
+def ask(db: sqlite3.Connection, question: AudienceQuery) -> Funnel:
     """Count within one snapshot of the audience."""
     fits = (
         _Condition()
@@ -66,18 +66,18 @@ def oldest_uncounted(db: sqlite3.Connection) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _all(db: sqlite3.Connection, fits: _Condition) -> list[Reached]:
+def _all(db: sqlite3.Connection, fits: _Condition) -> list[StepCount]:
     return _reached(db.execute(_ALL.format(fits=fits.sql), fits.values))
 
 
-def _reached(rows: Iterable[Row]) -> list[Reached]:
+def _reached(rows: Iterable[Row]) -> list[StepCount]:
     counts = {step: numbers for step, *numbers in rows}
     return [_step(step, *counts.get(step, (0, 0, 0))) for step in (*MILESTONES, LEAD)]
 
 
-def _step(step: str, people: int, events: int, anonymous: int) -> Reached:
+def _step(step: str, people: int, events: int, anonymous: int) -> StepCount:
     is_lead = step == LEAD
-    return Reached(
+    return StepCount(
         kind=LEAD_CAPTURED if is_lead else VIDEO_WATCHED,
         milestone=None if is_lead else step,
         people=people,
@@ -86,7 +86,7 @@ def _step(step: str, people: int, events: int, anonymous: int) -> Reached:
     )
 
 
-def _by_video(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
+def _by_video(db: sqlite3.Connection, question: AudienceQuery, fits: _Condition) -> Groups:
     ranked = _most_first(db, "video", fits)
     numbers = orjson.dumps([number for number, _ in ranked[: question.limit]]).decode()
     videos = {number: names for number, *names in db.execute(_VIDEOS, (numbers,))}
@@ -97,7 +97,7 @@ def _by_video(db: sqlite3.Connection, question: Question, fits: _Condition) -> G
     return groups, len(ranked) - len(groups)
 
 
-def _by_source(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
+def _by_source(db: sqlite3.Connection, question: AudienceQuery, fits: _Condition) -> Groups:
     ranked = _most_first(db, "source", fits)
     groups = [
         Group(video=None, title=None, day=None, source=source, steps=steps)
@@ -108,7 +108,7 @@ def _by_source(db: sqlite3.Connection, question: Question, fits: _Condition) -> 
 
 def _most_first(
     db: sqlite3.Connection, column: str, fits: _Condition
-) -> list[tuple[Any, Sequence[Reached]]]:
+) -> list[tuple[Any, Sequence[StepCount]]]:
     rows: defaultdict[Any, list[Row]] = defaultdict(list)
     for key, *counts in db.execute(_GROUPED.format(column=column, fits=fits.sql), fits.values):
         rows[key].append(tuple(counts))
@@ -116,7 +116,7 @@ def _most_first(
     return sorted(groups, key=lambda group: (-max(step.people for step in group[1]), str(group[0])))
 
 
-def _by_day(db: sqlite3.Connection, question: Question, fits: _Condition) -> Groups:
+def _by_day(db: sqlite3.Connection, question: AudienceQuery, fits: _Condition) -> Groups:
     """Go backwards day by day, which skips empty days."""
     groups: list[Group] = []
     earlier = fits
@@ -138,7 +138,7 @@ def day_of(at_ms: int, zone: tzinfo) -> tuple[str, int]:
     return day.isoformat(), round(datetime.combine(day, time.min, zone).timestamp() * 1000)
 
 
-_BY: dict[Grouping, Callable[[sqlite3.Connection, Question, _Condition], Groups]] = {
+_BY: dict[Grouping, Callable[[sqlite3.Connection, AudienceQuery, _Condition], Groups]] = {
     "video": _by_video,
     "day": _by_day,
     "source": _by_source,

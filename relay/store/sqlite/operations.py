@@ -8,7 +8,7 @@ from relay.core.errors import StoreError
 from relay.core.routing import Route
 from relay.store.operations import Accepted, Attempted, DeadLetter, EventRecord, History, Reason
 from relay.store.overview import Overview
-from relay.store.replays import Chosen, Mark, Replay, ReplayState, Wanted
+from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
 from relay.store.sqlite import disk, due, operator_queries, operator_writes, recent
 from relay.store.sqlite import overview as sqlite_overview
@@ -123,7 +123,7 @@ class SqliteOperations:
         after: int,
         until: Mark,
         limit: int,
-    ) -> Sequence[Chosen]:
+    ) -> Sequence[ReplayCandidate]:
         return await self._read(
             lambda db: replay_queries.choose(
                 db, selection, routes, after=after, until=until, limit=limit
@@ -137,7 +137,7 @@ class SqliteOperations:
         return await self._writer.submit(_BEGIN, (selection, total, until, now_ms))
 
     async def open(
-        self, replay: Replay, deliveries: Sequence[Wanted], *, cursor: int, now_ms: int
+        self, replay: Replay, deliveries: Sequence[PlannedDelivery], *, cursor: int, now_ms: int
     ) -> Replay:
         # Below the floor, the free space is for deliveries that are pending already.
         self._room.require()

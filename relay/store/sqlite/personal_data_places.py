@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from relay.core.delivery import Status
-from relay.store.personal_data import Erasure, Told, UnderWay
+from relay.store.personal_data import Erasure, SentEvents, UnderWay
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
 
@@ -58,11 +58,11 @@ class Traces:
     def _discarded(self, before: Status) -> int:
         return -sum(count for (_, status), count in self.moved.items() if status is before)
 
-    def _sent(self, *, confirmed: bool) -> Iterator[Told]:
+    def _sent(self, *, confirmed: bool) -> Iterator[SentEvents]:
         for key, count in sorted(self.sent.items()):
             sink, kind, is_confirmed = key
             if is_confirmed is confirmed:
-                yield Told(sink=sink, kind=kind, count=count, last_ms=self.last_ms[key])
+                yield SentEvents(sink=sink, kind=kind, count=count, last_ms=self.last_ms[key])
 
 
 class Place(NamedTuple):

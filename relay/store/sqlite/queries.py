@@ -79,10 +79,10 @@ def due(
         free = [seq for seq in orjson.loads(events) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
         # Two of the tiers are usually empty.
-        taken = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
-        for row in taken:
+        rows = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
+        for row in rows:
             (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
-        if len(free) > len(taken) or len(taken) == limit:
+        if len(free) > len(rows) or len(rows) == limit:
             next_due.append(now_ms)
         else:
             next_due += [

@@ -9,7 +9,7 @@ import orjson
 from relay.core.delivery import Status
 from relay.core.event import Event
 from relay.core.routing import Route
-from relay.store.replays import Chosen, Mark, Replay, Standing
+from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import all_of, fits, of_delivery
 from relay.store.sqlite.driver import Row, sqlite3
@@ -44,7 +44,7 @@ def choose(
     after: int,
     until: Mark,
     limit: int,
-) -> list[Chosen]:
+) -> list[ReplayCandidate]:
     """Return the oldest selected events that still have their body."""
     where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
     rows = list(
@@ -52,7 +52,7 @@ def choose(
     )
     standing = _standing(db, selection, [row[0] for row in rows], until.attempt)
     return [
-        Chosen(
+        ReplayCandidate(
             row[0],
             Event(
                 source=row[1],
@@ -80,14 +80,14 @@ def _within_bytes(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _standing(
     db: sqlite3.Connection, selection: Selection, seqs: Sequence[int], attempt: int
-) -> Mapping[int, dict[str, Standing]]:
+) -> Mapping[int, dict[str, DeliveryState]]:
     """Return the selected deliveries, by event and sink."""
     condition, values = all_of(*of_delivery(selection))
     sql = _STANDING.format(condition=condition)
     row = db.execute(sql, (attempt, orjson.dumps(seqs).decode(), *values)).fetchone()
-    standing: defaultdict[int, dict[str, Standing]] = defaultdict(dict)
+    standing: defaultdict[int, dict[str, DeliveryState]] = defaultdict(dict)
     for event, sink, status, reason in orjson.loads(row[0]):
-        standing[event][sink] = Standing(Status(status), reason)
+        standing[event][sink] = DeliveryState(Status(status), reason)
     return standing
 
 

@@ -103,8 +103,8 @@ class Wal:
         self._log.close()
         self._shared.close()
 
-    def _require_same(self, found: bytes, written: bytes) -> None:
-        if found != written:
+    def _require_same(self, actual: bytes, written: bytes) -> None:
+        if actual != written:
             raise StoreBroken(f"the file {self._log.name} was overwritten while it was in use")
 
 

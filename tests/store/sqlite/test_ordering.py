@@ -13,7 +13,7 @@ from relay.core.config_values import Size
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store import StoreSettings, Tier
-from relay.store.replays import Replay, Wanted
+from relay.store.replays import PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
@@ -236,7 +236,7 @@ async def test_an_event_erased_in_flight_passes_its_turn_on_once(store: SqliteSt
 async def replayed(store: SqliteStore, *seqs: int, key: str | None = "video 1") -> Replay:
     until = await store.operations.newest()
     begun = await store.operations.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
-    wanted = [Wanted(seq, "sales", key) for seq in seqs]
+    wanted = [PlannedDelivery(seq, "sales", key) for seq in seqs]
     return await store.operations.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
 
 
@@ -259,7 +259,7 @@ async def test_the_steps_of_a_replay_and_a_second_one_keep_one_at_a_time(
     await accept(store, *map(event, "abcd"), verdicts=[of_key("video 1")])
     await settle_all(store)
     first = await replayed(store, 3)
-    wanted = [Wanted(4, "sales", "video 1")]
+    wanted = [PlannedDelivery(4, "sales", "video 1")]
     await store.operations.open(first, wanted, cursor=4, now_ms=NOW_MS)
     await replayed(store, 1, 2)
     # What was at the head stays there, and may be on its way; then they are in order.
@@ -312,7 +312,7 @@ async def test_unordered_deliveries_of_a_replay_are_ordered_with_the_rest(
     await accept(store, *map(event, "abc"), verdicts=[of_key(None)])
     await settle_all(store)
     begun = await replayed(store, 1, 2, key=None)
-    wanted = [Wanted(seq, "sales", "video 1") for seq in (1, 2, 3)]
+    wanted = [PlannedDelivery(seq, "sales", "video 1") for seq in (1, 2, 3)]
     await store.operations.open(begun, wanted, cursor=3, now_ms=NOW_MS)
     for name in "abc":
         (each,) = (await lease(store)).deliveries
