@@ -38,7 +38,7 @@ async def test_erasing_an_event_releases_the_next_of_its_ordering_key(
             shown = [plain(line) for line in await Scene(tmp_path).run("events show b")]
             assert "crm pending, waits for an earlier event" in shown
             await Scene(tmp_path).run(f"erase {ANN}")
-            # Long before the dispatcher would have looked by itself.
+            # Long before the dispatcher's next poll.
             await soon(lambda: ids(far_end)[-1] == "b", what="the event behind the erased one")
 
 

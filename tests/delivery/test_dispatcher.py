@@ -85,7 +85,7 @@ async def test_work_without_a_wakeup_is_found_by_the_next_poll(tmp_path: Path) -
         assert bench.sink.sent == [(POLL_INTERVAL_S, "a")]
 
 
-async def test_what_was_pending_before_the_start_is_sent_oldest_first(tmp_path: Path) -> None:
+async def test_events_pending_at_the_start_are_sent_oldest_first(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
         for event_id in ("a", "b", "c"):
             await bench.accept(event_id)

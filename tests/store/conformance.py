@@ -261,7 +261,7 @@ class Leasing:
             held = {each.event.id: each for each in (await lease(store)).deliveries}
             settling = asyncio.create_task(store.settle(settlement(held["a"])))
             await asyncio.sleep(0)
-            # Whoever waited for it is gone; the settlement is on its way all the same.
+            # The caller is cancelled; the settlement is still queued.
             settling.cancel()
             await store.reclaim("sales")
             assert ids(await lease(store)) == ["b"]

@@ -139,7 +139,7 @@ class Walk:
             await self._settle(self.settled[key])
 
     async def late(self) -> None:
-        """Settle again what was settled before, and perhaps has moved since."""
+        """Settle a delivery again, which may have changed since."""
         if keys := sorted(self.settled.keys() - self.held.keys()):
             await self._settle(self.settled[self.random.choice(keys)])
 

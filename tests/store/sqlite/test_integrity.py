@@ -27,7 +27,7 @@ def path() -> Iterator[Path]:
 
 @contextmanager
 def as_another_user() -> Iterator[None]:
-    """Root runs as nobody, because nothing is refused to root."""
+    """Drop root's privileges, because nothing is refused to root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)

@@ -51,7 +51,7 @@ def rows(store: SqliteStore, sql: str) -> list[Any]:
 
 
 async def settle_all(store: SqliteStore, *, now_ms: int = NOW_MS) -> list[str]:
-    """Deliver what is due, one lease after another; the ids in their order."""
+    """Deliver all due events, lease by lease; return their ids in order."""
     taken: list[str] = []
     while found := (await lease(store, now_ms=now_ms)).deliveries:
         for each in found:
@@ -105,7 +105,7 @@ class Steps:
 
 
 def cycle(db: sqlite3.Connection, made: OrderingKeys, *, key: str) -> int:
-    """Accept an event, lease what is due and settle it; returns how many steps that took."""
+    """Accept an event, lease and settle it; return the number of steps that took."""
     accepting = acceptance.Acceptance(db, made)
     with Steps(db) as steps:
         new = event("new")
@@ -262,7 +262,7 @@ async def test_the_steps_of_a_replay_and_a_second_one_keep_one_at_a_time(
     wanted = [PlannedDelivery(4, "sales", "video 1")]
     await store.operations.open(first, wanted, cursor=4, now_ms=NOW_MS)
     await replayed(store, 1, 2)
-    # What was at the head stays there, and may be on its way; then they are in order.
+    # The head stays, and may be in flight; the rest is in order.
     for name in ("c", "a", "b", "d"):
         (each,) = (await lease(store)).deliveries
         assert each.event.id == name
