@@ -157,7 +157,7 @@ async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> Non
         ("/replays", {"kind": "nothing.*"}, 404, "Unknown kind of event"),
         ("/dead-letters/discard", {"sink": "x"}, 404, "Unknown sink x"),
         ("/replays", {"outcome": "pending"}, 422, "drop outcome"),
-        ("/replays", {"outcome": "missed", "reason": "x"}, 422, "does not apply to missed ones"),
+        ("/replays", {"outcome": "missed", "reason": "x"}, 422, "not to missed ones; choose one"),
         (
             "/dead-letters/discard",
             {"outcome": "missed"},

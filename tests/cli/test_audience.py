@@ -49,8 +49,8 @@ async def test_every_command_prints_the_documented_output(tmp_path: Path) -> Non
 async def test_invalid_options_are_refused(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, complaint in (
-            ("audience --by day --zone Europe", "There is no time zone Europe"),
-            ("audience --zone Europe/Berlin", "zone needs by=day"),
+            ("audience --by day --zone Europe", "Unknown time zone Europe"),
+            ("audience --zone Europe/Berlin", "zone applies only to by=day"),
             ("audience --json --csv", "exclude each other"),
             ("audience --source nobody", "knows a source nobody. Known: main."),
             ("audience --since 2300-01-01", "No viewers and no leads yet."),

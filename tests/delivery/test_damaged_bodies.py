@@ -116,4 +116,4 @@ async def test_every_view_shows_the_body_as_damaged(tmp_path: Path) -> None:
         export = await scene.operator.post("/people/export", {"email": "ada@example.com"})
         assert [each["is_damaged"] for each in export["events"]] == [False, True]
         (fault,) = (await scene.operator.get("/store/check"))["faults"]
-        assert fault.startswith("event b of source main: its stored body is damaged")
+        assert fault.startswith("event b of source main: the stored body is damaged")
