@@ -52,7 +52,7 @@ async def test_invalid_options_are_refused(tmp_path: Path) -> None:
             ("audience --by day --zone Europe", "Unknown time zone Europe"),
             ("audience --zone Europe/Berlin", "zone applies only to by=day"),
             ("audience --json --csv", "exclude each other"),
-            ("audience --source nobody", "knows a source nobody. Known: main."),
+            ("audience --source nobody", "Unknown source nobody. Known: main."),
             ("audience --since 2300-01-01", "No viewers and no leads yet."),
         ):
             assert complaint in (await scene.run(command))[-1]

@@ -97,9 +97,7 @@ async def _lines(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[by
             yield b"data: " + orjson.dumps({"at": at, **happening}) + b"\n\n"
 
 
-async def _happenings(
-    admin: AdminServices, chosen: StreamFilter
-) -> AsyncIterator[Activity | None]:
+async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[Activity | None]:
     """Yield stored activity, then live activity; None marks the change."""
     if chosen.since_ms is None:
         with closing(admin.activity.watch(chosen.matches)) as watcher:

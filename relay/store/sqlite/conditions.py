@@ -93,7 +93,7 @@ def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route
             received_ms=received_ms,
             body=body,
         )
-        return by_sink[sink].judge(event).outcome == "takes"
+        return by_sink[sink].evaluate(event).outcome == "takes"
 
     db.create_function("takes", 6, takes)
     return _MISSED, [orjson.dumps(list(by_sink)).decode()]
