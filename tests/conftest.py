@@ -14,7 +14,7 @@ import pytest
 
 from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Event
-from tests import service
+from tests import scratch, selection, service
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd
 
@@ -37,11 +37,22 @@ class ManualClock:
 # Started in the background of a script, it would be ignored here and by all programs under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+scratch.use_memory()
+
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
     "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("relay")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return selection.workers(config.args)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    selection.prepare(items)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """Fixtures shared by the tests of deploy/."""
 
-import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import scratch
 from tests.deploy import blocks, compose, fortnight
 from tests.deploy import image as images
 from tests.deploy.cluster import OVERLAYS, Objects, built
@@ -38,22 +39,19 @@ def two_weeks(
 
 
 @pytest.fixture(scope="session")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
-    """Packages of the release that the image is made of."""
+def debian() -> Iterator[Debian]:
+    """Packages of the release that the image is made of: hundreds of megabytes."""
     images.require_builder()
-    folder = tmp_path_factory.mktemp("debian")
-    yield images.bootstrap(folder)
-    # Hundreds of megabytes, which pytest would keep for three runs.
-    shutil.rmtree(folder)
+    with scratch.on_disk() as folder:
+        yield images.bootstrap(Path(folder))
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+def builder() -> Iterator[Builder]:
     """Build images; what it keeps lasts as long as the session."""
     images.require_builder()
-    folder = tmp_path_factory.mktemp("buildah")
-    yield Builder(folder)
-    shutil.rmtree(folder)
+    with scratch.on_disk() as folder:
+        yield Builder(Path(folder))
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,22 @@
 """What the proofs share: dice that can be thrown again, and a line in the run's report."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
 
+from tests import scratch
+
 Say = Callable[[str], None]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder on a disk, as operators have it."""
+    with scratch.on_disk() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from typing import Any, ClassVar, Self
 
+import pytest
+
 from relay.core.clock import Clock
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.sink import Sink
@@ -230,3 +232,15 @@ HARNESSES: tuple[type[Harness], ...] = (
     SqsHarness,
     StdoutHarness,
 )
+BROKERS = (AmqpHarness, KafkaHarness, MqttHarness, NatsHarness, RedisHarness, SqsHarness)
+"""Those that start a real server."""
+
+
+def marks(kind: type[Harness]) -> list[pytest.MarkDecorator]:
+    """Mark a case by what it needs; types that share a server per process are a group each."""
+    if kind not in BROKERS:
+        return []
+    return [pytest.mark.servers, pytest.mark.xdist_group(kind.sink_type)]
+
+
+PARAMETERS = [pytest.param(kind, id=kind.sink_type, marks=marks(kind)) for kind in HARNESSES]

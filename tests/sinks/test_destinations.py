@@ -22,6 +22,7 @@ from tests.conftest import ManualClock
 from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.batch import DELIVERED, series, told, unfit
 from tests.sinks.conformance import Harness
+from tests.sinks.harnesses import marks
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt import test_sink as mqtt
 from tests.sinks.mqtt.harness import MqttHarness
@@ -65,6 +66,16 @@ RESERVED: list[tuple[type[Harness], str, str, str]] = [
     (PubsubHarness, "{{ data.name }}", "google-topic", "goog"),
 ]
 
+IMPOSSIBLE: list[tuple[type[Harness], str, str]] = [
+    (AmqpHarness, "", "is empty"),
+    (KafkaHarness, ".", "does not fit: expected letters, digits, dots, _ and -, "),
+    (KafkaHarness, "..", "does not fit: expected letters, digits, dots, _ and -, "),
+    (KafkaHarness, "x" * 250, "is longer than 249 bytes"),
+    (MqttHarness, "", "is empty"),
+    (PubsubHarness, "x", "does not fit: expected the topic's name alone: "),
+    (RedisHarness, "", "is empty"),
+]
+
 
 def named(lead: Event, name: str) -> Event:
     document = lead.document()
@@ -86,7 +97,11 @@ async def sent(harness: Harness, template: str, event: Event) -> Any:
     return outcome
 
 
-@pytest.mark.parametrize(("kind", "template", "name", "prefix"), RESERVED, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "template", "name", "prefix"),
+    [pytest.param(*row, marks=marks(row[0])) for row in RESERVED],
+    ids=str,
+)
 async def test_a_name_that_the_broker_reserves_is_refused_without_repeating_it(
     lead: Event, kind: type[Harness], template: str, name: str, prefix: str
 ) -> None:
@@ -100,15 +115,7 @@ async def test_a_name_that_the_broker_reserves_is_refused_without_repeating_it(
 
 @pytest.mark.parametrize(
     ("kind", "name", "fault"),
-    [
-        (AmqpHarness, "", "is empty"),
-        (KafkaHarness, ".", "does not fit: expected letters, digits, dots, _ and -, "),
-        (KafkaHarness, "..", "does not fit: expected letters, digits, dots, _ and -, "),
-        (KafkaHarness, "x" * 250, "is longer than 249 bytes"),
-        (MqttHarness, "", "is empty"),
-        (PubsubHarness, "x", "does not fit: expected the topic's name alone: "),
-        (RedisHarness, "", "is empty"),
-    ],
+    [pytest.param(*row, marks=marks(row[0])) for row in IMPOSSIBLE],
     ids=str,
 )
 async def test_a_name_that_the_broker_cannot_have_is_refused(
@@ -120,6 +127,7 @@ async def test_a_name_that_the_broker_cannot_have_is_refused(
     assert reason.startswith(unfit(KEYS[kind.sink_type], fault)[1])
 
 
+@pytest.mark.servers
 async def test_an_mqtt_wildcard_from_a_branch_that_no_sample_takes_is_refused(lead: Event) -> None:
     template = "relay/{% if data.name == 'odd' %}#{% else %}x{% endif %}"
     async with MqttHarness() as harness:
@@ -143,6 +151,8 @@ async def test_a_lead_cannot_empty_another_stream_of_nats(
         assert (await js.stream_info("OTHER")).state.messages == 1
 
 
+@pytest.mark.servers
+@pytest.mark.xdist_group("amqp")
 async def test_a_lead_cannot_reach_a_queue_that_rabbitmq_has_named(lead: Event) -> None:
     async with AmqpHarness() as harness, harness.server.channel() as channel:
         queue = await channel.declare_queue("", exclusive=True)
@@ -152,6 +162,8 @@ async def test_a_lead_cannot_reach_a_queue_that_rabbitmq_has_named(lead: Event) 
         assert await queue.get(fail=False) is None
 
 
+@pytest.mark.servers
+@pytest.mark.xdist_group("amqp")
 async def test_with_an_exchange_of_its_own_a_routing_key_may_be_any(lead: Event) -> None:
     async with AmqpHarness() as harness:
         async with harness.server.channel() as channel:
@@ -174,6 +186,7 @@ async def test_a_bucket_of_nats_that_the_operator_wrote_out_is_filled(
         assert (await bucket.get("ada")).value == named(lead, "ada").body
 
 
+@pytest.mark.servers
 async def test_a_topic_of_mqtt_under_a_dollar_that_the_operator_wrote_out_is_used(
     tmp_path: Path, lead: Event
 ) -> None:

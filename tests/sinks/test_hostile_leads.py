@@ -103,7 +103,9 @@ async def arrived(delivered: Delivered, *ids: str) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 8])
 @pytest.mark.parametrize("count", [8, 120])
-@pytest.mark.parametrize("place", [firewall, redis, mqtt])
+@pytest.mark.parametrize(
+    "place", [firewall, *(pytest.param(each, marks=pytest.mark.servers) for each in (redis, mqtt))]
+)
 async def test_events_that_a_far_end_forbids_do_not_keep_the_others_waiting(
     tmp_path: Path, place: Callable[..., Any], count: int, concurrency: int
 ) -> None:

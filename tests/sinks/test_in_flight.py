@@ -24,7 +24,7 @@ from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
-from tests.sinks.harnesses import HARNESSES
+from tests.sinks.harnesses import PARAMETERS
 from tests.sinks.sqs.harness import SqsHarness, shared_server
 
 CONCURRENCY = 8
@@ -165,7 +165,14 @@ class Watch:
         monkeypatch.setattr(sink_class, name, send)
 
 
-@pytest.mark.parametrize("kind", [SilentAmqp, SilentKafka, SilentNats, SilentRedis, SilentSqs])
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(SilentAmqp, SilentKafka, SilentNats, SilentRedis),
+        pytest.param(SilentSqs, marks=pytest.mark.xdist_group("sqs")),
+    ],
+)
 async def test_no_more_than_its_concurrency_is_unconfirmed(
     kind: type[Silent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +202,7 @@ async def leave_unconfirmed(case: Silent, watch: Watch, folder: Path) -> None:
         await case.recover()
 
 
-@pytest.fixture(params=HARNESSES, ids=lambda kind: kind.sink_type)
+@pytest.fixture(params=PARAMETERS)
 async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     async with request.param() as harness:
         yield harness

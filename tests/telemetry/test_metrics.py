@@ -250,6 +250,7 @@ def test_the_document_describes_exactly_these_metrics(metrics: Metrics) -> None:
     assert described == set(types(metrics))
 
 
+@pytest.mark.servers
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_to_improve(metrics: Metrics) -> None:
     done = subprocess.run(

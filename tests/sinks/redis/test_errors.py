@@ -136,6 +136,7 @@ async def test_a_check_names_a_key_that_is_no_stream(server: RedisServer, make: 
         await sink.check()
 
 
+@pytest.mark.servers
 async def test_tls_is_spoken_and_verified_both_ways(tmp_path: Path, lead: Event) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
