@@ -3,8 +3,10 @@
 Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the skip is declared.
 """
 
+import gc
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 scratch.use_memory()
 
+# Hundreds of programs are started, and each would compile the relay anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
     "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -53,6 +59,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.prepare(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep thousands of tests from being looked through in each of the many collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import service
 from tests.admin.test_api import body, send, working
 from tests.operator import ADMIN, TOKEN, operating
@@ -19,6 +21,7 @@ expected-statuses = ["2xx", "404", "409", "422"]
 """
 
 
+@pytest.mark.servers
 async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, _):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))

@@ -186,6 +186,7 @@ async def test_a_reload_by_a_changed_file_is_recorded_with_what_it_changed(
         assert change["result"]["changed"] == ["source.other"]
 
 
+@pytest.mark.servers
 async def test_a_reload_by_a_signal_is_recorded_and_listed_by_the_command(tmp_path: Path) -> None:
     async with process.Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.app.reloading import ids, party, sink
 from tests.caller import post
@@ -22,6 +23,7 @@ def watched(event_id: str, viewer: str, video: str = "vid_1") -> bytes:
     return orjson.dumps({"id": event_id, "event": "video.watched", "data": data})
 
 
+@pytest.mark.servers
 async def test_erasing_an_event_releases_the_next_of_its_ordering_key(
     tmp_path: Path,
 ) -> None:

@@ -101,6 +101,7 @@ async def asked(relay: Relay, path: str, content: dict[str, object]) -> Any:
     return answer.json()
 
 
+@pytest.mark.servers
 async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
     tmp_path: Path,
 ) -> None:
@@ -158,6 +159,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
         assert ANN not in relay.log.read_text().lower()
 
 
+@pytest.mark.servers
 async def test_repeating_an_erasure_completes_a_killed_one(tmp_path: Path) -> None:
     async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
         far_end.reply = lambda _: Reply()
@@ -212,6 +214,7 @@ def shown() -> list[tuple[str, list[str]]]:
     return [(part.split("\n")[0], part.rstrip("\n").split("\n")[1:]) for part in parts]
 
 
+@pytest.mark.servers
 async def test_the_commands_print_the_output_of_the_document(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         assert [command for command, _ in shown()] == [
@@ -228,6 +231,7 @@ async def test_the_commands_print_the_output_of_the_document(tmp_path: Path) -> 
             assert [plain(line) for line in printed] == wanted, command
 
 
+@pytest.mark.servers
 async def test_an_export_is_one_json_object(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         printed = orjson.loads("\n".join(await scene.run("export ADA@example.com")))
@@ -235,12 +239,14 @@ async def test_an_export_is_one_json_object(tmp_path: Path) -> None:
         assert (printed["unreadable"], printed["mentions"]) == ([], [])
 
 
+@pytest.mark.servers
 async def test_the_commands_can_print_json(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         found = orjson.loads("\n".join(await scene.run("erase --json ada@example.com")))
         assert (found["events"], found["dead"], found["wiped"]) == (2, 1, True)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("wrong", ["ada", "@example.com", "ada@"])
 async def test_the_commands_refuse_an_invalid_address(tmp_path: Path, wrong: str) -> None:
     for command in ("erase", "export"):

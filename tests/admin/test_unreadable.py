@@ -98,6 +98,7 @@ async def test_an_id_is_hex_digits(tmp_path: Path, wrong: str) -> None:
         assert "id" in (await operator.get(f"/unreadable/{wrong}", status=400))["detail"]
 
 
+@pytest.mark.servers
 async def test_the_commands_escape_terminal_control_characters(tmp_path: Path) -> None:
     body = "{\r\n\x1b]0;owned\x07 \u009b31m \u202eevil\u2028".encode() + b"\xff"
     async with process.Relay(tmp_path, sinks="", rest=ADMIN) as relay:

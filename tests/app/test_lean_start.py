@@ -19,6 +19,8 @@ from packaging.utils import canonicalize_name
 from relay import sinks
 from tests.guarantees.process import Relay
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE: list[str] = PROJECT["dependencies"]

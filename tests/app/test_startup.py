@@ -172,6 +172,7 @@ async def test_a_relay_without_room_is_away_until_there_is_room(
         assert away_s == pytest.approx(4820, abs=15)
 
 
+@pytest.mark.servers
 async def test_a_killed_relay_has_not_closed_its_store(tmp_path: Path) -> None:
     async with process.Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()

@@ -110,6 +110,7 @@ async def test_a_clock_that_was_set_back_does_not_make_the_last_event_older(tmp_
         assert await relay.counts(LAST) == before
 
 
+@pytest.mark.servers
 async def test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged(tmp_path: Path) -> None:
     acknowledged = 0
 

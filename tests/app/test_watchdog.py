@@ -99,6 +99,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("setup", "then", "code", "said"),
     [

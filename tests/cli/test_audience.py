@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
+import pytest
 
 from relay.core import signature
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client
 from tests.operator import ADMIN
+
+pytestmark = pytest.mark.servers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "audience.md"
 HOSTILE = (

@@ -43,17 +43,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.servers
 def test_commands_are_completed(folder: Path) -> None:
     assert completed("relay re", folder) == ["render", "replay", "replays", "reload"]
     assert "pause" in completed("relay sinks ", folder)
 
 
+@pytest.mark.servers
 def test_names_are_completed_from_the_config(folder: Path) -> None:
     assert completed("relay sinks pause c", folder) == ["crm", "chat"]
     assert completed("relay events tail --sink cr", folder) == ["crm"]
     assert completed("relay rotate begin --source ", folder) == ["main"]
 
 
+@pytest.mark.servers
 def test_an_unreadable_config_gives_no_completions(folder: Path) -> None:
     for broken in ("[[sink", "sink = 1", "[sink]\nname = 1", "[[sink]]\n"):
         (folder / "config.toml").write_text(broken, encoding="utf-8")

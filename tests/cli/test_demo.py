@@ -18,6 +18,8 @@ import httpx
 import orjson
 import pytest
 
+pytestmark = pytest.mark.servers
+
 DEADLINE_S = 20
 RELAY = [sys.executable, "-m", "relay"]
 COMMAND = [*RELAY, "demo"]

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.cli.scene import plain, staged
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -18,6 +20,7 @@ def documented() -> Iterator[tuple[str, list[str]]]:
             yield command, lines
 
 
+@pytest.mark.servers
 async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, lines in documented():

@@ -33,6 +33,7 @@ def is_visible(text: str) -> bool:
     return all(character.isprintable() or character == "\n" for character in text)
 
 
+@pytest.mark.servers
 async def test_control_characters_in_a_body_are_escaped(tmp_path: Path) -> None:
     body = orjson.dumps(
         {"id": "a", "event": "lead.captured", "data": {"email": "a@b.example", "name": HOSTILE}}
@@ -73,6 +74,7 @@ def test_escaped_json_parses_to_the_same_value(capsys: pytest.CaptureFixture[str
     assert "é" in indented
 
 
+@pytest.mark.servers
 async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         sinks = _SINK.format(url=far_end.url())
@@ -120,6 +122,7 @@ def test_rows_that_fit_and_output_to_a_pipe_are_tables(
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
+@pytest.mark.servers
 async def test_export_prints_one_line_with_json(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()

@@ -12,6 +12,8 @@ import pytest
 from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN
 
+pytestmark = pytest.mark.servers
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
 CRM = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:9/{}"\n'
 BI = '[[sink]]\nname = "bi"\ntype = "http"\nurl = "http://127.0.0.1:9/bi"\n'

@@ -16,6 +16,7 @@ from tests.operator import ADMIN
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rotation.md"
 
 
+@pytest.mark.servers
 async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
     (block,) = re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     async with staged(tmp_path) as scene:
@@ -25,6 +26,7 @@ async def test_every_command_prints_the_documented_output(tmp_path: Path) -> Non
             assert [plain(line) for line in printed] == [plain(line) for line in lines], command
 
 
+@pytest.mark.servers
 async def test_kept_requests_are_counted_by_outcome(tmp_path: Path) -> None:
     scene, secret = Scene(tmp_path), tmp_path / "secret"
     secret.write_text("the-secret-that-was-before", encoding="utf-8")
@@ -57,6 +59,7 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
     assert rotate.FOR_MAX == rotation.DURATION_MAX_MS
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("command", "message"),
     [

@@ -15,6 +15,8 @@ from tests.guarantees.process import Relay, http_client, until
 from tests.operator import ADMIN
 from tests.sinks.far_end import FarEnd, Reply
 
+pytestmark = pytest.mark.servers
+
 _SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nretry = {{ first = "1h" }}\n'
 
 

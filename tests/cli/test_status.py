@@ -29,6 +29,7 @@ async def send(relay: Relay) -> None:
     assert response.status_code == 202
 
 
+@pytest.mark.servers
 async def test_a_relay_without_problems_exits_with_0(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
@@ -37,6 +38,7 @@ async def test_a_relay_without_problems_exits_with_0(tmp_path: Path) -> None:
     assert result.stdout.startswith("well: no problem needs action\n\nThe config has no sink.\n")
 
 
+@pytest.mark.servers
 async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +67,7 @@ async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_comm
     assert listed["since_at"].endswith("Z")
 
 
+@pytest.mark.servers
 async def test_no_part_of_a_problem_is_cut_at_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +88,7 @@ async def test_no_part_of_a_problem_is_cut_at_80_columns(
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+@pytest.mark.servers
 async def test_a_hanging_relay_exits_with_2_within_the_timeout(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
@@ -100,6 +104,7 @@ async def test_a_hanging_relay_exits_with_2_within_the_timeout(tmp_path: Path) -
     )
 
 
+@pytest.mark.servers
 async def test_an_unreachable_relay_or_a_refused_token_exits_with_2(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()

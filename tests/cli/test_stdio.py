@@ -11,6 +11,8 @@ from relay.core.event import LEAD_CAPTURED
 from tests.guarantees.process import DEADLINE_S, Relay, until
 from tests.guarantees.traffic import lead, post
 
+pytestmark = pytest.mark.servers
+
 CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 
 SINK = f'[[sink]]\nname = "console"\ntype = "stdout"\nevents = ["{LEAD_CAPTURED}"]\n'

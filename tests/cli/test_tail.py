@@ -9,10 +9,14 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.guarantees.process import DEADLINE_S, Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN
 from tests.sinks.far_end import FarEnd, Reply
+
+pytestmark = pytest.mark.servers
 
 _SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\nretry.first = "1s"\n'
 

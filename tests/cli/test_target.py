@@ -45,6 +45,7 @@ def test_every_command_of_a_running_relay_has_url_and_token_options() -> None:
             assert {"--url", "--token"} <= options, name
 
 
+@pytest.mark.servers
 async def test_a_command_with_url_and_token_ignores_broken_toml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_command_with_url_and_token_ignores_broken_toml(
         assert json.loads(refused.stdout)["ok"] is False
 
 
+@pytest.mark.servers
 async def test_faults_of_other_tables_do_not_stop_a_command(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
@@ -74,6 +76,7 @@ async def test_faults_of_other_tables_do_not_stop_a_command(tmp_path: Path) -> N
         assert (await run("sinks", "list", "--config", str(relay.config))).exit_code == 0
 
 
+@pytest.mark.servers
 async def test_a_wrong_token_option_and_a_wrong_token_in_the_config_differ(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
@@ -171,6 +174,7 @@ async def test_a_relay_of_another_version_is_reported_with_both_versions(
     assert "has 9.9.9" in result.stderr
 
 
+@pytest.mark.servers
 async def test_a_probe_needs_no_token_and_ignores_sinks(tmp_path: Path) -> None:
     sink = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
     async with Relay(tmp_path, sinks=sink) as relay:

@@ -123,7 +123,7 @@ async def test_good_events_do_not_wait_for_bad_ones_that_are_tried_again_and_aga
     async with working(tmp_path, sink=sink) as bench:
         await bench.accept(*bad(120), "behind")
         await delivered(bench, "behind", within_s=SOON_S)
-        for number in range(40):
+        for number in range(15):
             await asyncio.sleep(7.7)
             began_s = now_s()
             await bench.accept(f"good{number}")
@@ -136,11 +136,11 @@ async def test_a_stream_of_bad_events_does_not_pile_up_good_ones(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
-        for second in range(90):
+        for second in range(40):
             await bench.accept(*bad(40, start=40 * second), f"good{second}")
             await asyncio.sleep(1)
         began_s = now_s()
-        await delivered(bench, *(f"good{second}" for second in range(90)), within_s=SOON_S)
+        await delivered(bench, *(f"good{second}" for second in range(40)), within_s=SOON_S)
         assert now_s() - began_s < SOON_S
 
 
@@ -159,8 +159,8 @@ async def test_a_forbidden_event_is_dead_after_a_quarter_of_an_hour_if_others_su
 ) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
         await bench.accept(*bad(3), "good")
-        for second in range(SUSPECT_MIN_AGE_MS // 1000):
-            await asyncio.sleep(1)
+        for second in range(0, SUSPECT_MIN_AGE_MS // 1000, 3):
+            await asyncio.sleep(3)
             await bench.accept(f"good{second}")
             assert await bench.dead() == 0
         await asyncio.sleep(1)
@@ -177,7 +177,7 @@ async def test_a_forbidden_event_is_dead_after_a_quarter_of_an_hour_if_others_su
 async def test_a_forbidden_event_stays_pending_while_nothing_else_comes(tmp_path: Path) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
         await bench.accept("good", *bad(8), "behind")
-        await asyncio.sleep(24 * HOUR_S)
+        await asyncio.sleep(8 * HOUR_S)
         assert (await bench.dead(), await bench.pending()) == (0, 8)
         # However long it waited, the sink is tried within a minute of its repair.
         bench.sink.__class__ = ScriptedSink
@@ -186,15 +186,16 @@ async def test_a_forbidden_event_stays_pending_while_nothing_else_comes(tmp_path
 
 
 async def test_a_sink_that_takes_nothing_keeps_its_backlog(tmp_path: Path) -> None:
-    async with working(tmp_path, concurrency=4) as bench:
+    retry = policy(give_up_after="2h")
+    async with working(tmp_path, concurrency=4, retry=retry) as bench:
         await bench.accept("before")
         await asyncio.sleep(1)
         bench.sink.always = FORBIDDEN
-        for number in range(200):
+        for number in range(20):
             await bench.accept(f"e{number}")
             await asyncio.sleep(HOUR_S / 2)
         assert bench.sample('relay_sink_state{sink="sales",state="parked"}') == 1
-        assert (await bench.dead(), await bench.pending()) == (0, 200)
+        assert (await bench.dead(), await bench.pending()) == (0, 20)
         bench.sink.always = SinkResponse(200, "ok")
         await asyncio.sleep(PROBE_MAX_S + 1)
         assert await bench.pending() == 0
@@ -218,12 +219,12 @@ async def test_one_misconfigured_replica_of_two_loses_no_leads(
 ) -> None:
     sink = OneInTwo(Random(seed))
     async with working(tmp_path, sink=sink, concurrency=concurrency) as bench:
-        for number in range(500):
+        for number in range(150):
             await bench.accept(f"lead{number}")
             await asyncio.sleep(2)
         await bench.settled(within_s=HOUR_S)
         assert await bench.dead() == 0
-        assert len({name for _, name in sink.done}) == 500
+        assert len({name for _, name in sink.done}) == 150
 
 
 @pytest.mark.parametrize("count", [1, 8, 120])
@@ -270,12 +271,12 @@ async def test_a_bad_event_delays_its_key_and_no_other(tmp_path: Path) -> None:
 
         await arrive("bad", "a")
         await arrive("behind", "a")
-        for number in range(30 * 60):
+        for number in range(10 * 60):
             await arrive(f"other{number}", f"b{number}")
-            await asyncio.sleep(1)
-            if number < SUSPECT_MIN_AGE_MS // 1000:
+            await asyncio.sleep(3)
+            if 3 * number < SUSPECT_MIN_AGE_MS // 1000:
                 assert "behind" not in bench.sink.ids
-        assert {"behind", "other0", "other1799"} <= {name for _, name in bench.sink.done}
+        assert {"behind", "other0", "other599"} <= {name for _, name in bench.sink.done}
         assert row(bench, "bad")[0] == "dead"
 
 

@@ -196,6 +196,7 @@ def test_every_rule_that_is_off_has_a_reason() -> None:
     assert [line for line in rules if not re.search(r", +# \w", line)] == []
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("reason", "required", "outcome"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-DEADLINE_S = 5.0
+DEADLINE_S = 20.0
 
 
 async def until(fact: Callable[[], bool], *, what: str) -> None:
