@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -54,6 +55,10 @@ hypothesis.settings.load_profile("relay")
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return selection.workers(config.args)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> selection.Scheduler:
+    return selection.Scheduler(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

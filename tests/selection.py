@@ -1,10 +1,12 @@
 """Which tests need real servers, in which order tests run, and what one worker has to itself."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 _HERE = Path(__file__).parent
 
@@ -12,21 +14,39 @@ _FOLDERS = {"brokers", "deploy", "guarantees"}
 """All of their tests need real servers or programs."""
 
 _FIXTURES = {"server", "harness"}
-"""Fixtures that start a real server; in the folder of a broker that is shared, `far_end` too."""
+"""Fixtures that start a real server."""
 
 _SHARED = {"amqp", "sqs"}
-"""Sink types with one server per process: one worker runs all of their tests."""
+"""Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
-    **dict.fromkeys(("debian", "builder"), "image"),
-    "scripted_day": "day",
-    "systemd": "systemd",
-    "watched": "watched",
+    "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
+    "day": r"^tests/deploy/test_(dashboards|day|figures|runbook)\.py",
+    "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
+    "sqs": r"^tests/sinks/.*sqs",
 }
-"""Fixtures that are expensive to set up: one worker runs all tests that use one of a group."""
+"""What shares something expensive is run by one worker."""
+
+_APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|gaps|proxies))")
+"""Long tests that share nothing; all others are handed out by the file."""
 
 _FIRST = ["image", "amqp", "day", "guarantees", "deploy", "brokers"]
 """What takes longest starts first, so that no worker is left alone with it."""
+
+
+class Scheduler(LoadScopeScheduling):
+    """Hands out groups; the marker `xdist_group` has no effect with pytest 9.2."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope(nodeid)
+
+
+def scope(nodeid: str) -> str:
+    """Name what is run together with a test, by one worker."""
+    for group, pattern in _GROUPS.items():
+        if re.search(pattern, nodeid, re.IGNORECASE):
+            return group
+    return nodeid if _APART.match(nodeid) else nodeid.partition("::")[0]
 
 
 def workers(arguments: Sequence[str]) -> int:
@@ -37,21 +57,17 @@ def workers(arguments: Sequence[str]) -> int:
 
 
 def prepare(items: list[pytest.Item]) -> None:
-    """Mark tests that need a server, group those that share one, and sort by `_FIRST`."""
+    """Mark tests that need a server, and sort by `_FIRST`."""
     for item in items:
         fixtures = {*item.fixturenames} if isinstance(item, pytest.Function) else set()
-        kind = item.path.parent.name
-        shares = kind in _SHARED and bool(fixtures & {*_FIXTURES, "far_end"})
+        shares = item.path.parent.name in _SHARED and "far_end" in fixtures
         if shares or fixtures & _FIXTURES or _folder(item) in _FOLDERS:
             item.add_marker("servers")
-        groups = {_GROUPS[name] for name in fixtures & {*_GROUPS}} | ({kind} if shares else set())
-        for group in groups:
-            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_rank)
 
 
 def _rank(item: pytest.Item) -> int:
-    names = {mark.args[0] for mark in item.iter_markers("xdist_group")} | {_folder(item)}
+    names = {scope(item.nodeid), _folder(item)}
     return min((_FIRST.index(name) for name in names & {*_FIRST}), default=len(_FIRST))
 
 

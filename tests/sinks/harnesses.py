@@ -237,10 +237,8 @@ BROKERS = (AmqpHarness, KafkaHarness, MqttHarness, NatsHarness, RedisHarness, Sq
 
 
 def marks(kind: type[Harness]) -> list[pytest.MarkDecorator]:
-    """Mark a case by what it needs; types that share a server per process are a group each."""
-    if kind not in BROKERS:
-        return []
-    return [pytest.mark.servers, pytest.mark.xdist_group(kind.sink_type)]
+    """Mark a case by what it needs."""
+    return [pytest.mark.servers] if kind in BROKERS else []
 
 
 PARAMETERS = [pytest.param(kind, id=kind.sink_type, marks=marks(kind)) for kind in HARNESSES]

@@ -152,7 +152,6 @@ async def test_a_lead_cannot_empty_another_stream_of_nats(
 
 
 @pytest.mark.servers
-@pytest.mark.xdist_group("amqp")
 async def test_a_lead_cannot_reach_a_queue_that_rabbitmq_has_named(lead: Event) -> None:
     async with AmqpHarness() as harness, harness.server.channel() as channel:
         queue = await channel.declare_queue("", exclusive=True)
@@ -163,8 +162,7 @@ async def test_a_lead_cannot_reach_a_queue_that_rabbitmq_has_named(lead: Event) 
 
 
 @pytest.mark.servers
-@pytest.mark.xdist_group("amqp")
-async def test_with_an_exchange_of_its_own_a_routing_key_may_be_any(lead: Event) -> None:
+async def test_with_an_amqp_exchange_of_its_own_a_routing_key_may_be_any(lead: Event) -> None:
     async with AmqpHarness() as harness:
         async with harness.server.channel() as channel:
             queue = await channel.get_queue(harness.queue, ensure=False)

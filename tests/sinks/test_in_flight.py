@@ -166,13 +166,7 @@ class Watch:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(SilentAmqp, SilentKafka, SilentNats, SilentRedis),
-        pytest.param(SilentSqs, marks=pytest.mark.xdist_group("sqs")),
-    ],
-)
+@pytest.mark.parametrize("kind", [SilentAmqp, SilentKafka, SilentNats, SilentRedis, SilentSqs])
 async def test_no_more_than_its_concurrency_is_unconfirmed(
     kind: type[Silent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
