@@ -34,7 +34,7 @@ _FIRST = ["image", "amqp", "day", "guarantees", "deploy", "brokers"]
 """What takes longest starts first, so that no worker is left alone with it."""
 
 
-class Scheduler(LoadScopeScheduling):
+class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out groups; the marker `xdist_group` has no effect with pytest 9.2."""
 
     def _split_scope(self, nodeid: str) -> str:
