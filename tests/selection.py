@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -49,10 +48,8 @@ def scope(nodeid: str) -> str:
     return nodeid if _APART.match(nodeid) else nodeid.partition("::")[0]
 
 
-def workers(arguments: Sequence[str]) -> int:
-    """Count two per core, because most tests wait; none where only files or tests are named."""
-    if all(".py" in argument for argument in arguments):
-        return 0
+def workers() -> int:
+    """Count two per core, because most tests wait."""
     return 2 * len(os.sched_getaffinity(0))
 
 

@@ -381,12 +381,10 @@ async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> 
     erasing = asyncio.create_task(erase(store))
     waits: list[float] = []
     clock = asyncio.get_running_loop().time
-    began = clock()
     while not erasing.done():
         started = clock()
         await accept(store, event(f"n{len(waits)}", "bob@example.com"))
         waits.append(clock() - started)
     assert (await erasing).events == 400
     assert len(waits) > 5
-    # A busy machine is slow at both.
-    assert max(waits) < max(0.25, (clock() - began) / 3)
+    assert max(waits) < 0.25
