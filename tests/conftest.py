@@ -6,7 +6,6 @@ Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the ski
 import gc
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +41,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 scratch.use_memory()
 
-# Hundreds of programs are started, and each would compile the relay anew.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+# A worker of pytest-xdist sets it, and tables would be laid out for a narrow terminal.
+os.environ.pop("COLUMNS", None)
 
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(

@@ -62,6 +62,7 @@ class Mosquitto(Program):
         super().__init__(folder)
         self.url = f"mqtt://127.0.0.1:{self.port}"
         self._heard: list[MQTTMessage] = []
+        self._heard_ids: set[int] | None = None
         self._marks = 0
         self._news = Condition()
         self._subscriber: Subscriber | None = None
@@ -115,7 +116,11 @@ class Mosquitto(Program):
         super().stop()
 
     def subscribe(self) -> None:
-        self._subscriber = Subscriber(self.port, self._take)
+        self._subscriber = Subscriber(self.port, self._take, heard=self._heard_ids)
+
+    def outlive_kills(self) -> None:
+        """Have the subscriber lose nothing that it was sent before a kill."""
+        self._heard_ids = set()
 
     def silence(self) -> None:
         """End the subscriber; its session stays."""

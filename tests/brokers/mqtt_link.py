@@ -13,12 +13,13 @@ from paho.mqtt.reasoncodes import ReasonCode
 DEADLINE_S = 10.0
 
 
-def client(client_id: str) -> Client:
+def client(client_id: str, *, manual_ack: bool = False) -> Client:
     admin = Client(
         CallbackAPIVersion.VERSION2,
         client_id,
         protocol=MQTTProtocolVersion.MQTTv5,
         reconnect_on_failure=False,
+        manual_ack=manual_ack,
     )
     admin.username_pw_set("admin", "admin")
     return admin
@@ -63,15 +64,22 @@ class Link:
 
 
 class Subscriber:
-    """Hears all topics, in a session that outlives its connection."""
+    """Hears all topics, in a session that outlives its connection.
 
-    def __init__(self, port: int, take: Callable[[MQTTMessage], None]) -> None:
+    With `heard`, the packet identifiers of the session so far, it acknowledges nothing: a write to
+    a broker that was killed would make the client drop what it has not read yet.
+    """
+
+    def __init__(
+        self, port: int, take: Callable[[MQTTMessage], None], *, heard: set[int] | None
+    ) -> None:
         self._listening, self._cut_off = Event(), Event()
-        self._client = client("subscriber")
+        self._take, self._heard = take, heard
+        self._client = client("subscriber", manual_ack=heard is not None)
         self._client.on_connect = self._subscribe
         self._client.on_subscribe = lambda *_: self._listening.set()
         self._client.on_disconnect = lambda *_: self._cut_off.set()
-        self._client.on_message = lambda _client, _userdata, message: take(message)
+        self._client.on_message = self._on_message
         session = Properties(PacketTypes.CONNECT)
         session.SessionExpiryInterval = 3600
         self._client.connect("127.0.0.1", port, clean_start=False, properties=session)
@@ -88,3 +96,10 @@ class Subscriber:
 
     def _subscribe(self, *_: Any) -> None:
         self._client.subscribe("#", qos=1)
+
+    def _on_message(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
+        if self._heard is not None:
+            if message.dup and message.mid in self._heard:
+                return
+            self._heard.add(message.mid)
+        self._take(message)

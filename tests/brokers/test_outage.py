@@ -75,6 +75,7 @@ class Mqtt(outage.Case):
 
     def start(self, folder: Path) -> Mosquitto:
         self.server = Mosquitto(folder)
+        self.server.outlive_kills()
         self.server.start()
         return self.server
 

@@ -30,7 +30,7 @@ PROOFS = {
     "It stays down for longer": "tests/delivery/test_dispatcher.py::"
     "test_an_event_is_given_up_after_its_time",
     "It asks for a pause": "tests/delivery/test_dispatcher.py::"
-    "test_retry_after_closes_the_whole_sink_for_as_long",
+    "test_retry_after_pauses_the_whole_sink",
     "It answers 401": "tests/delivery/test_dispatcher.py::"
     "test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe",
     "It refuses one event": "tests/delivery/test_dispatcher.py::"
@@ -66,16 +66,17 @@ PROOFS = {
     "A destination answers without the": "tests/outbound/http/test_surplus_responses.py::"
     "test_no_sink_takes_a_second_answer_for_that_to_the_next_event",
     "A replay is cancelled": "tests/admin/test_selecting.py::"
-    "test_nothing_of_a_replay_starts_after_it_was_cancelled",
+    "test_no_delivery_of_a_cancelled_replay_starts",
     "The relay lives but writes": "tests/app/test_startup.py::"
     "test_a_stall_of_the_living_process_is_an_absence_too",
     "The relay is away for": "tests/app/test_startup.py::"
     "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
     "The process hangs, or its": "tests/app/test_watchdog.py::"
     "test_a_process_that_hangs_ends_itself_and_no_other",
-    "The config on disk is": "tests/cli/test_target.py::test_broken_toml_on_disk_locks_nobody_out",
+    "The config on disk is": "tests/cli/test_target.py::"
+    "test_a_command_with_url_and_token_ignores_broken_toml",
     "A command is of another": "tests/cli/test_target.py::"
-    "test_a_relay_of_another_version_is_told_with_both_versions",
+    "test_a_relay_of_another_version_is_reported_with_both_versions",
     "`relay.db` or its `-wal` is": "tests/guarantees/test_log_faults.py::"
     "test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load",
     "A stored body is damaged": "tests/delivery/test_damaged_bodies.py::"
@@ -87,7 +88,7 @@ PROOFS = {
     "It dislikes some events (403": "tests/delivery/test_poison.py::"
     "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
     "This host's clock is set": "tests/delivery/test_due.py::"
-    "test_a_clock_set_back_by_a_day_does_not_strand_what_was_tried",
+    "test_a_clock_set_back_by_a_day_does_not_strand_retries",
 }
 """By the beginning of a row's first cell."""
 

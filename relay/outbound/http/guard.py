@@ -11,6 +11,7 @@ import select
 import struct
 import termios
 from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
@@ -66,6 +67,25 @@ class Framing:
             self.is_due = False
 
 
+class _ObservedTransport:
+    """Announces the first write of each request, before which no byte may have come."""
+
+    def __init__(self, transport: asyncio.Transport, announce: Callable[[], None]) -> None:
+        self._transport = transport
+        self._announce = announce
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self._announce()
+        self._transport.write(data)
+
+    def writelines(self, data: Iterable[bytes]) -> None:
+        self._announce()
+        self._transport.writelines(data)
+
+
 class Guard(asyncio.Protocol):
     """Passes a transport's calls on to aiohttp's protocol, but ends the connection at surplus."""
 
@@ -80,7 +100,9 @@ class Guard(asyncio.Protocol):
         self._response = bytearray()
         self.uses = 0
         self.error: UnexpectedResponseError | None = None
+        self._awaits_request = False
         transport.set_protocol(self)
+        cast("Any", self._inner).transport = _ObservedTransport(transport, self._expect)
 
     @property
     def is_spent(self) -> bool:
@@ -93,8 +115,14 @@ class Guard(asyncio.Protocol):
             (self._socket.fileno(), select.POLLOUT)
         ]
 
-    def expect(self) -> None:
-        """Expect the response to a request that is about to be written."""
+    def await_request(self) -> None:
+        """Expect a response once the next request is written."""
+        self._awaits_request = True
+
+    def _expect(self) -> None:
+        if not self._awaits_request:
+            return
+        self._awaits_request = False
         # With TLS the kernel may hold records that are part of no response.
         if not self._is_tls and not self._transport.is_closing() and self._count(_UNREAD) > 0:
             self._refuse()
@@ -192,8 +220,7 @@ class GuardedConnector(aiohttp.TCPConnector):
             connection.close()
         guard.uses += 1
         current_use.set(Use(guard, guard.uses))
-        # Before Python 3.12 aiohttp writes in a task, which begins right behind this call.
-        asyncio.get_running_loop().call_soon(guard.expect)
+        guard.await_request()
         return connection
 
 

@@ -207,6 +207,7 @@ class Connection:
         self.usable = False
         self._timer.cancel()
         self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
 
     def _on_disconnect(
         self, _c: Client, _u: Any, flags: DisconnectFlags, reason: ReasonCode, _p: Properties | None

@@ -169,6 +169,7 @@ class MqttSink(BatchOnlySink):
     async def _connected(self) -> tuple[Connection, Publisher]:
         async with self._connecting:
             if self._open is None or not self._open[0].usable:
+                self._open = None  # frees the messages of a dead connection
                 self._open = await self._connect()
             if is_cancelled():
                 # The client swallowed the cancellation.
