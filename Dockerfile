@@ -51,9 +51,10 @@ RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
         dist/relay-*.whl
 
 # At run time nothing can be written, so what is not compiled here would be compiled at every start.
-# Unchecked, because no source changes any more, and copying may change its time.
+# Unchecked, because no source changes any more, and copying may change its time. All of them,
+# because pip has compiled attrs, which its own rich looks for.
 # The list names what is installed, with versions and licences; the base's packages are Debian's.
-RUN /opt/relay/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/relay/lib \
+RUN /opt/relay/bin/python3 -m compileall -qf --invalidation-mode unchecked-hash /opt/relay/lib \
  && tools/bin/cyclonedx-py environment /opt/relay/bin/python3 --output-reproducible \
         --output-file sbom.cdx.json
 
