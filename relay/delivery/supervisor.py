@@ -20,7 +20,7 @@ from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 CLOSE_TIMEOUT_S = 5.0
-"""For a sink that is replaced to take leave of its far end; its successor waits as long."""
+"""Time a replaced sink has to close; its replacement starts afterwards."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,7 +87,7 @@ class DispatcherSupervisor:
         return _Member(settings, sink, dispatcher)
 
     async def start(self, parts: asyncio.TaskGroup) -> None:
-        """Let the dispatchers work as tasks of the group; what was paused stays so."""
+        """Run the dispatchers as tasks of the group; paused sinks stay paused."""
         self._parts = parts
         paused = await self.paused()
         for name, member in self._members.items():
@@ -164,7 +164,7 @@ class DispatcherSupervisor:
             self._log.error("sink.bug", sink=member.name, **log.describe(error))
 
     async def report_orphans(self, names: Container[str] | None = None) -> None:
-        """Log what waits for sinks that are not configured, these or all; raises StoreError."""
+        """Log backlogs of unconfigured sinks, all or only `names`; raises StoreError."""
         for sink, backlog in (await self._store.backlogs()).items():
             meant = sink not in self._members and (names is None or sink in names)
             if meant and backlog.pending:
@@ -193,7 +193,7 @@ class DispatcherSupervisor:
         return {name: each.dispatcher.condition() for name, each in self._members.items()}
 
     async def pause(self, name: str) -> None:
-        """Keep what comes for the sink until `resume`, also over a restart; raises KeyError."""
+        """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
         now_ms = self._clock.now_ms()
         await self._store.operations.pause(name, now_ms=now_ms)
@@ -211,7 +211,7 @@ class DispatcherSupervisor:
         self._log.info("sink.resumed", sink=name)
 
     async def retry(self, name: str, seq: int | None) -> int:
-        """Have what is pending come due now, or one event, and probe; raises KeyError.
+        """Make pending deliveries, or one of them, due now, and probe; raises KeyError.
 
         Returns how many deliveries were due later.
         """
@@ -239,7 +239,7 @@ class DispatcherSupervisor:
         return self._store.is_leased(name, seq)
 
     async def check(self, name: str) -> str | None:
-        """Reach the far end without an event, as `Sink.check` does; raises KeyError too."""
+        """Reach the destination without an event, as `Sink.check` does; also raises KeyError."""
         member = self._members[name]
         limit_s = member.settings.timeout.seconds
         try:
@@ -249,16 +249,16 @@ class DispatcherSupervisor:
             raise Temporary(f"no answer within {limit_s:g} s") from None
 
     async def drain(self, grace: Duration) -> None:
-        """Start nothing more anywhere, and let what is on its way end for as long."""
+        """Start no further sends, and let those in flight finish within the grace."""
         await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
 
     async def part(self) -> None:
-        """Let every connection go side by side, each within `CLOSE_TIMEOUT_S`; raises nothing."""
+        """Close all sinks in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing."""
         self._has_parted = True
         await asyncio.gather(*(self._part(member) for member in self._everyone()))
 
     async def close(self) -> None:
-        """Let every connection go, whatever goes wrong with one."""
+        """Close every sink, even if one fails."""
         if self._has_parted:
             return
         async with AsyncExitStack() as closing:
