@@ -163,17 +163,12 @@ class GroupCommit:
             batch = self._waiting[:BATCH_MAX]
             del self._waiting[:BATCH_MAX]
             await self._write(batch)
-            if self._files.log_is_long():
-                with suppress(StoreError):
-                    await self.run_exclusive(_checkpoint)
         self._flushing = None
 
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
         try:
-            results = await self._connection.run(
-                lambda db: self._guarded(db, lambda db: _transact(db, batch))
-            )
+            results = await self._connection.run(lambda db: self._commit(db, batch))
         except Exception as error:  # noqa: BLE001  classified below
             refusal = classify(error)
             if refusal is not None or len(batch) == 1:
@@ -194,6 +189,24 @@ class GroupCommit:
             _call_done(waiting.done, result)
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
+
+    def _commit(self, db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+        results = self._guarded(db, lambda db: _transact(db, batch))
+        if self._files.log_is_long():
+            # In the same call: requests would wait for a call of its own all at once, and
+            # transactions would no longer overlap with the work on requests.
+            self._checkpoint(db)
+        return results
+
+    def _checkpoint(self, db: sqlite3.Connection) -> None:
+        """Checkpoint the log as far as no reader needs it; raises only if the store is broken."""
+        # A checkpoint of a damaged log would damage the database too.
+        self._checked_s = -math.inf
+        try:
+            self._guarded(db, _checkpoint)
+        except (sqlite3.Error, StoreError) as error:
+            if isinstance(classify(error), StoreBroken):
+                raise
 
     def _guarded(
         self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
@@ -222,7 +235,6 @@ class GroupCommit:
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    """Checkpoint the log as far as no reader needs it, without waiting for readers."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
