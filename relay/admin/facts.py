@@ -131,7 +131,7 @@ async def gather(admin: AdminServices, readiness: Readiness) -> Facts:
         downtime=admin.downtime(),
         unacknowledged=stored.unacknowledged,
         unacknowledged_loss_ms=stored.loss_ms,
-        sinks=_sinks(admin.sinks.conditions(), stored),
+        sinks=_sinks(admin.sinks.statuses(), stored),
         sources=_sources(admin, stored, now_ms=now_ms),
         store=_store(admin, stored, unready),
         last_reload=admin.reloads.last,
@@ -157,20 +157,20 @@ async def _read(admin: AdminServices) -> _Stored:
         return _Stored(error=f"no answer within {READ_TIMEOUT_S:g} s")
 
 
-def _sinks(conditions: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFacts]:
+def _sinks(statuses: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFacts]:
     backlogs = stored.backlogs or {}
     in_store = [name for name, each in sorted(backlogs.items()) if each.pending or each.dead]
-    names = [*conditions, *(name for name in in_store if name not in conditions)]
-    return [_sink(name, conditions.get(name), stored) for name in names]
+    names = [*statuses, *(name for name in in_store if name not in statuses)]
+    return [_sink(name, statuses.get(name), stored) for name in names]
 
 
-def _sink(name: str, condition: SinkStatus | None, stored: _Stored) -> SinkFacts:
+def _sink(name: str, status: SinkStatus | None, stored: _Stored) -> SinkFacts:
     backlog = None if stored.backlogs is None else stored.backlogs.get(name, Backlog())
     overview = stored.overview
     dead = None if overview is None else overview.dead.get(name)
     return SinkFacts(
         name=name,
-        condition=condition,
+        condition=status,
         pending=None if backlog is None else backlog.pending,
         oldest_pending_ms=None if backlog is None else backlog.oldest_ms,
         replaying_since_ms=None if overview is None else overview.replaying_ms.get(name),

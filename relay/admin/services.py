@@ -32,7 +32,7 @@ from relay.telemetry.traffic import Traffic
 class Sinks(Protocol):
     """The running sinks."""
 
-    def conditions(self) -> Mapping[str, SinkStatus]: ...
+    def statuses(self) -> Mapping[str, SinkStatus]: ...
 
     def refetch(self) -> None:
         """Make every sink fetch again all that it has not started to send."""

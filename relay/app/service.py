@@ -96,7 +96,7 @@ class Service:
         self._watchdog = Watchdog(
             self._manager,
             store=store,
-            conditions=self.supervisor.conditions,
+            statuses=self.supervisor.statuses,
             trouble=lambda: self._maintenance.trouble,
             clock=clock,
             hang_timer=hang_timer,

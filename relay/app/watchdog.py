@@ -40,7 +40,7 @@ class Watchdog:
         manager: ServiceManager,
         *,
         store: Store,
-        conditions: Callable[[], Mapping[str, SinkStatus]],
+        statuses: Callable[[], Mapping[str, SinkStatus]],
         trouble: Callable[[], str | None],
         clock: Clock,
         hang_timer: HangTimer | None = None,
@@ -52,7 +52,7 @@ class Watchdog:
         self._hang_timer = hang_timer
         self._manager = manager
         self._store = store
-        self._conditions = conditions
+        self._statuses = statuses
         self._trouble = trouble
         self._clock = clock
 
@@ -97,24 +97,24 @@ class Watchdog:
                 raise
             except StoreError as error:
                 backlogs, trouble = {}, str(error)
-            conditions = self._conditions().values()
-            line = describe(conditions, backlogs, trouble, now_ms=self._clock.now_ms())
+            statuses = self._statuses().values()
+            line = describe(statuses, backlogs, trouble, now_ms=self._clock.now_ms())
             self._manager.status(line)
             await asyncio.sleep(STATUS_EVERY_S)
 
 
 def describe(
-    conditions: Iterable[SinkStatus],
+    statuses: Iterable[SinkStatus],
     backlogs: Mapping[str, Backlog],
     trouble: str | None,
     *,
     now_ms: int,
 ) -> str:
     """Summarise the relay's status in one line: failures first, then the backlog."""
-    conditions = tuple(conditions)
-    failing = [f"{sink.name} {sink.state}" for sink in conditions if sink.state != "active"]
-    active = len(conditions) - len(failing)
-    sinks = ", ".join([f"{active} of {len(conditions)} sinks active", *failing])
+    statuses = tuple(statuses)
+    failing = [f"{sink.name} {sink.state}" for sink in statuses if sink.state != "active"]
+    active = len(statuses) - len(failing)
+    sinks = ", ".join([f"{active} of {len(statuses)} sinks active", *failing])
     parts = [sinks, _waiting(backlogs.values(), now_ms=now_ms)]
     if trouble is not None:
         parts.insert(0, f"takes no events: {trouble}")

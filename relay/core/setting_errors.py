@@ -13,14 +13,14 @@ class Faults:
         self._faults: list[Exception] = []
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def collect(self) -> Iterator[None]:
         """Collect a fault or UnreadableSetting that the block raises, alone or in a group."""
         try:
             yield
         except* (ValueError, InvalidTemplate, UnreadableSetting) as group:
             self._faults += flatten(group)
 
-    def tell(self) -> None:
+    def raise_all(self) -> None:
         """Raise the collected faults: one as it is, more than one as an ExceptionGroup."""
         if len(self._faults) == 1:
             raise self._faults[0]

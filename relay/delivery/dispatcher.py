@@ -132,9 +132,9 @@ class Dispatcher:
         """Fetch again all that has not started, because it may have changed in the store."""
         self._fetcher.refetch()
 
-    def condition(self) -> SinkStatus:
+    def status(self) -> SinkStatus:
         """Return the sink's status."""
-        return self._reporter.condition(self._breaker, in_flight=self._concurrency.in_flight)
+        return self._reporter.status(self._breaker, in_flight=self._concurrency.in_flight)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, and cancel sends that are still running after the grace.

@@ -119,7 +119,7 @@ class DeliveryReporter:
             lag_ms=_lag_ms(settlement),
         )
 
-    def condition(self, breaker: CircuitBreaker, *, in_flight: int) -> SinkStatus:
+    def status(self, breaker: CircuitBreaker, *, in_flight: int) -> SinkStatus:
         """Return the sink's status."""
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)

@@ -37,7 +37,7 @@ class _Member:
 
     @property
     def is_paused(self) -> bool:
-        return self.dispatcher.condition().state == "paused"
+        return self.dispatcher.status().state == "paused"
 
 
 class DispatcherSupervisor:
@@ -188,9 +188,9 @@ class DispatcherSupervisor:
         for member in self._members.values():
             member.dispatcher.refetch()
 
-    def conditions(self) -> Mapping[str, SinkStatus]:
+    def statuses(self) -> Mapping[str, SinkStatus]:
         """How each sink is doing."""
-        return {name: each.dispatcher.condition() for name, each in self._members.items()}
+        return {name: each.dispatcher.status() for name, each in self._members.items()}
 
     async def pause(self, name: str) -> None:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""

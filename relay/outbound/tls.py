@@ -55,11 +55,11 @@ def context(files: Files) -> ssl.SSLContext:
     """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
     faults = Faults()
     loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    with faults.noted():
+    with faults.collect():
         loaded = _with_cas(files.ca_file)
-    with faults.noted():
+    with faults.collect():
         _identify(loaded, files)
-    faults.tell()
+    faults.raise_all()
     return loaded
 
 

@@ -46,7 +46,7 @@ async def pings(store: Store, *, until_s: float) -> list[float]:
     supervision = Watchdog(
         cast("Any", manager),
         store=cast("Any", store),
-        conditions=dict,
+        statuses=dict,
         trouble=lambda: None,
         clock=LoopClock(),
     )
@@ -87,7 +87,7 @@ from tests.app.test_watchdog import Store
 async def main():
     {setup}
     manager = ServiceManager(None, clock=None)
-    parts = dict(conditions=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
+    parts = dict(statuses=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
     (chore,) = Watchdog(manager, store=store, **parts).tasks()
     proving = asyncio.create_task(chore)
     await asyncio.sleep(1.5)

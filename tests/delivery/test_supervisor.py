@@ -36,7 +36,7 @@ async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
                 await work("nobody")
         supervisor.wake("nobody")
         assert "nobody" not in supervisor
-        assert set(supervisor.names) == set(supervisor.conditions()) == {"all", "leads", "tests"}
+        assert set(supervisor.names) == set(supervisor.statuses()) == {"all", "leads", "tests"}
         assert await supervisor.paused() == {}
 
 
@@ -54,10 +54,10 @@ async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
     async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
         supervisor = relay.service.supervisor
         await supervisor.pause("leads")
-        assert supervisor.conditions()["leads"].state == "paused"
+        assert supervisor.statuses()["leads"].state == "paused"
         assert set(await supervisor.paused()) == {"leads"}
         await supervisor.resume("leads")
-        assert supervisor.conditions()["leads"].state == "active"
+        assert supervisor.statuses()["leads"].state == "active"
         assert await supervisor.paused() == {}
         assert [line["sink"] for line in relay.lines("sink.paused")] == ["leads"]
         assert [line["sink"] for line in relay.lines("sink.resumed")] == ["leads"]

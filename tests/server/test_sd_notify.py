@@ -188,7 +188,7 @@ def test_a_manager_that_does_not_read_holds_nobody_up_for_long(
         assert lines[0]["event"] == "manager.unreachable"
 
 
-def condition(name: str, state: Any) -> SinkStatus:
+def sink_status(name: str, state: Any) -> SinkStatus:
     return SinkStatus(
         name=name,
         type="http",
@@ -232,8 +232,8 @@ def condition(name: str, state: Any) -> SinkStatus:
 def test_the_status_is_a_line(
     states: dict[str, str], backlogs: dict[str, Backlog], trouble: str | None, line: str
 ) -> None:
-    conditions = [condition(name, state) for name, state in states.items()]
-    assert describe(conditions, backlogs, trouble, now_ms=NOW_MS) == line
+    statuses = [sink_status(name, state) for name, state in states.items()]
+    assert describe(statuses, backlogs, trouble, now_ms=NOW_MS) == line
 
 
 @asynccontextmanager

@@ -98,12 +98,12 @@ class _Sinks:
 
     async def list_sinks(self, _: object) -> SinkList:
         backlogs = await self._admin.store.backlogs()
-        conditions = self._admin.sinks.conditions()
-        sinks = [_view(each, backlogs.get(name, Backlog())) for name, each in conditions.items()]
+        statuses = self._admin.sinks.statuses()
+        sinks = [_view(each, backlogs.get(name, Backlog())) for name, each in statuses.items()]
         gone = [
             _view(SinkStatus(name=name, type=None, state="not configured"), backlog)
             for name, backlog in sorted(backlogs.items())
-            if name not in conditions and (backlog.pending or backlog.dead)
+            if name not in statuses and (backlog.pending or backlog.dead)
         ]
         return SinkList(sinks=sinks + gone)
 
@@ -161,14 +161,14 @@ class _Sinks:
         return CheckResult(reached=True, found=found, reason=None, status=None, result=None)
 
     def _known(self, path: SinkName) -> str:
-        if path.name not in self._admin.sinks.conditions():
+        if path.name not in self._admin.sinks.statuses():
             raise HTTPException(404, f"There is no sink {path.name} in the config.")
         return path.name
 
     async def _view(self, path: SinkName) -> SinkView:
         backlogs = await self._admin.store.backlogs()
-        condition = self._admin.sinks.conditions()[path.name]
-        return _view(condition, backlogs.get(path.name, Backlog()))
+        status = self._admin.sinks.statuses()[path.name]
+        return _view(status, backlogs.get(path.name, Backlog()))
 
 
 def operations(admin: AdminServices) -> tuple[Operation, ...]:
@@ -239,9 +239,9 @@ def _not_pending(sink: str, chosen: OneEvent) -> HTTPException:
     return HTTPException(404, f"No delivery of {chosen.id} to {sink} is pending.")
 
 
-def _view(condition: SinkStatus, backlog: Backlog) -> SinkView:
+def _view(status: SinkStatus, backlog: Backlog) -> SinkView:
     return SinkView(
-        condition=condition,
+        condition=status,
         pending=backlog.pending,
         dead=backlog.dead,
         oldest_pending_ms=backlog.oldest_ms,

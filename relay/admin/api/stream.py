@@ -83,7 +83,7 @@ DESCRIPTION: dict[str, Any] = {
 async def watch(admin: AdminServices, request: Request) -> Response:
     """Return a stream that ends with the relay."""
     chosen = parameters(request, StreamFilter)
-    if chosen.sink is not None and chosen.sink not in admin.sinks.conditions():
+    if chosen.sink is not None and chosen.sink not in admin.sinks.statuses():
         raise HTTPException(404, f"There is no sink {chosen.sink} in the config.")
     return StreamingResponse(_lines(admin, chosen), 200, FRESH, "text/event-stream")
 

@@ -36,31 +36,31 @@ def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _closed(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Finding:
+def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
     name, why = shlex.quote(sink.name), _backlog(sink, now_ms=now_ms)
-    if condition.state == "paused":
-        is_forgotten = bool(sink.pending) and is_over(condition.since_ms, PAUSED_MS, now_ms=now_ms)
+    if status.state == "paused":
+        is_forgotten = bool(sink.pending) and is_over(status.since_ms, PAUSED_MS, now_ms=now_ms)
         severity: Severity = "ticket" if is_forgotten else "info"
         command = f"relay sinks resume {name}"
     else:
-        is_long = is_over(condition.since_ms, THROTTLED_MS, now_ms=now_ms)
+        is_long = is_over(status.since_ms, THROTTLED_MS, now_ms=now_ms)
         is_behind = is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms)
-        needs_person = condition.state == "parked" or is_long or is_behind
+        needs_person = status.state == "parked" or is_long or is_behind
         severity = "ticket" if needs_person else "info"
         command = f"relay sinks test {name}"
-        why = "; ".join(filter(None, (condition.last_error, why)))
+        why = "; ".join(filter(None, (status.last_error, why)))
     return Finding(
         severity=severity,
-        what=f"sink {sink.name} is {condition.state}",
-        since_ms=condition.since_ms,
+        what=f"sink {sink.name} is {status.state}",
+        since_ms=status.since_ms,
         why=why,
         next=command,
     )
 
 
-def _slow(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Iterator[Finding]:
+def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Finding]:
     """Report an active sink that is still behind."""
-    why = "; ".join(filter(None, (condition.last_error, _backlog(sink, now_ms=now_ms))))
+    why = "; ".join(filter(None, (status.last_error, _backlog(sink, now_ms=now_ms))))
     if is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):
         yield Finding(
             severity="ticket",
@@ -69,7 +69,7 @@ def _slow(sink: SinkFacts, condition: SinkStatus, *, now_ms: int) -> Iterator[Fi
             why=why,
             next=f"relay events list --sink {shlex.quote(sink.name)} --outcome pending",
         )
-    last_ms = condition.last_delivered_ms
+    last_ms = status.last_delivered_ms
     is_idle = last_ms is None or is_over(last_ms, THROTTLED_MS, now_ms=now_ms)
     # A replay may take long while it makes progress.
     if is_idle and is_over(sink.replaying_since_ms, BEHIND_MS, now_ms=now_ms):

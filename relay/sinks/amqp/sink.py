@@ -184,19 +184,19 @@ class AmqpSink(BatchOnlySink):
 
 def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
     faults, context = Faults(), None
-    with faults.noted():
+    with faults.collect():
         naming = _ROUTING_KEY if settings.exchange else _QUEUE
         key = message.DestinationTemplate(settings.routing_key, key="routing_key", naming=naming)
         key.samples(settings)
-    with faults.noted():
+    with faults.collect():
         if EXCHANGE.fullmatch(settings.exchange) is None:
             raise ValueError("exchange: expected at most 127 letters, digits, blanks and -_.:@#,/+")
         if settings.exchange.startswith("amq.rabbitmq."):
             raise ValueError("exchange: begins with amq.rabbitmq., to which only the broker writes")
-    with faults.noted():
+    with faults.collect():
         url = _url(settings.url)
         context = _tls(settings, url)
-    faults.tell()
+    faults.raise_all()
     return AmqpSink(settings, url=url, key=key, context=context)
 
 

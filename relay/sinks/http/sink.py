@@ -112,16 +112,16 @@ class HttpSink:
 
 def build(settings: Settings, clock: Clock) -> HttpSink:
     faults, verify = Faults(), None
-    with faults.noted():
+    with faults.collect():
         url = _url(settings.url)
         _fit(settings, url)
-    with faults.noted():
+    with faults.collect():
         _own_headers(settings.headers)
-    with faults.noted():
+    with faults.collect():
         _keys(settings.signing_secrets)
-    with faults.noted():
+    with faults.collect():
         verify = tls.context(settings) if tls.is_asked_for(settings) else None
-    faults.tell()
+    faults.raise_all()
     client = http_client.Client(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
     )
@@ -130,13 +130,13 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
 
 def _fit(settings: Settings, url: httpx.URL) -> None:
     faults = Faults()
-    with faults.noted():
+    with faults.collect():
         if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
             raise ValueError("headers.authorization: url carries credentials already")
-    with faults.noted():
+    with faults.collect():
         if url.scheme != "https" and tls.is_asked_for(settings):
             raise ValueError("url: expected https://, because TLS files are given")
-    faults.tell()
+    faults.raise_all()
 
 
 def _url(secret: Secret) -> httpx.URL:
@@ -153,9 +153,9 @@ def _url(secret: Secret) -> httpx.URL:
 def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
     faults, keys = Faults(), []
     for index, secret in enumerate(secrets):
-        with faults.noted():
+        with faults.collect():
             keys.append(_key(secret, f"signing_secrets[{index}]"))
-    faults.tell()
+    faults.raise_all()
     return tuple(keys)
 
 
@@ -169,10 +169,10 @@ def _key(secret: Secret, place: str) -> bytes:
 def _own_headers(headers: dict[str, Secret]) -> Headers:
     faults, seen = Faults(), set[str]()
     for name, value in headers.items():
-        with faults.noted():
+        with faults.collect():
             _check_header(name, value, seen)
         seen.add(name.lower())
-    faults.tell()
+    faults.raise_all()
     return [(name, value.reveal()) for name, value in headers.items()]
 
 

@@ -121,16 +121,16 @@ class KafkaSink(BatchOnlySink):
 
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
     faults, key = Faults(), None
-    with faults.noted():
+    with faults.collect():
         topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
-    with faults.noted():
+    with faults.collect():
         key = message.optional(settings.key, settings, key="key")
-    with faults.noted():
+    with faults.collect():
         brokers = _brokers(settings)
-    with faults.noted():
+    with faults.collect():
         security = _security(settings)
-    faults.tell()
+    faults.raise_all()
     options = {"bootstrap.servers": brokers, **security}
     return KafkaSink(settings, topic=topic, key=key, options=options)
 
@@ -147,11 +147,11 @@ def _brokers(settings: Settings) -> str:
 
 def _security(settings: Settings) -> dict[str, str]:
     faults, files, login = Faults(), dict[str, str](), dict[str, str]()
-    with faults.noted():
+    with faults.collect():
         files = _tls(settings)
-    with faults.noted():
+    with faults.collect():
         login = _login(settings)
-    faults.tell()
+    faults.raise_all()
     return {"security.protocol": settings.security_protocol, **files, **login}
 
 

@@ -199,12 +199,12 @@ class MqttSink(BatchOnlySink):
 
 def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
     faults = Faults()
-    with faults.noted():
+    with faults.collect():
         topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
-    with faults.noted():
+    with faults.collect():
         broker = _broker(settings)
-    faults.tell()
+    faults.raise_all()
     return MqttSink(settings, broker=broker, topic=topic)
 
 
@@ -219,17 +219,17 @@ def _broker(settings: Settings) -> Broker:
         None if secret is None else secret.reveal()
         for secret in (settings.username, settings.password)
     )
-    with faults.noted():
+    with faults.collect():
         scheme, host, port = _address(settings)
         context = tls.context(settings) if scheme == "mqtts" else None
-    with faults.noted():
+    with faults.collect():
         if not settings.client_id.isprintable():
             raise ValueError("client_id: expected printable characters")
     named = {"client_id": settings.client_id, "username": username, "password": password}
     for key, text in named.items():
-        with faults.noted():
+        with faults.collect():
             _check_length(key, text or "")
-    faults.tell()
+    faults.raise_all()
     return Broker(
         host,
         port,

@@ -202,16 +202,16 @@ class NatsSink(BatchOnlySink):
 
 def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001
     faults = Faults()
-    with faults.noted():
+    with faults.collect():
         subject = _subject(settings)
-    with faults.noted():
+    with faults.collect():
         secure = tls.is_asked_for(settings)
         servers = credentials.servers(settings.servers.reveal(), secure=secure)
-    with faults.noted():
+    with faults.collect():
         credentials.credentials(settings.credentials_file)
-    with faults.noted():
+    with faults.collect():
         context = tls.context(settings)
-    faults.tell()
+    faults.raise_all()
     return NatsSink(settings, servers=servers, subject=subject, context=context)
 
 

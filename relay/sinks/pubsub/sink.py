@@ -149,20 +149,20 @@ class PubsubSink(BatchOnlySink):
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:
     faults, key = Faults(), None
-    with faults.noted():
+    with faults.collect():
         if _PROJECT.fullmatch(settings.project) is None:
             raise ValueError("project: expected the id of a project, such as my-project-123")
-    with faults.noted():
+    with faults.collect():
         topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
-    with faults.noted():
+    with faults.collect():
         key = message.optional(settings.ordering_key, settings, key="ordering_key")
-    with faults.noted():
+    with faults.collect():
         emulator = _emulator(settings)
         url = f"http://{emulator}" if emulator is not None else _endpoint(settings.endpoint_url)
-    with faults.noted():
+    with faults.collect():
         load = _load(settings)
-    faults.tell()
+    faults.raise_all()
     tokens = None
     if emulator is None:
         tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)

@@ -188,12 +188,12 @@ def _is_forbidden(error: RedisError) -> bool:
 
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
     faults, options = Faults(), dict[str, Any]()
-    with faults.noted():
+    with faults.collect():
         stream = message.DestinationTemplate(settings.stream, key="stream", naming=_KEY)
         stream.samples(settings)
-    with faults.noted():
+    with faults.collect():
         options = _tls(settings) if _check_url(settings) else {}
-    faults.tell()
+    faults.raise_all()
     client = Redis.from_url(
         settings.url.reveal(),
         protocol=2,

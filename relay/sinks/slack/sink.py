@@ -192,13 +192,13 @@ def _is_success(status: int | None) -> bool:
 
 def build(settings: Settings, clock: Clock) -> SlackSink:
     faults = Faults()
-    with faults.noted():
+    with faults.collect():
         url = _url(settings.url)
-    with faults.noted():
+    with faults.collect():
         words = _words(settings)
-    with faults.noted():
+    with faults.collect():
         _check_order(settings)
-    faults.tell()
+    faults.raise_all()
     client = http_client.Client(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency
     )

@@ -103,15 +103,15 @@ class OwnMessage:
         faults = Faults()
         self._text: _Text | None = None
         self._blocks: list[Any] = []
-        with faults.noted():
+        with faults.collect():
             if blocks is not None and not 0 < len(blocks) <= _OWN_BLOCKS_MAX:
                 raise InvalidTemplate(f"blocks: expected 1 to {_OWN_BLOCKS_MAX} tables")
-        with faults.noted():
+        with faults.collect():
             self._text = None if text is None else _template("text", text, _MRKDWN)
         for place, block in enumerate(blocks or ()):
-            with faults.noted():
+            with faults.collect():
                 self._blocks.append(_block(block, f"blocks[{place}]"))
-        faults.tell()
+        faults.raise_all()
 
     def render(self, event: Event) -> dict[str, Any]:
         """Make the payload; raises InvalidTemplate where a template fails on this event."""

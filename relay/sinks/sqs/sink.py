@@ -194,13 +194,13 @@ def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
 def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
     faults, group = Faults(), None
     for key in ("queue_url", "endpoint_url"):
-        with faults.noted():
+        with faults.collect():
             _check_url(key, getattr(settings, key))
-    with faults.noted():
+    with faults.collect():
         _check_keys(settings)
-    with faults.noted():
+    with faults.collect():
         group = message.optional(settings.group, settings, key="group")
-    faults.tell()
+    faults.raise_all()
     return SqsSink(settings, group)
 
 
