@@ -29,6 +29,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now_s
 
+    async def shutdown_default_executor(self, *_: object) -> None:
+        # Python 3.12 and newer give the executor 300 s, which pass here at once.
+        await super().shutdown_default_executor()
+
 
 class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -147,7 +148,7 @@ async def test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged(tmp_pa
                 assert await counted() <= acknowledged + 4 * (run + 1)
                 await relay.kill()
             await relay.start()
-            with sqlite3.connect(f"file:{relay.store}?mode=ro", uri=True) as db:
+            with closing(sqlite3.connect(f"file:{relay.store}?mode=ro", uri=True)) as db:
                 stored = db.execute("SELECT count(*) FROM events").fetchone()[0]
             assert await relay.metric(LEADS) == stored
             assert stored >= max(scraped, acknowledged)
