@@ -4,7 +4,7 @@ import gc
 import importlib
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from click.exceptions import NoSuchCommand
@@ -25,69 +25,33 @@ from relay.core.errors import (
     StoreTooNew,
 )
 
-
-class _Command(NamedTuple):
-    """A command; `place` is imported only when it is called, so that commands start fast."""
-
-    place: str
-    help: str
-
-
 _COMMANDS = {
-    "serve": _Command(
-        "relay.cli.serve:serve", "Run the relay until SIGTERM or SIGINT, then drain."
-    ),
-    "demo": _Command(
-        "relay.cli.demo.command:demo", "Watch signed sample events arrive and be delivered."
-    ),
-    "check-config": _Command(
-        "relay.cli.check:check_config", "Check a config and print all of its faults."
-    ),
-    "send": _Command(
-        "relay.cli.send.command:send", "Send signed events as the video service does."
-    ),
-    "verify": _Command(
-        "relay.cli.check:verify", "Check a captured request and explain why it fails."
-    ),
-    "route": _Command("relay.cli.explain:route", "Show which sinks would take an event, and why."),
-    "render": _Command("relay.cli.explain:render", "Show the message that a sink would send."),
-    "status": _Command(
-        "relay.cli.status:status", "Show problems that need an operator, with the next steps."
-    ),
-    "probe": _Command(
-        "relay.cli.probe:probe", "Check that the relay's process responds; needs no token."
-    ),
-    "absences": _Command(
-        "relay.cli.absences:absences", "List the relay's absences, or acknowledge one."
-    ),
-    "events": _Command(
-        "relay.cli.events:events", "List or show stored events, or follow live activity."
-    ),
-    "sinks": _Command("relay.cli.sinks:sinks", "List the sinks; pause, resume, retry or test one."),
-    "dead-letters": _Command(
-        "relay.cli.dead_letters:dead_letters", "List, replay or discard dead letters."
-    ),
-    "unreadable": _Command(
-        "relay.cli.unreadable:unreadable",
-        "List, show or discard verified requests without an event.",
-    ),
-    "replay": _Command("relay.cli.replay:replay", "Deliver stored events again."),
-    "replays": _Command("relay.cli.replay:replays", "List replays, or watch or cancel one."),
-    "audience": _Command(
-        "relay.cli.audience:audience", "Count viewers and leads by video, day or source."
-    ),
-    "erase": _Command("relay.cli.people:erase", "Remove a person's data."),
-    "export": _Command("relay.cli.people:export", "Print a person's data as JSON."),
-    "audit": _Command("relay.cli.audit:audit", "List the changes that operators made."),
-    "reload": _Command("relay.cli.reload:reload", "Make the running relay read its config again."),
-    "rotate": _Command(
-        "relay.cli.rotate:rotate", "Change a source's secret without losing an event."
-    ),
-    "store": _Command("relay.cli.store:store", "Check or back up the store."),
-    "completion": _Command(
-        "relay.cli.completion:completion", "Print the script for command completion in a shell."
-    ),
+    "serve": (".serve", "Run the relay until SIGTERM or SIGINT, then drain."),
+    "demo": (".demo.command", "Watch signed sample events arrive and be delivered."),
+    "check-config": (".check", "Check a config and print all of its faults."),
+    "send": (".send.command", "Send signed events as the video service does."),
+    "verify": (".check", "Check a captured request and explain why it fails."),
+    "route": (".explain", "Show which sinks would take an event, and why."),
+    "render": (".explain", "Show the message that a sink would send."),
+    "status": (".status", "Show problems that need an operator, with the next steps."),
+    "probe": (".probe", "Check that the relay's process responds; needs no token."),
+    "absences": (".absences", "List the relay's absences, or acknowledge one."),
+    "events": (".events", "List or show stored events, or follow live activity."),
+    "sinks": (".sinks", "List the sinks; pause, resume, retry or test one."),
+    "dead-letters": (".dead_letters", "List, replay or discard dead letters."),
+    "unreadable": (".unreadable", "List, show or discard verified requests without an event."),
+    "replay": (".replay", "Deliver stored events again."),
+    "replays": (".replay", "List replays, or watch or cancel one."),
+    "audience": (".audience", "Count viewers and leads by video, day or source."),
+    "erase": (".people", "Remove a person's data."),
+    "export": (".people", "Print a person's data as JSON."),
+    "audit": (".audit", "List the changes that operators made."),
+    "reload": (".reload", "Make the running relay read its config again."),
+    "rotate": (".rotate", "Change a source's secret without losing an event."),
+    "store": (".store", "Check or back up the store."),
+    "completion": (".completion", "Print the script for command completion in a shell."),
 }
+"""Module and help of each command; the module is imported only when the command is called."""
 
 _EXIT_CODES: dict[type[BaseException], int] = {
     ConfigError: os.EX_CONFIG,
@@ -122,12 +86,12 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].place.partition(":")
         gc.disable()  # imported objects live on, so collecting them is wasted time
         try:
-            command: click.Command = getattr(importlib.import_module(module), attribute)
+            module = importlib.import_module(_COMMANDS[cmd_name][0], __package__)
         finally:
             gc.enable()
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(
@@ -140,12 +104,16 @@ class Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         options = click.Command.shell_complete(self, ctx, incomplete)
-        names = [name for name in _COMMANDS if name.startswith(incomplete)]
-        return [CompletionItem(name, help=_COMMANDS[name].help) for name in names] + options
+        commands = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get("NO_COLOR"):  # https://no-color.org

@@ -2,16 +2,16 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import click
 
-from relay.cli import moments
 from relay.cli.client import connected
-from relay.cli.completion import names_of
-from relay.cli.documents import print_json
-from relay.cli.output import moment, safe, show
-from relay.cli.parameters import json_option, parsed
+from relay.cli.output import moment, safe, table
+from relay.cli.parameters import json_option, moment_option, name_option
+from relay.cli.printing import Output
+from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
 from relay.store.audience import Grouping
 
@@ -29,17 +29,9 @@ _ACTS = ("=", "+", "-", "@")
 
 
 @click.command()
-@click.option(
-    "--since",
-    "since_ms",
-    metavar="WHEN",
-    callback=parsed(moments.parse),
-    help='Received since: "30d" ago, "yesterday", a date or a Unix time.',
-)
-@click.option(
-    "--until", "until_ms", metavar="WHEN", callback=parsed(moments.parse), help="Received before."
-)
-@click.option("--source", metavar="NAME", shell_complete=names_of("source"), help="Of this source.")
+@moment_option("since", 'Received since: "30d" ago, "yesterday", a date or a Unix time.')
+@until_option
+@name_option("source", "Of this source.")
 @click.option("--video", metavar="ID", help="Of this video.")
 @click.option(
     "--by",
@@ -63,24 +55,22 @@ def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: A
         raise click.UsageError("--json and --csv exclude each other")
     with connected(target) as client:
         report = client.get("/audience", {**query, "by": by, "limit": _ROWS_MAX})
-    if as_json:
-        print_json(report)
-        return
-    if as_csv:
-        click.echo(_csv(report, by), nl=False)
-    else:
-        _table(report, by, query["zone"] or "UTC")
-    _note_omissions(report, by)
+    lines = _csv(report, by) if as_csv else _table(report, by, query["zone"] or "UTC")
+    Output(report, lines).print(as_json=as_json)
+    if not as_json:
+        for note in _omissions(report, by):
+            click.echo(note, err=True)
 
 
-def _table(report: dict[str, Any], by: str, zone: str) -> None:
-    heads = [head.format(zone=zone) for head in _HEADS[by]]
-    rows = [(*_names(group, by), *_numbers(group["steps"])) for group in report["groups"]]
+def _table(report: dict[str, Any], by: str, zone: str) -> Iterator[str]:
+    names = [head.format(zone=zone) for head in _HEADS[by]]
+    lines = [[*_names(group, by), *_numbers(group["steps"])] for group in report["groups"]]
+    if lines:
+        lines.append([_TOTAL, *[""] * (len(names) - 1), *_numbers(report["total"])])
+    rows = [dict(zip((*names, *_NUMBERS), line, strict=True)) for line in lines]
+    yield from table(rows, empty="No viewers and no leads yet.")
     if rows:
-        rows.append((_TOTAL, *("",) * (len(heads) - 1), *_numbers(report["total"])))
-    show((*heads, *_NUMBERS), rows, empty="No viewers and no leads yet.")
-    if rows:
-        click.echo("\nPeople count once in each figure, so the last line is not the sum.")
+        yield "\nPeople count once in each figure, so the last line is not the sum."
 
 
 def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
@@ -97,7 +87,7 @@ def _numbers(steps: list[dict[str, Any]]) -> list[str]:
     return [str(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
 
 
-def _csv(report: dict[str, Any], by: str) -> str:
+def _csv(report: dict[str, Any], by: str) -> list[str]:
     steps = [step["milestone"] or "lead" for step in report["total"]]
     people, events = ([f"{step} {unit}" for step in steps] for unit in ("people", "events"))
     printed = io.StringIO()
@@ -107,7 +97,7 @@ def _csv(report: dict[str, Any], by: str) -> str:
         names = [_harmless(group[name] or "") for name in _CSV_HEADS[by]]
         figures = [step[unit] for unit in ("people", "events") for step in group["steps"]]
         writer.writerow([*names, *figures])
-    return printed.getvalue()
+    return printed.getvalue().splitlines()
 
 
 def _harmless(cell: str) -> str:
@@ -116,20 +106,12 @@ def _harmless(cell: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_ACTS) else text
 
 
-def _note_omissions(report: dict[str, Any], by: str) -> None:
+def _omissions(report: dict[str, Any], by: str) -> Iterator[str]:
     anonymous = sum(step["anonymous"] for step in report["total"])
     if anonymous:
-        click.echo(
-            f"Views and forms without an address, not counted as people: {anonymous}", err=True
-        )
+        yield f"Views and forms without an address, not counted as people: {anonymous}"
     if report["left_out"]:
-        click.echo(
-            f"Only {_ROWS_MAX} {by}s are shown; narrow the period with --since or --until.",
-            err=True,
-        )
+        yield f"Only {_ROWS_MAX} {by}s are shown; narrow the period with --since or --until."
     if report["counted_until_ms"] is not None:
         until = moment(report["counted_until_ms"])
-        click.echo(
-            f"Counted up to {until}; later events are still being counted, so try again later.",
-            err=True,
-        )
+        yield f"Counted up to {until}; later events are still being counted, so try again later."

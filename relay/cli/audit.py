@@ -5,12 +5,10 @@ from typing import Any
 
 import click
 
-from relay.cli.client import connected
-from relay.cli.documents import print_json
-from relay.cli.output import moment, show
-from relay.cli.parameters import json_option
-from relay.cli.selection import before_option, limit_option, show_next, since_option
-from relay.cli.target import Target, relay_options
+from relay.cli.client import Client, relay_command
+from relay.cli.output import moment
+from relay.cli.printing import Output
+from relay.cli.selection import before_option, limit_option, page_lines, since_option
 
 _DONE = 200
 
@@ -24,41 +22,28 @@ def audit() -> None:
 @since_option
 @before_option
 @limit_option
-@relay_options
-@json_option
-def list_(
-    *, since_ms: int | None, before: int | None, limit: int, target: Target, as_json: bool
-) -> None:
+@relay_command
+def list_(client: Client, **query: Any) -> Output:
     """List the changes, newest first: done, refused and in progress.
 
     E-mail addresses are shown as digests; the same address has the same digest.
     """
-    query = {"since_ms": since_ms, "before": before, "limit": limit}
-    with connected(target) as client:
-        page = client.get("/audit", query)
-    if as_json:
-        print_json(page)
-        return
-    show(
-        ("ID", "WHEN", "OPERATION", "TARGET", "ASKED", "RESULT", "BY", "FROM", "VIA"),
-        [_row(change) for change in page["changes"]],
-        empty="No changes.",
-    )
-    show_next(page["next"])
+    page = client.get("/audit", query)
+    return Output(page, page_lines(page, map(_row, page["changes"]), empty="No changes."))
 
 
-def _row(change: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        str(change["id"]),
-        moment(change["begun_ms"]),
-        change["operation"],
-        change["target"] or "-",
-        _text(_readable(change["asked"])) or "-",
-        _result(change),
-        change["actor"] or "-",
-        change["address"] or "-",
-        change["via"] or "-",
-    )
+def _row(change: dict[str, Any]) -> dict[str, object]:
+    return {
+        "ID": change["id"],
+        "WHEN": moment(change["begun_ms"]),
+        "OPERATION": change["operation"],
+        "TARGET": change["target"],
+        "ASKED": _text(_readable(change["asked"])) or "-",
+        "RESULT": _result(change),
+        "BY": change["actor"],
+        "FROM": change["address"],
+        "VIA": change["via"] or "-",
+    }
 
 
 def _readable(query: Mapping[str, Any]) -> dict[str, object]:

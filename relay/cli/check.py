@@ -1,25 +1,24 @@
 """`relay check-config` and `relay verify`: checks of a config and of a captured request."""
 
 import asyncio
-import json
-import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
 from relay import sinks
 from relay.cli import contact, moments
-from relay.cli.diagnosis import Diagnosis, diagnose
-from relay.cli.parameters import config_option, json_option, parsed
+from relay.cli.diagnosis import diagnose
+from relay.cli.parameters import config_option, moment_option, parsed
+from relay.cli.printing import Output, printing
 from relay.config import Config, default_path, load, load_store
 from relay.config.checks import expired
 from relay.core.clock import SystemClock
-from relay.core.config_values import Secret
+from relay.core.config_values import Duration, Secret
 from relay.core.errors import ConfigError, Fault, SinkError
 from relay.core.retry import result_of
 from relay.core.sink import Sink, SinkSettings
@@ -41,59 +40,57 @@ class Contact:
 @click.option(
     "--connect", is_flag=True, help="Also connect to each sink, without delivering an event."
 )
-@json_option
-@click.pass_context
-def check_config(
-    context: click.Context, *, path: Path | None, connect: bool, as_json: bool
-) -> None:
+@printing
+def check_config(*, path: Path | None, connect: bool) -> Output:
     """Check a config and print all of its faults."""
-    path = path or default_path(os.environ)
+    path = path or default_path()
     try:
         config = _load_usable(path)
         expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
-        config = replace(config, warnings=(*config.warnings, *expired_secrets))
     except ConfigError as error:
-        click.echo(_faults_json(error) if as_json else str(error))
-        context.exit(1)
+        document = {"file": error.file, "ok": False, "faults": error.faults}
+        return Output(document, [str(error)], ok=False)
+    config = replace(config, warnings=(*config.warnings, *expired_secrets))
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
-    show = _summary_json if as_json else _summary
-    click.echo(show(path, config, contacts))
-    context.exit(0 if all(contact.ok for contact in contacts) else 1)
+    ok = all(contact.ok for contact in contacts)
+    document = {"file": str(path), "ok": ok, "faults": (), **_document(config, contacts)}
+    return Output(document, _summary(path, config, contacts), ok=ok)
 
 
 @click.command()
-@click.option("--secret", required=True, metavar="REF", help="env:NAME, file:/path or the secret.")
+@click.option(
+    "--secret",
+    required=True,
+    metavar="REF",
+    callback=parsed(Secret.resolve),
+    help="env:NAME, file:/path or the secret.",
+)
 @click.option("--header", required=True, metavar="VALUE", help="The signature header as received.")
 @click.option("--body", required=True, type=click.File("rb"), help="The raw body; - is stdin.")
+@moment_option("at", 'Time of receipt: a Unix time, "11:18", a date; default now.')
 @click.option(
-    "--at",
-    metavar="WHEN",
-    callback=parsed(moments.parse),
-    help='Time of receipt: a Unix time, "11:18", a date; default now.',
+    "--tolerance",
+    default="5m",
+    show_default=True,
+    callback=parsed(moments.duration),
+    help="Maximum clock difference.",
 )
-@click.option("--tolerance", default="5m", show_default=True, help="Maximum clock difference.")
-@json_option
-@click.pass_context
+@printing
 def verify(
-    context: click.Context,
-    *,
-    secret: str,
-    header: str,
-    body: BinaryIO,
-    at: int | None,
-    tolerance: str,
-    as_json: bool,
-) -> None:
+    *, secret: Secret, header: str, body: BinaryIO, at_ms: int | None, tolerance: Duration
+) -> Output:
     """Check a captured request and explain why it fails."""
+    # A header copied from a log often includes its name.
+    value = re.sub(r"^[A-Za-z0-9-]+:", "", header.strip()).strip()
     diagnosis = diagnose(
-        _header(header),
+        value.encode("utf-8", "surrogateescape"),
         body.read(),
-        secret=_parsed("--secret", Secret.resolve, secret).reveal().encode(),
-        now_s=int(time.time()) if at is None else at // 1000,
-        tolerance=_parsed("--tolerance", moments.duration, tolerance),
+        secret=secret.reveal().encode(),
+        now_s=int(time.time()) if at_ms is None else at_ms // 1000,
+        tolerance=tolerance,
     )
-    click.echo(_diagnosis_json(diagnosis) if as_json else _diagnosis_text(diagnosis))
-    context.exit(0 if diagnosis.good else 1)
+    lines = [f"{diagnosis.result}: {diagnosis.text}", diagnosis.cause]
+    return Output({"ok": diagnosis.good, **vars(diagnosis)}, filter(None, lines), ok=diagnosis.good)
 
 
 def _load_usable(path: Path) -> Config:
@@ -140,63 +137,26 @@ async def _contact(settings: SinkSettings) -> Contact:
     return Contact(settings.name, settings.type, ok, text)
 
 
-def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> str:
+def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> Iterator[str]:
     server, store = config.server, config.store
+    sources = ", ".join(f"{source.name} at {source.path}" for source in config.sources)
     names = ", ".join(f"{sink.name} ({sink.type})" for sink in config.sinks)
-    lines = [
-        f"{path}: good",
-        f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin",
-        f"  store      {store.type} at {store.path}",
-        f"  sources    {', '.join(f'{source.name} at {source.path}' for source in config.sources)}",
-        f"  sinks      {names or 'none'}",
-        *(f"  warning    {warning}" for warning in config.warnings),
-        *(f"  sink {contact.sink} ({contact.type}): {contact.text}" for contact in contacts),
-    ]
-    return "\n".join(lines)
+    yield f"{path}: good"
+    yield f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin"
+    yield f"  store      {store.type} at {store.path}"
+    yield f"  sources    {sources}"
+    yield f"  sinks      {names or 'none'}"
+    yield from (f"  warning    {warning}" for warning in config.warnings)
+    yield from (f"  sink {contact.sink} ({contact.type}): {contact.text}" for contact in contacts)
 
 
-def _summary_json(path: Path, config: Config, contacts: Iterable[Contact]) -> str:
-    return json.dumps(
-        {
-            "file": str(path),
-            "ok": all(contact.ok for contact in contacts),
-            "faults": [],
-            "warnings": _listed(config.warnings),
-            "listen": config.server.listen,
-            "admin_listen": config.server.admin_listen,
-            "store": {"type": config.store.type, "path": config.store.path},
-            "sources": [{"name": source.name, "path": source.path} for source in config.sources],
-            "sinks": [{"name": sink.name, "type": sink.type} for sink in config.sinks],
-            "connections": [vars(contact) for contact in contacts],
-        }
-    )
-
-
-def _faults_json(error: ConfigError) -> str:
-    return json.dumps({"file": error.file, "ok": False, "faults": _listed(error.faults)})
-
-
-def _listed(faults: Iterable[Fault]) -> list[dict[str, str]]:
-    return [{"path": fault.path, "message": fault.message} for fault in faults]
-
-
-def _header(value: str) -> bytes:
-    # A header copied from a log often includes its name.
-    named = re.fullmatch(r"[A-Za-z0-9-]+:\s*(.*)", value.strip(), re.DOTALL)
-    return (named[1] if named else value.strip()).encode("utf-8", "surrogateescape")
-
-
-def _parsed(option: str, parse: Any, text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
-
-
-def _diagnosis_text(diagnosis: Diagnosis) -> str:
-    cause = f"\n{diagnosis.cause}" if diagnosis.cause else ""
-    return f"{diagnosis.result}: {diagnosis.text}{cause}"
-
-
-def _diagnosis_json(diagnosis: Diagnosis) -> str:
-    return json.dumps({"ok": diagnosis.good, **vars(diagnosis)})
+def _document(config: Config, contacts: Iterable[Contact]) -> dict[str, object]:
+    return {
+        "warnings": config.warnings,
+        "listen": str(config.server.listen),
+        "admin_listen": str(config.server.admin_listen),
+        "store": {"type": config.store.type, "path": config.store.path},
+        "sources": [{"name": source.name, "path": source.path} for source in config.sources],
+        "sinks": [{"name": sink.name, "type": sink.type} for sink in config.sinks],
+        "connections": contacts,
+    }

@@ -1,7 +1,8 @@
-"""Client of the running relay's admin API."""
+"""Client of the running relay's admin API, and the commands that only ask it."""
 
+import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import httpx
 
 from relay.cli.answers import VERSION, origin, refusal
-from relay.cli.target import Target
+from relay.cli.printing import Output, printing
+from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError
 
 TIMEOUT_S = 60.0
@@ -137,3 +139,19 @@ def _unauthorized(target: Target) -> str:
         "the relay refused this config's [admin] token: it runs with another one; "
         "reload its config with SIGHUP"
     )
+
+
+def relay_command(command: Callable[..., Output]) -> Callable[..., None]:
+    """Pass a command a connected client, and print its output.
+
+    Adds --config, --url, --token and --json.
+    """
+
+    @relay_options
+    @printing
+    @functools.wraps(command)
+    def connected_command(*, target: Target, **parameters: Any) -> Output:
+        with connected(target) as client:
+            return command(client, **parameters)
+
+    return connected_command

@@ -1,26 +1,23 @@
 """`relay dead-letters`: deliveries that the relay gave up."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from relay.cli.client import connected
-from relay.cli.documents import print_json
-from relay.cli.output import ago, moment, show
-from relay.cli.parameters import json_option
-from relay.cli.replay import follow, show_estimate
+from relay.cli.client import Client, relay_command
+from relay.cli.output import ago, moment, table
+from relay.cli.printing import Output
+from relay.cli.replay import estimate, follow
 from relay.cli.selection import (
     all_option,
     dry_run_option,
     limit_option,
+    page_lines,
     require_one,
     selection_options,
-    show_next,
 )
-from relay.cli.target import Target, relay_options
-from relay.cli.unreadable import show_requests
+from relay.cli.unreadable import request_row
 
 
 @click.group("dead-letters")
@@ -31,52 +28,44 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @selection_options
 @limit_option
-@relay_options
-@json_option
-def list_(*, target: Target, as_json: bool, limit: int, **selection: Any) -> None:
+@relay_command
+def list_(client: Client, *, limit: int, **selection: Any) -> Output:
     """List dead letters, newest first, and their number by reason."""
-    with connected(target) as client:
-        page = client.get("/dead-letters", {**selection, "limit": limit})
-        all_pages = {name: value for name, value in selection.items() if name != "before"}
-        reasons = client.get("/dead-letters/reasons", all_pages)["reasons"]
-    if as_json:
-        print_json({**page, "reasons": reasons})
-        return
-    now_ms = time.time_ns() // 1_000_000
-    show(
-        ("RECEIVED", "GIVEN UP", "SINK", "EVENT", "ID", "TRIES", "REASON"),
-        [
-            (
-                moment(letter["received_ms"]),
-                ago(letter["settled_ms"], now_ms=now_ms),
-                letter["sink"],
-                letter["kind"],
-                letter["id"],
-                str(letter["attempts"]),
-                letter["reason"] or "-",
-            )
-            for letter in page["dead_letters"]
-        ],
-        empty="No dead letter matches.",
-    )
-    show_next(page["next"])
+    page = client.get("/dead-letters", {**selection, "limit": limit})
+    all_pages = {**selection, "before": None}
+    reasons = client.get("/dead-letters/reasons", all_pages)["reasons"]
+    return Output({**page, "reasons": reasons}, _page(page, reasons))
+
+
+def _page(page: dict[str, Any], reasons: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield from page_lines(page, map(_row, page["dead_letters"]), empty="No dead letter matches.")
     if reasons:
-        click.echo()
-        _show_reasons(reasons, empty="")
+        yield ""
+        yield from _by_reason(reasons)
     if page["unreadable"]:
-        click.echo("\nVerified requests without an event; `relay unreadable show ID` shows one:")
-        show_requests(page["unreadable"])
+        yield ""
+        yield "Verified requests without an event; `relay unreadable show ID` shows one:"
+        yield from table(map(request_row, page["unreadable"]), empty="")
+
+
+def _row(letter: dict[str, Any]) -> dict[str, object]:
+    return {
+        "RECEIVED": moment(letter["received_ms"]),
+        "GIVEN UP": ago(letter["settled_ms"]),
+        "SINK": letter["sink"],
+        "EVENT": letter["kind"],
+        "ID": letter["id"],
+        "TRIES": letter["attempts"],
+        "REASON": letter["reason"] or "-",
+    }
 
 
 @dead_letters.command()
 @selection_options
 @all_option
 @dry_run_option
-@relay_options
-@json_option
-def replay(
-    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
-) -> None:
+@relay_command
+def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
     """Deliver dead letters again, to the sinks whose routes take them."""
     require_one(selection, everything=everything)
     if selection["outcome"] not in (None, "dead"):
@@ -84,42 +73,36 @@ def replay(
             f"--outcome {selection['outcome']} excludes dead letters: leave it out"
         )
     chosen = {**selection, "outcome": "dead"}
-    with connected(target) as client:
-        if dry_run:
-            show_estimate(client, chosen, by=("sink", "reason"), as_json=as_json)
-        else:
-            follow(client, chosen, as_json=as_json)
+    return estimate(client, chosen, by=("sink", "reason")) if dry_run else follow(client, chosen)
 
 
 @dead_letters.command()
 @selection_options
 @all_option
 @dry_run_option
-@relay_options
-@json_option
-def discard(
-    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
-) -> None:
+@relay_command
+def discard(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
     """Discard dead letters; `relay replay` can still deliver them."""
     require_one(selection, everything=everything)
     order = {**selection, "all": everything, "dry_run": dry_run}
-    with connected(target) as client:
-        result = client.post("/dead-letters/discard", order)
-    if as_json:
-        print_json(result)
-        return
-    if not dry_run:
-        click.echo(f"{result['discarded']} discarded.")
-        return
-    _show_reasons(result["reasons"], empty="Nothing to discard: no dead letter matches.")
-    if result["reasons"]:
-        count = sum(reason["count"] for reason in result["reasons"])
-        click.echo(f"{count} in all; repeat without --dry-run to discard them.")
+    result = client.post("/dead-letters/discard", order)
+    if dry_run:
+        return Output(result, _discardable(result["reasons"]))
+    return Output(result, [f"{result['discarded']} discarded."])
 
 
-def _show_reasons(reasons: Sequence[dict[str, Any]], *, empty: str) -> None:
-    show(
-        ("COUNT", "SINK", "REASON"),
-        [(str(reason["count"]), reason["sink"], reason["reason"] or "-") for reason in reasons],
+def _discardable(reasons: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield from _by_reason(reasons, empty="Nothing to discard: no dead letter matches.")
+    if reasons:
+        count = sum(reason["count"] for reason in reasons)
+        yield f"{count} in all; repeat without --dry-run to discard them."
+
+
+def _by_reason(reasons: Sequence[dict[str, Any]], *, empty: str = "") -> Iterator[str]:
+    return table(
+        (
+            {"COUNT": reason["count"], "SINK": reason["sink"], "REASON": reason["reason"] or "-"}
+            for reason in reasons
+        ),
         empty=empty,
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import click
 import httpx
 
+from relay.cli.parameters import named
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError
@@ -53,16 +54,10 @@ def destination(
 def _chosen(
     sources: tuple[SourceSettings, ...], *, name: str | None, url: httpx.URL | None
 ) -> SourceSettings:
-    if name is None:
-        of_url = (source for source in sources if url is not None and source.path == url.path)
-        return next(of_url, sources[0])
-    named = next((source for source in sources if source.name == name), None)
-    if named is None:
-        known = ", ".join(source.name for source in sources)
-        raise click.BadParameter(
-            f"the config has no source `{name}`; expected one of: {known}", param_hint="--source"
-        )
-    return named
+    if name is not None:
+        return named("source", name, sources)
+    of_url = (source for source in sources if url is not None and source.path == url.path)
+    return next(of_url, sources[0])
 
 
 def _valid_secret(source: SourceSettings) -> Secret:

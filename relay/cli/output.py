@@ -1,56 +1,56 @@
-"""Prints data for people: aligned columns, readable times, no terminal control characters."""
+"""Formats data for people: aligned columns, readable times, no terminal control characters."""
 
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-
-import click
 
 from relay.core.units import span
 
 
-def show(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table with minimal column widths, or `empty` if it has no rows."""
-    lines = [[safe(cell) for cell in row] for row in rows]
-    if not lines:
-        click.echo(empty)
+def table(rows: Iterable[Mapping[str, object]], *, empty: str) -> Iterator[str]:
+    """Yield the lines of a table with minimal column widths, or `empty` if it has no rows.
+
+    A row maps the heads to its cells; a dash stands for None.
+    """
+    rows = list(rows)
+    if not rows:
+        yield empty
         return
+    lines = [["-" if cell is None else safe(str(cell)) for cell in row.values()] for row in rows]
+    head = list(rows[0])
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) > width():
-        _blocks(head, lines)
+    if sum(widths) + 2 * (len(widths) - 1) <= width():
+        for line in (head, *lines):
+            cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            yield "  ".join(cells).rstrip()
         return
-    for line in (head, *lines):
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())
-
-
-def _blocks(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """Print one cell per line, because a wrapped row would break ids."""
+    # One cell per line, because a wrapped row would break ids.
     for number, line in enumerate(lines):
         if number:
-            click.echo()
-        pairs(zip(head, line, strict=True))
+            yield ""
+        yield from pairs(zip(head, line, strict=True))
 
 
-def pairs(rows: Iterable[tuple[str, str]], *, indent: str = "") -> None:
-    """Print names and values, one pair per line."""
-    lines = [(name, safe(value)) for name, value in rows]
-    width = max((len(name) for name, _ in lines), default=0)
-    for name, value in lines:
-        click.echo(f"{indent}{name:{width}}  {value}".rstrip())
+def pairs(rows: Iterable[tuple[str, object]], *, indent: str = "") -> Iterator[str]:
+    """Yield a line for each name and value."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        yield f"{indent}{name:{width}}  {safe(str(value))}".rstrip()
 
 
-def flow(parts: Sequence[str]) -> None:
-    """Print parts on one line, or on several in a narrow terminal, without breaking a part."""
-    line, lines = "", []
+def flow(parts: Iterable[str]) -> Iterator[str]:
+    """Yield parts as one line, or as several in a narrow terminal, without breaking a part."""
+    line = ""
     for part in map(safe, parts):
         longer = f"{line}  {part}" if line else part
         if line and len(longer) > width():
-            lines.append(line)
+            yield line.rstrip()
             longer = f"  {part}"
         line = longer
-    click.echo("\n".join(line.rstrip() for line in (*lines, line)))
+    yield line.rstrip()
 
 
 def width() -> float:
@@ -78,9 +78,24 @@ def moment(ms: int | None) -> str:
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
-def ago(ms: int | None, *, now_ms: int) -> str:
-    """Format the time since or until a moment, in its largest unit; a dash for None."""
+def ago(ms: int | None, *, now_ms: int | None = None) -> str:
+    """Format the time since or until a moment, in its largest unit; a dash for None.
+
+    `now_ms` is the time now, by this machine's clock unless it is given.
+    """
     if ms is None:
         return "-"
+    if now_ms is None:
+        now_ms = time.time_ns() // 1_000_000
     length = span(abs(now_ms - ms))
     return f"{length} ago" if ms <= now_ms else f"in {length}"
+
+
+def when(ms: int, *, now_ms: int | None = None) -> str:
+    """Format a moment as its local time and its distance from now."""
+    return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"
+
+
+def deliveries(count: int) -> str:
+    """Format a number of deliveries."""
+    return "1 delivery" if count == 1 else f"{count} deliveries"

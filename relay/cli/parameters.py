@@ -1,15 +1,22 @@
 """Types of command-line values, and options that several commands share."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from relay.cli import moments
+from relay.cli.completion import names_of
+from relay.core.authentication import SourceSettings
 from relay.core.config_values import Rate
+from relay.core.sink import SinkSettings
+
+Settings = TypeVar("Settings", SourceSettings, SinkSettings)
 
 Callback = Callable[[click.Context, click.Parameter, str | None], Any]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 config_option = click.option(
     "--config",
@@ -19,6 +26,20 @@ config_option = click.option(
     help="The config; default $RELAY_CONFIG, else ./config.toml.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def name_option(table: str, text: str, *, required: bool = False) -> Decorator:
+    """Create `--sink` or `--source`, completed from the config; `text` is its help."""
+    return click.option(
+        f"--{table}", metavar="NAME", required=required, shell_complete=names_of(table), help=text
+    )
+
+
+def moment_option(name: str, text: str) -> Decorator:
+    """Create an option for a moment, passed as `NAME_ms`; `text` is its help."""
+    return click.option(
+        f"--{name}", f"{name}_ms", metavar="WHEN", callback=parsed(moments.parse), help=text
+    )
 
 
 class Number(click.FloatRange):
@@ -55,3 +76,14 @@ def per_second(text: str) -> float:
     if not number > 0:
         raise ValueError('expected events per second such as 20 or 0.5, or "30/m" or "100/h"')
     return number
+
+
+def named(table: str, name: str, settings: Sequence[Settings]) -> Settings:
+    """Return the sink or source with this name; raises BadParameter if there is none."""
+    for candidate in settings:
+        if candidate.name == name:
+            return candidate
+    known = ", ".join(candidate.name for candidate in settings) or "none"
+    raise click.BadParameter(
+        f"the config has no {table} `{name}`; expected one of: {known}", param_hint=f"--{table}"
+    )

@@ -1,17 +1,16 @@
 """`relay erase` and `relay export`: remove or print a person's data, by e-mail address."""
 
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from relay.cli.client import Client, connected
-from relay.cli.documents import print_indented, print_json, timed
-from relay.cli.output import ago, moment, pairs, show
-from relay.cli.parameters import json_option, parsed
-from relay.cli.target import Target, relay_options
+from relay.cli.client import Client, relay_command
+from relay.cli.output import ago, moment, pairs, table
+from relay.cli.parameters import parsed
+from relay.cli.printing import Output, indented, timed
+from relay.cli.selection import dry_run_option
 
 _PARTS = ("events", "unreadable", "mentions", "views")
 
@@ -27,6 +26,11 @@ _COUNTED = (
     ("views", "views and leads of the audience report"),
     ("videos", "titles and ids of videos with the address"),
 )
+_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
+_NOT_WIPED = (
+    "The store's files are still being overwritten, or a reader holds its log; the relay "
+    "finishes this in the background. Backups still hold the data."
+)
 
 
 def _address(text: str) -> str:
@@ -40,80 +44,63 @@ email_argument = click.argument("email", callback=parsed(_address))
 
 @click.command()
 @email_argument
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
-@relay_options
-@json_option
-def erase(*, email: str, dry_run: bool, target: Target, as_json: bool) -> None:
+@dry_run_option
+@relay_command
+def erase(client: Client, *, email: str, dry_run: bool) -> Output:
     """Remove a person's data from the relay, and list the sinks that received it.
 
     Event ids are kept, so that a late retry does not bring the person back.
     """
-    with connected(target) as client:
-        report = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
-    if as_json:
-        print_json(report)
-        return
-    click.echo("Would be removed:" if dry_run else "Removed:")
-    pairs(
-        ((name, f"{report[name]:<5}  {description}") for name, description in _COUNTED),
-        indent="  ",
-    )
-    _show_recipients("Already delivered, so remove it there as well:", report["told"])
-    _show_recipients("Possibly delivered, an attempt was not confirmed:", report["unconfirmed"])
+    report = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
+    return Output(report, _report(report, dry_run=dry_run))
+
+
+def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
+    yield "Would be removed:" if dry_run else "Removed:"
+    counts = ((name, f"{report[name]:<5}  {description}") for name, description in _COUNTED)
+    yield from pairs(counts, indent="  ")
+    for heading, recipients in (
+        ("Already delivered, so remove it there as well:", report["told"]),
+        ("Possibly delivered, an attempt was not confirmed:", report["unconfirmed"]),
+    ):
+        if recipients:
+            yield f"\n{heading}"
+            yield from table(map(_recipient_row, recipients), empty="")
     if report["under_way"]:
-        click.echo("\nIn flight now, so it may still be delivered:")
-        rows = [
-            (delivery["sink"], delivery["source"], delivery["id"])
-            for delivery in report["under_way"]
-        ]
-        show(("SINK", "SOURCE", "ID"), rows, empty="")
+        yield "\nIn flight now, so it may still be delivered:"
+        heads = ("sink", "source", "id")
+        rows = (
+            {name.upper(): delivery[name] for name in heads} for delivery in report["under_way"]
+        )
+        yield from table(rows, empty="")
     if report["kept_ids"]:
-        click.echo(f"\n{report['kept_ids']} event ids contain the address and are kept.")
+        yield f"\n{report['kept_ids']} event ids contain the address and are kept."
     if not dry_run:
-        click.echo(f"\n{_WIPED if report['wiped'] else _NOT_WIPED}")
+        yield f"\n{_WIPED if report['wiped'] else _NOT_WIPED}"
 
 
-_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
-_NOT_WIPED = (
-    "The store's files are still being overwritten, or a reader holds its log; the relay "
-    "finishes this in the background. Backups still hold the data."
-)
+def _recipient_row(recipient: dict[str, Any]) -> dict[str, object]:
+    return {
+        "SINK": recipient["sink"],
+        "EVENT": recipient["kind"],
+        "COUNT": recipient["count"],
+        "LAST": moment(recipient["last_ms"]),
+        "AGE": ago(recipient["last_ms"]),
+    }
 
 
-def _show_recipients(heading: str, recipients: list[dict[str, Any]]) -> None:
-    if not recipients:
-        return
-    click.echo(f"\n{heading}")
-    now_ms = time.time_ns() // 1_000_000
-    show(
-        ("SINK", "EVENT", "COUNT", "LAST", "AGE"),
-        [
-            (
-                row["sink"],
-                row["kind"],
-                str(row["count"]),
-                moment(row["last_ms"]),
-                ago(row["last_ms"], now_ms=now_ms),
-            )
-            for row in recipients
-        ],
-        empty="",
-    )
+def _delivery_row(delivery: dict[str, Any]) -> dict[str, object]:
+    return {"SINK": delivery["sink"], "SOURCE": delivery["source"], "ID": delivery["id"]}
 
 
 @click.command()
 @email_argument
-@relay_options
-@json_option
-def export(*, email: str, target: Target, as_json: bool) -> None:
+@relay_command
+def export(client: Client, *, email: str) -> Output:
     """Print all stored data of a person as one JSON object; with --json, in one line."""
-    with connected(target) as client:
-        parts = list(_parts(client, email))
+    parts = list(_parts(client, email))
     document = {name: [item for part in parts for item in part[name]] for name in _PARTS}
-    if as_json:
-        print_json(document)
-    else:
-        print_indented(timed(document))
+    return Output(document, indented(timed(document)))
 
 
 def _parts(client: Client, email: str) -> Iterator[Any]:

@@ -6,8 +6,8 @@ import click
 import httpx
 
 from relay.cli.client import anonymous
-from relay.cli.documents import print_json
-from relay.cli.parameters import config_option, json_option
+from relay.cli.parameters import config_option
+from relay.cli.printing import Output, printing
 from relay.cli.target import Target, url_option
 
 TIMEOUT_S = 5.0
@@ -16,8 +16,8 @@ TIMEOUT_S = 5.0
 @click.command()
 @config_option
 @url_option
-@json_option
-def probe(*, path: Path | None, url: httpx.URL | None, as_json: bool) -> None:
+@printing
+def probe(*, path: Path | None, url: httpx.URL | None) -> Output:
     """Check that the relay's /healthz responds; needs no token.
 
     Exits 0 if it does within 5 s, else 1. The state of store and sinks does not count, because an
@@ -26,7 +26,4 @@ def probe(*, path: Path | None, url: httpx.URL | None, as_json: bool) -> None:
     target = Target(path=path, url=url, token=None)
     with anonymous(target, timeout_s=TIMEOUT_S) as client:
         health = client.health()
-    if as_json:
-        print_json(health)
-    else:
-        click.echo(health["status"])
+    return Output(health, [health["status"]])

@@ -3,24 +3,23 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from relay.cli.client import Client, connected
-from relay.cli.documents import print_json
-from relay.cli.output import ago, moment, show
-from relay.cli.parameters import json_option
+from relay.cli.client import Client, relay_command
+from relay.cli.output import ago, deliveries, moment, table
+from relay.cli.printing import Output
 from relay.cli.selection import (
     all_option,
     before_option,
     dry_run_option,
     limit_option,
+    page_lines,
     require_one,
     selection_options,
-    show_next,
 )
-from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError
 
 POLL_INTERVAL_S = 0.5
@@ -34,22 +33,17 @@ number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange
 @selection_options
 @all_option
 @dry_run_option
-@relay_options
-@json_option
-def replay(
-    *, target: Target, as_json: bool, dry_run: bool, everything: bool, **selection: Any
-) -> None:
+@relay_command
+def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
     """Deliver stored events again, delivered before or not, to the sinks whose routes take them.
 
     The relay continues the replay if this command ends, and after a restart;
     `relay replays cancel` ends it. New events go first, and each sink's rate limit holds.
     """
     require_one(selection, everything=everything)
-    with connected(target) as client:
-        if dry_run:
-            show_estimate(client, selection, by=("kind", "sink"), as_json=as_json)
-        else:
-            follow(client, {**selection, "all": everything}, as_json=as_json)
+    if dry_run:
+        return estimate(client, selection, by=("kind", "sink"))
+    return follow(client, {**selection, "all": everything})
 
 
 @click.group()
@@ -60,91 +54,78 @@ def replays() -> None:
 @replays.command("list")
 @before_option
 @limit_option
-@relay_options
-@json_option
-def list_(*, target: Target, as_json: bool, before: int | None, limit: int) -> None:
+@relay_command
+def list_(client: Client, **query: Any) -> Output:
     """List replays, newest first."""
-    with connected(target) as client:
-        page = client.get("/replays", {"before": before, "limit": limit})
-    if as_json:
-        print_json(page)
-        return
-    now_ms = time.time_ns() // 1_000_000
-    show(
-        ("NUMBER", "BEGUN", "AGE", "STATE", "DONE", "WHICH"),
-        [
-            (
-                str(replay["id"]),
-                moment(replay["created_ms"]),
-                ago(replay["created_ms"], now_ms=now_ms),
-                replay["state"],
-                f"{replay['done']} of {replay['total']}",
-                _which(replay["selection"]),
-            )
-            for replay in page["replays"]
-        ],
-        empty="There are no replays.",
-    )
-    show_next(page["next"])
+    page = client.get("/replays", query)
+    return Output(page, page_lines(page, map(_row, page["replays"]), empty="There are no replays."))
+
+
+def _row(replay: dict[str, Any]) -> dict[str, object]:
+    return {
+        "NUMBER": replay["id"],
+        "BEGUN": moment(replay["created_ms"]),
+        "AGE": ago(replay["created_ms"]),
+        "STATE": replay["state"],
+        "DONE": f"{replay['done']} of {replay['total']}",
+        "WHICH": _which(replay["selection"]),
+    }
 
 
 @replays.command()
 @number_argument
-@relay_options
-@json_option
-def watch(*, number: int, target: Target, as_json: bool) -> None:
+@relay_command
+def watch(client: Client, *, number: int) -> Output:
     """Show the progress of a replay until it ends."""
-    with connected(target) as client:
-        _watch(client, client.get(f"/replays/{number}"), as_json=as_json)
+    return _watch(client, client.get(f"/replays/{number}"))
 
 
 @replays.command()
 @number_argument
-@relay_options
-@json_option
-def cancel(*, number: int, target: Target, as_json: bool) -> None:
+@relay_command
+def cancel(client: Client, *, number: int) -> Output:
     """End a replay; its deliveries that are not in flight return to their previous state."""
-    with connected(target) as client:
-        replay = client.post(f"/replays/{number}/cancel")
-    if as_json:
-        print_json(replay)
-    else:
-        click.echo(f"Replay {number} is {replay['state']}: {_progress(replay)}.")
+    replay = client.post(f"/replays/{number}/cancel")
+    return Output(replay, [f"Replay {number} is {replay['state']}: {_progress(replay)}."])
 
 
-def follow(client: Client, order: dict[str, Any], *, as_json: bool) -> None:
-    """Start a replay, and show its progress until it ends."""
-    begun = client.post("/replays", order)
-    if not as_json:
-        click.echo(f"Replay {begun['id']}: {_deliveries(begun['total'])}.")
-    _watch(client, begun, as_json=as_json)
+def follow(client: Client, order: dict[str, Any]) -> Output:
+    """Start a replay, and show its progress on stderr until it ends."""
+    replay = client.post("/replays", order)
+    click.echo(f"Replay {replay['id']}: {deliveries(replay['total'])}.", err=True)
+    return _watch(client, replay)
 
 
-def show_estimate(
-    client: Client, selection: dict[str, Any], *, by: tuple[str, ...], as_json: bool
-) -> None:
-    """Show the number of deliveries of a replay, by some of `kind`, `sink` and `reason`."""
-    estimate = client.post("/replays/count", selection)
-    if as_json:
-        print_json(estimate)
-        return
+def estimate(client: Client, selection: dict[str, Any], *, by: tuple[str, ...]) -> Output:
+    """Count the deliveries of a replay, by some of `kind`, `sink` and `reason`."""
+    result = client.post("/replays/count", selection)
+    return Output(result, _shares(result, by))
+
+
+def _shares(result: dict[str, Any], by: tuple[str, ...]) -> Iterator[str]:
     counts: Counter[tuple[str, ...]] = Counter()
-    for share in estimate["shares"]:
+    for share in result["shares"]:
         counts[tuple(share[name] or "-" for name in by)] += share["count"]
-    show(
-        ("DELIVERIES", *(_HEADS[name] for name in by)),
-        [(str(count), *named) for named, count in sorted(counts.items())],
-        empty=f"Nothing to replay: {estimate['nothing']}.",
+    heads = [_HEADS[name] for name in by]
+    yield from table(
+        (
+            {"DELIVERIES": count, **dict(zip(heads, names, strict=True))}
+            for names, count in sorted(counts.items())
+        ),
+        empty=f"Nothing to replay: {result['nothing']}.",
     )
     if counts:
-        click.echo(f"{estimate['total']} in all; repeat without --dry-run to deliver them.")
+        yield f"{result['total']} in all; repeat without --dry-run to deliver them."
 
 
-def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
-    hidden = as_json or not sys.stdout.isatty()
+def _watch(client: Client, replay: dict[str, Any]) -> Output:
     try:
         with click.progressbar(
-            length=replay["total"], label="delivered", show_pos=True, hidden=hidden
+            length=replay["total"],
+            label="delivered",
+            show_pos=True,
+            file=sys.stderr,
+            hidden=not sys.stderr.isatty(),
         ) as bar:
             while replay["state"] == "running":
                 time.sleep(POLL_INTERVAL_S)
@@ -154,28 +135,21 @@ def _watch(client: Client, replay: dict[str, Any], *, as_json: bool) -> None:
         raise ApiError(
             f"the replay continues in the relay; `relay replays cancel {replay['id']}` ends it"
         ) from None
-    if as_json:
-        print_json(replay)
-    else:
-        click.echo(f"{replay['state']}: {_progress(replay)}.")
+    return Output(replay, [f"{replay['state']}: {_progress(replay)}."])
 
 
 def _progress(replay: dict[str, Any]) -> str:
-    text = f"{replay['done']} of {_deliveries(replay['total'])} settled"
+    text = f"{replay['done']} of {deliveries(replay['total'])} settled"
     return f"{text}, {replay['under_way']} in progress" if replay["under_way"] else text
-
-
-def _deliveries(count: int) -> str:
-    return "1 delivery" if count == 1 else f"{count} deliveries"
 
 
 def _which(selection: dict[str, Any]) -> str:
     filters = {name: value for name, value in selection.items() if value is not None}
-    times: dict[str, object] = {
-        name: moment(filters[name]) for name in ("since_ms", "until_ms") if name in filters
-    }
-    # The address is personal data, so it is not shown to other operators.
-    named: dict[str, object] = {**filters, **times}
-    if "email" in named:
-        named["email"] = "..."
-    return " ".join(f"{name.removesuffix('_ms')}={value}" for name, value in named.items()) or "all"
+    for name in filters.keys() & {"since_ms", "until_ms"}:
+        filters[name] = moment(filters[name])
+    if "email" in filters:
+        # The address is personal data, so it is not shown to other operators.
+        filters["email"] = "..."
+    return (
+        " ".join(f"{name.removesuffix('_ms')}={value}" for name, value in filters.items()) or "all"
+    )

@@ -1,29 +1,19 @@
 """`relay rotate`: changes a source's secret without losing events signed with the new one."""
 
-import time
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from relay.cli.client import connected
-from relay.cli.completion import names_of
-from relay.cli.documents import print_json
+from relay.cli.client import Client, relay_command
 from relay.cli.moments import duration
-from relay.cli.output import ago, moment, pairs
-from relay.cli.parameters import json_option, parsed
-from relay.cli.target import Target, relay_options
+from relay.cli.output import moment, pairs, when
+from relay.cli.parameters import name_option, parsed
+from relay.cli.printing import Output
 from relay.core.config_values import Duration
 
-source_option = click.option(
-    "--source",
-    "name",
-    required=True,
-    metavar="NAME",
-    shell_complete=names_of("source"),
-    help="The source whose secret changes.",
-)
-
+source_option = name_option("source", "The source whose secret changes.", required=True)
 
 FOR_MAX = Duration.parse("1h")
 
@@ -50,39 +40,36 @@ def rotate() -> None:
     callback=parsed(_length),
     help="Duration, at most 1h.",
 )
-@relay_options
-@json_option
-def begin(*, name: str, length: Duration, target: Target, as_json: bool) -> None:
+@relay_command
+def begin(client: Client, *, source: str, length: Duration) -> Output:
     """Keep requests that match no secret of a source for a while; they are still refused.
 
     Begin before you change the secret at the sender. A second call extends the time.
     """
-    with connected(target) as client:
-        view = client.post(_url(name), {"duration_ms": int(length)})
-    if as_json:
-        print_json(view)
-        return
-    click.echo(f"{name}: armed until {moment(view['until_ms'])}.")
-    click.echo("Now rotate the secret at the sender, put the new one into the config, then run:")
-    click.echo(f"  relay rotate finish --source {name}")
+    view = client.post(_url(source), {"duration_ms": int(length)})
+    lines = (
+        f"{source}: armed until {moment(view['until_ms'])}.",
+        "Now rotate the secret at the sender, put the new one into the config, then run:",
+        f"  relay rotate finish --source {source}",
+    )
+    return Output(view, lines)
 
 
 @rotate.command()
 @source_option
-@relay_options
-@json_option
-def finish(*, name: str, target: Target, as_json: bool) -> None:
+@relay_command
+def finish(client: Client, *, source: str) -> Output:
     """Reload the config, accept the kept requests that it verifies, and stop keeping others."""
-    with connected(target) as client:
-        view = client.post(f"{_url(name)}/finish")
-    if as_json:
-        print_json(view)
-        return
-    click.echo(f"{name}: finished")
-    pairs(_counts(view), indent="  ")
+    view = client.post(f"{_url(source)}/finish")
+    return Output(view, _finished(source, view))
+
+
+def _finished(source: str, view: dict[str, Any]) -> Iterator[str]:
+    yield f"{source}: finished"
+    yield from pairs(_counts(view), indent="  ")
     if view["waiting"]:
-        click.echo(
-            f"Unverified requests match no secret of {name}: they are forged, or signed with a "
+        yield (
+            f"Unverified requests match no secret of {source}: they are forged, or signed with a "
             f"secret that is not in the config. They are kept until {moment(view['expires_ms'])}; "
             "if a secret is wrong, correct it and run finish again."
         )
@@ -90,43 +77,30 @@ def finish(*, name: str, target: Target, as_json: bool) -> None:
 
 @rotate.command()
 @source_option
-@relay_options
-@json_option
-def status(*, name: str, target: Target, as_json: bool) -> None:
+@relay_command
+def status(client: Client, *, source: str) -> Output:
     """Show the state of a rotation."""
-    with connected(target) as client:
-        view = client.get(_url(name))
-    if as_json:
-        print_json(view)
-        return
+    view = client.get(_url(source))
+    return Output(view, _state(source, view))
+
+
+def _state(source: str, view: dict[str, Any]) -> Iterator[str]:
     if view["state"] == "none":
-        click.echo(f"{name}: no rotation, or it has expired.")
+        yield f"{source}: no rotation, or it has expired."
         return
-    now_ms = time.time_ns() // 1_000_000
-    click.echo(
-        f"{name}: {'armed' if view['state'] == 'armed' else 'finished, keeps no further requests'}"
-    )
-    pairs(
-        [
-            ("begun", _when(view["begun_ms"], now_ms)),
-            ("until", _when(view["until_ms"], now_ms)),
-            ("expires", _when(view["expires_ms"], now_ms)),
-            *_counts(view),
-        ],
-        indent="  ",
-    )
+    state = "armed" if view["state"] == "armed" else "finished, keeps no further requests"
+    yield f"{source}: {state}"
+    times = [(name, when(view[f"{name}_ms"])) for name in ("begun", "until", "expires")]
+    yield from pairs([*times, *_counts(view)], indent="  ")
 
 
-def _url(name: str) -> str:
-    return f"/sources/{quote(name, safe='')}/rotation"
+def _url(source: str) -> str:
+    return f"/sources/{quote(source, safe='')}/rotation"
 
 
-def _when(ms: int, now_ms: int) -> str:
-    return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"
-
-
-def _counts(view: dict[str, Any]) -> list[tuple[str, str]]:
-    named = ("kept", "verified", "duplicates")
-    counts = [(name, str(view[name])) for name in named]
-    dropped = [("dropped", f"{view['dropped']}, over a limit")] if view["dropped"] else []
-    return [*counts, ("unverified", str(view["waiting"])), *dropped]
+def _counts(view: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for name in ("kept", "verified", "duplicates"):
+        yield name, view[name]
+    yield "unverified", view["waiting"]
+    if view["dropped"]:
+        yield "dropped", f"{view['dropped']}, over a limit"

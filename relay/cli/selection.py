@@ -1,58 +1,29 @@
 """Options that select stored events, and the paging of lists."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from relay.cli import moments
-from relay.cli.completion import names_of
-from relay.cli.parameters import parsed
+from relay.cli.output import table
+from relay.cli.parameters import moment_option, name_option
 from relay.core.config_values import Secret
 from relay.store.selection import Outcome
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _TIMES = ("since_ms", "until_ms")
 
-since_option = click.option(
-    "--since",
-    "since_ms",
-    metavar="WHEN",
-    callback=parsed(moments.parse),
-    help='Received since: "1h30m" ago, "yesterday", "11:18", a date or a Unix time.',
+since_option = moment_option(
+    "since", 'Received since: "1h30m" ago, "yesterday", "11:18", a date or a Unix time.'
 )
-_OPTIONS = (
-    click.option("--id", "id", metavar="ID", help="The event's id."),
-    click.option(
-        "--source", metavar="NAME", shell_complete=names_of("source"), help="Of this source."
-    ),
-    click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
-    since_option,
-    click.option(
-        "--until",
-        "until_ms",
-        metavar="WHEN",
-        callback=parsed(moments.parse),
-        help="Received before.",
-    ),
-    click.option("--video", metavar="ID", help="About this video."),
-    click.option("--email", metavar="ADDRESS", help="Of this lead or viewer."),
-    click.option(
-        "--sink",
-        metavar="NAME",
-        shell_complete=names_of("sink"),
-        help="With a delivery to this sink.",
-    ),
-    click.option(
-        "--outcome",
-        type=click.Choice(get_args(Outcome)),
-        help="With such a delivery; missed: not delivered to a sink whose route takes it.",
-    ),
-    click.option("--reason", metavar="TEXT", help="With a dead letter whose reason contains this."),
+until_option = moment_option("until", "Received before.")
+before_option = click.option(
+    "--before",
+    metavar="CURSOR",
+    type=click.IntRange(min=1),
+    help="Continue a list; the previous page shows the value.",
 )
 limit_option = click.option(
     "--limit",
@@ -61,21 +32,32 @@ limit_option = click.option(
     show_default=True,
     help="Maximum number of rows.",
 )
-before_option = click.option(
-    "--before",
-    metavar="CURSOR",
-    type=click.IntRange(min=1),
-    help="Continue a list; the previous page shows the value.",
-)
 all_option = click.option("--all", "everything", is_flag=True, help="Select all.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
 )
+_OPTIONS = (
+    click.option("--id", "id", metavar="ID", help="The event's id."),
+    name_option("source", "Of this source."),
+    click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
+    since_option,
+    until_option,
+    click.option("--video", metavar="ID", help="About this video."),
+    click.option("--email", metavar="ADDRESS", help="Of this lead or viewer."),
+    name_option("sink", "With a delivery to this sink."),
+    click.option(
+        "--outcome",
+        type=click.Choice(get_args(Outcome)),
+        help="With such a delivery; missed: not delivered to a sink whose route takes it.",
+    ),
+    click.option("--reason", metavar="TEXT", help="With a dead letter whose reason contains this."),
+    before_option,
+)
 
 
-def selection_options(command: Command) -> Command:
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select events."""
-    for option in reversed((*_OPTIONS, before_option)):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -88,11 +70,12 @@ def require_one(selection: dict[str, Any], *, everything: bool) -> None:
         )
 
 
-def show_next(cursor: int | None) -> None:
-    """Print the command that shows the next page, unless this is the last one."""
-    if cursor is not None:
-        words = shlex.join([*_this_command(), "--before", str(cursor)])
-        click.echo(f"Next page: {words}")
+def page_lines(page: Any, rows: Iterable[Mapping[str, object]], *, empty: str) -> Iterator[str]:
+    """Yield the table of a page, and the command for the next page unless it is the last one."""
+    yield from table(rows, empty=empty)
+    if page["next"] is not None:
+        words = shlex.join([*_this_command(), "--before", str(page["next"])])
+        yield f"Next page: {words}"
 
 
 def _this_command() -> list[str]:

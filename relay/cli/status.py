@@ -7,9 +7,9 @@ import click
 import httpx
 
 from relay.cli.client import connected
-from relay.cli.documents import print_json
-from relay.cli.output import ago, flow, moment, pairs, show
+from relay.cli.output import ago, flow, moment, pairs, table, when
 from relay.cli.parameters import json_option
+from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError, NoVerdict
 from relay.core.units import size, span
@@ -31,27 +31,24 @@ def status(context: click.Context, *, target: Target, as_json: bool) -> None:
     try:
         with connected(target, timeout=TIMEOUT) as client:
             report = client.get("/status")
-        (print_json if as_json else _print)(report)
+        Output(report, _lines(report)).print(as_json=as_json)
         context.exit(0 if report["well"] else 1)
     except ApiError as error:
         raise NoVerdict.of(error) from None
 
 
-def _print(report: dict[str, Any]) -> None:
+def _lines(report: dict[str, Any]) -> Iterator[str]:
     now_ms = report["now_ms"]
-    click.echo(_verdict(report["problems"]))
+    yield _verdict(report["problems"])
     for problem in report["problems"]:
-        flow(list(_problem(problem, now_ms=now_ms)))
-    click.echo()
-    show(
-        ("SINK", "STATE", "SINCE", "PENDING", "OLDEST", "REPLAY", "DEAD"),
-        [_sink(sink, now_ms=now_ms) for sink in report["sinks"]],
-        empty="The config has no sink.",
-    )
-    click.echo()
-    pairs(_relay(report, now_ms=now_ms))
+        yield from flow(_problem(problem, now_ms=now_ms))
+    yield ""
+    rows = [_sink(sink, now_ms=now_ms) for sink in report["sinks"]]
+    yield from table(rows, empty="The config has no sink.")
+    yield ""
+    yield from pairs(_relay(report, now_ms=now_ms))
     for source in report["sources"]:
-        flow(list(_source(source, now_ms=now_ms)))
+        yield from flow(_source(source, now_ms=now_ms))
 
 
 def _verdict(problems: list[dict[str, Any]]) -> str:
@@ -64,31 +61,27 @@ def _verdict(problems: list[dict[str, Any]]) -> str:
 def _problem(problem: dict[str, Any], *, now_ms: int) -> Iterator[str]:
     yield f"{problem['severity']}: {problem['what']}"
     if problem["since_ms"] is not None:
-        yield f"since {_at(problem['since_ms'], now_ms=now_ms)}"
+        yield f"since {when(problem['since_ms'], now_ms=now_ms)}"
     yield problem["why"]
     yield f"next: {problem['next']}"
 
 
-def _sink(sink: dict[str, Any], *, now_ms: int) -> tuple[str, ...]:
+def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
     condition = sink["condition"] or {"state": "not configured", "since_ms": None}
-    return (
-        sink["name"],
-        condition["state"],
-        ago(condition["since_ms"], now_ms=now_ms),
-        _count(sink["pending"]),
-        ago(sink["oldest_pending_ms"], now_ms=now_ms),
-        ago(sink["replaying_since_ms"], now_ms=now_ms),
-        _count(sink["dead"]),
-    )
-
-
-def _count(number: int | None) -> str:
-    return "?" if number is None else str(number)
+    return {
+        "SINK": sink["name"],
+        "STATE": condition["state"],
+        "SINCE": ago(condition["since_ms"], now_ms=now_ms),
+        "PENDING": "?" if sink["pending"] is None else sink["pending"],
+        "OLDEST": ago(sink["oldest_pending_ms"], now_ms=now_ms),
+        "REPLAY": ago(sink["replaying_since_ms"], now_ms=now_ms),
+        "DEAD": "?" if sink["dead"] is None else sink["dead"],
+    }
 
 
 def _relay(report: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
     state = "stopping" if report["draining"] else "running"
-    started = _at(report["started_ms"], now_ms=now_ms)
+    started = when(report["started_ms"], now_ms=now_ms)
     yield "relay", f"{report['version']}, {state}, started {started}"
     disk = report["store"]["disk"]
     free, least = size(disk["free_bytes"]), size(disk["min_free_bytes"])
@@ -103,7 +96,7 @@ def _config(reading: dict[str, Any] | None, *, now_ms: int) -> str:
     if reading is None:
         return "read at the start"
     word = "taken" if reading["taken"] else "refused"
-    return f"{word} {_at(reading['at_ms'], now_ms=now_ms)}"
+    return f"{word} {when(reading['at_ms'], now_ms=now_ms)}"
 
 
 def _away(downtime: dict[str, Any] | None) -> str:
@@ -121,7 +114,3 @@ def _source(source: dict[str, Any], *, now_ms: int) -> Iterator[str]:
         yield f"clock {traffic['skew_s']:+.0f} s"
     for event in source["last_events"]:
         yield f"{event['kind']} {ago(event['at_ms'], now_ms=now_ms)}"
-
-
-def _at(ms: int, *, now_ms: int) -> str:
-    return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"

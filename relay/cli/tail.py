@@ -1,15 +1,14 @@
 """`relay events tail`: a relay's live activity, optionally from a moment in the past on."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from relay.cli.client import connected
-from relay.cli.completion import names_of
-from relay.cli.documents import print_json
-from relay.cli.moments import parse
 from relay.cli.output import flow, moment
-from relay.cli.parameters import json_option, parsed
+from relay.cli.parameters import json_option, moment_option, name_option
+from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
 
 _FIRST = ("sink", "status", "duration_ms", "reason")
@@ -17,40 +16,28 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
 
 
 @click.command()
-@click.option(
-    "--sink", metavar="NAME", shell_complete=names_of("sink"), help="Only activity of this sink."
-)
+@name_option("sink", "Only activity of this sink.")
 @click.option("--event", "kind", metavar="GLOB", help='Events of this kind, such as "video.*".')
-@click.option(
-    "--since",
-    "since_ms",
-    metavar="WHEN",
-    callback=parsed(parse),
-    help="Start with the stored events and attempts since then.",
-)
+@moment_option("since", "Start with the stored events and attempts since then.")
 @relay_options
 @json_option
 def tail(*, target: Target, as_json: bool, **query: Any) -> None:
     """Print events, attempts and other activity live, until Ctrl-C."""
     with connected(target) as client:
         for activity in client.stream("/stream", query):
-            if as_json:
-                print_json(activity)
-            else:
-                _show(activity)
+            Output(activity, flow(_parts(activity))).print(as_json=as_json)
     click.echo("The relay has stopped.", err=True)
 
 
-def _show(activity: dict[str, Any]) -> None:
+def _parts(activity: dict[str, Any]) -> Iterator[str]:
+    yield moment(activity["at_ms"])
+    yield f"{activity['what']:10}"
     values = {name: activity[name] for name in _FIRST if name in activity} | activity
-    fields = [
-        _field(name, value)
-        for name, value in values.items()
-        if name not in ("what", "at", "at_ms", "id") and value not in (None, "", [])
-    ]
+    for name, value in values.items():
+        if name not in ("what", "at", "at_ms", "id") and value not in (None, "", []):
+            yield _field(name, value)
     if activity.get("id"):
-        fields.append(f"id={activity['id']}")
-    flow([moment(activity["at_ms"]), f"{activity['what']:10}", *fields])
+        yield f"id={activity['id']}"
 
 
 def _field(name: str, value: Any) -> str:

@@ -1,17 +1,16 @@
 """`relay unreadable`: verified requests without a usable event, kept as received."""
 
-import time
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
 import click
 
-from relay.cli.client import connected
-from relay.cli.documents import print_json
-from relay.cli.output import ago, moment, pairs, safe, show
-from relay.cli.parameters import json_option, parsed
-from relay.cli.selection import before_option, limit_option, show_next
-from relay.cli.target import Target, relay_options
+from relay.cli.client import Client, relay_command
+from relay.cli.output import moment, pairs, safe, when
+from relay.cli.parameters import name_option, parsed
+from relay.cli.printing import Output
+from relay.cli.selection import before_option, limit_option, page_lines
 
 ID_DIGITS = 12
 """Digits of an id that are shown; any unambiguous prefix is accepted."""
@@ -25,9 +24,7 @@ def _digits(text: str) -> str:
 
 
 id_argument = click.argument("digits", metavar="ID", callback=parsed(_digits))
-source_option = click.option(
-    "--source", metavar="NAME", help="Its source, if several received the same body."
-)
+source_option = name_option("source", "Its source, if several received the same body.")
 
 
 @click.group()
@@ -38,64 +35,50 @@ def unreadable() -> None:
 @unreadable.command("list")
 @before_option
 @limit_option
-@relay_options
-@json_option
-def list_(*, before: int | None, limit: int, target: Target, as_json: bool) -> None:
+@relay_command
+def list_(client: Client, **query: Any) -> Output:
     """List unreadable requests, newest first."""
-    with connected(target) as client:
-        page = client.get("/unreadable", {"before": before, "limit": limit})
-    if as_json:
-        print_json(page)
-        return
-    show_requests(page["unreadable"])
-    show_next(page["next"])
+    page = client.get("/unreadable", query)
+    rows = map(request_row, page["unreadable"])
+    return Output(page, page_lines(page, rows, empty="No unreadable requests."))
 
 
-def show_requests(requests: list[dict[str, Any]]) -> None:
-    """Print a table of unreadable requests."""
-    show(
-        ("RECEIVED", "SOURCE", "ID", "BYTES", "REASON"),
-        [
-            (
-                moment(request["received_ms"]),
-                request["source"],
-                request["id"][:ID_DIGITS],
-                "-" if request["bytes"] is None else str(request["bytes"]),
-                request["reason"],
-            )
-            for request in requests
-        ],
-        empty="No unreadable requests.",
-    )
+def request_row(request: dict[str, Any]) -> dict[str, object]:
+    """Return the row of an unreadable request in a table."""
+    return {
+        "RECEIVED": moment(request["received_ms"]),
+        "SOURCE": request["source"],
+        "ID": request["id"][:ID_DIGITS],
+        "BYTES": request["bytes"],
+        "REASON": request["reason"],
+    }
 
 
 @unreadable.command("show")
 @id_argument
 @source_option
-@relay_options
-@json_option
-def show_(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
+@relay_command
+def show_(client: Client, *, digits: str, source: str | None) -> Output:
     """Show the headers and body of one request, with control characters escaped."""
-    with connected(target) as client:
-        record = client.get(f"/unreadable/{digits}", {"source": source})
-    if as_json:
-        print_json(record)
-        return
+    record = client.get(f"/unreadable/{digits}", {"source": source})
+    return Output(record, _record(record))
+
+
+def _record(record: dict[str, Any]) -> Iterator[str]:
     request = record["request"]
-    received_ms, now_ms = request["received_ms"], time.time_ns() // 1_000_000
-    pairs(
+    yield from pairs(
         [
             ("id", request["id"]),
             ("source", request["source"]),
-            ("received", f"{moment(received_ms)}, {ago(received_ms, now_ms=now_ms)}"),
+            ("received", when(request["received_ms"])),
             ("reason", request["reason"]),
         ]
     )
-    for part in ("headers", "body"):
-        damaged = " (damaged: it differs from the received body)"
-        click.echo(f"\n{part}{damaged if part == 'body' and record['is_damaged'] else ''}")
-        for line in _lines(record[part]):
-            click.echo(f"  {safe(line)}")
+    damaged = " (damaged: it differs from the received body)" if record["is_damaged"] else ""
+    for heading, text in (("headers", record["headers"]), (f"body{damaged}", record["body"])):
+        yield f"\n{heading}"
+        for line in _lines(text):
+            yield f"  {safe(line)}"
 
 
 def _lines(text: str | None) -> list[str]:
@@ -108,14 +91,10 @@ def _lines(text: str | None) -> list[str]:
 @unreadable.command()
 @id_argument
 @source_option
-@relay_options
-@json_option
-def discard(*, digits: str, source: str | None, target: Target, as_json: bool) -> None:
+@relay_command
+def discard(client: Client, *, digits: str, source: str | None) -> Output:
     """Delete one request."""
     query = "" if source is None else f"?{urlencode({'source': source})}"
-    with connected(target) as client:
-        request = client.post(f"/unreadable/{digits}/discard{query}")
-    if as_json:
-        print_json(request)
-    else:
-        click.echo(f"{request['id'][:ID_DIGITS]} of {safe(request['source'])} is removed.")
+    request = client.post(f"/unreadable/{digits}/discard{query}")
+    name = safe(f"{request['id'][:ID_DIGITS]} of {request['source']}")
+    return Output(request, [f"{name} is removed."])

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.cli import main
-from relay.cli.documents import print_indented, print_json
-from relay.cli.output import flow, show
+from relay.cli.output import flow, table
+from relay.cli.printing import Output, indented
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN
@@ -66,12 +66,11 @@ async def test_control_characters_in_a_body_are_escaped(tmp_path: Path) -> None:
 
 def test_escaped_json_parses_to_the_same_value(capsys: pytest.CaptureFixture[str]) -> None:
     for document in ({"name": HOSTILE}, {"name": "\U000e0001 é \U0001f600"}):
-        print_indented(document)
-        print_json(document)
-        indented, _, line = capsys.readouterr().out.rstrip("\n").rpartition("\n")
-        assert is_visible(indented + line)
-        assert json.loads(indented) == json.loads(line) == document
-    assert "é" in indented
+        Output(document, ()).print(as_json=True)
+        line, lines = capsys.readouterr().out, "\n".join(indented(document))
+        assert is_visible(lines + line)
+        assert json.loads(lines) == json.loads(line) == document
+    assert "é" in lines
 
 
 @pytest.mark.servers
@@ -90,7 +89,8 @@ async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Pat
 
 
 def test_a_duration_is_no_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None, "end_ms": 10**18})
+    times = {"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None, "end_ms": 10**18}
+    Output(times, ()).print(as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "duration_ms": 12,
         "at_ms": 1_795_339_800_123,
@@ -100,26 +100,23 @@ def test_a_duration_is_no_moment(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_narrow_terminal_cuts_no_id(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_narrow_terminal_cuts_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    show(("TIME", "ID", "SINK"), [("2026-11-22T09:30:00Z", LONG_ID, "crm")] * 2, empty="")
-    flow(["2026-11-22T09:30:00Z", "delivered", "sink=crm", f"id={LONG_ID}"])
-    lines = capsys.readouterr().out.splitlines()
+    row = {"TIME": "2026-11-22T09:30:00Z", "ID": LONG_ID, "SINK": "crm"}
+    lines = [
+        *table([row, row], empty=""),
+        *flow(["2026-11-22T09:30:00Z", "delivered", "sink=crm", f"id={LONG_ID}"]),
+    ]
     assert all(len(line) <= 60 for line in lines)
     assert sum(LONG_ID in line for line in lines) == 3
 
 
-def test_rows_that_fit_and_output_to_a_pipe_are_tables(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = ("2026-11-22T09:30:00Z", LONG_ID, "crm")
+def test_rows_that_fit_and_output_to_a_pipe_are_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"TIME": "2026-11-22T09:30:00Z", "ID": LONG_ID, "SINK": "crm"}
     monkeypatch.setenv("COLUMNS", "80")
-    show(("TIME", "ID", "SINK"), [row], empty="")
+    assert len(list(table([row], empty=""))) == 2
     monkeypatch.delenv("COLUMNS")
-    show(("TIME", "ID", "SINK"), [(*row[:2], "x" * 500)], empty="")
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert len(list(table([row | {"SINK": "x" * 500}], empty=""))) == 2
 
 
 @pytest.mark.servers

@@ -2,18 +2,16 @@
 
 import asyncio
 import itertools
-import secrets
 import shutil
 import sys
 from collections import Counter
-from datetime import UTC, datetime
-from random import SystemRandom
+from datetime import datetime
 
 import click
 import orjson
 
 from relay.cli.demo.environment import Environment
-from relay.core import sample_events
+from relay.cli.send.load import Letter, sample
 from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST
 from relay.video_service.sender import Attempted, Sender
@@ -27,7 +25,7 @@ OTHERS_SHOWN = 5
 """Lines per second for events of other senders; further ones are only counted."""
 
 WIDTH, WIDTH_MAX = 80, 120
-_FIXED = 58
+_FIXED = 62
 """Columns of a line without the response."""
 
 NEW, AGAIN, FORGED = "", "the same again", "forged"
@@ -81,10 +79,9 @@ class Script:
         self._events = events
         self._every_s = every_s
         self._clock = SystemClock()
-        self._random = SystemRandom()
         self._tally: Counter[str] = Counter()
         self._expected: dict[str, asyncio.Future[tuple[str, float]]] = {}
-        self._last = ("", b"")
+        self._last = Letter("", "", b"")
         self._others = 0
         self._urls = {"url": "", "admin": ""}
         columns = shutil.get_terminal_size((WIDTH, 24)).columns
@@ -94,7 +91,7 @@ class Script:
         self._urls = {"url": url, "admin": admin}
         _print(_OPENING.format(**self._urls, config=self._environment.config))
         _print(
-            f"{'TIME':8}  {'EVENT':14}  {'ID':16}  {'ANSWER':{self._answer_width}}  {'AFTER':>10}"
+            f"{'TIME':8}  {'EVENT':14}  {'ID':20}  {'ANSWER':{self._answer_width}}  {'AFTER':>10}"
         )
 
     def close(self) -> None:
@@ -130,27 +127,19 @@ class Script:
 
     async def _send(self, sender: Sender, act: str, kind: str) -> None:
         if act != AGAIN:
-            self._last = self._sample(kind)
-        event_id, body = self._last
+            self._last = sample(kind)
+        event_id = self._last.id
         started_s = self._clock.monotonic()
         arrival = asyncio.get_running_loop().create_future()
         if act == NEW:
             self._expected[event_id] = arrival
-        attempted = await sender.attempt(body)
+        attempted = await sender.attempt(self._last.body)
         self._tally[attempted.outcome] += 1
         self._print_request(act or kind, event_id, attempted)
         if act != NEW:
             _print(_dim(f"{'':10}{_REMARKS[act]}"))
         elif attempted.acknowledged:
             await self._print_delivery(arrival, started_s)
-
-    def _sample(self, kind: str) -> tuple[str, bytes]:
-        event_id = f"evt_{secrets.token_hex(6)}"
-        created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        body = sample_events.body(
-            kind, event_id=event_id, created_at=created_at, random=self._random
-        )
-        return event_id, body
 
     def _pace_s(self, index: int) -> float:
         if self._every_s is not None:
@@ -161,7 +150,7 @@ class Script:
         answer = f"{attempted.status or ''} {attempted.outcome or attempted.reason}".strip()
         answer = click.style(f"{answer:{self._answer_width}}", fg=_colour(attempted))
         after = f"{attempted.seconds * 1000:7.1f} ms"
-        _print(f"{_now()}  {name:14}  {event_id:16}  {answer}  {after}")
+        _print(f"{_now()}  {name:14}  {event_id:20}  {answer}  {after}")
 
     async def _print_delivery(
         self, arrival: "asyncio.Future[tuple[str, float]]", started_s: float
@@ -172,7 +161,7 @@ class Script:
         except TimeoutError:
             _print(_dim(f"{'':10}{'stdout sink':14}  not delivered yet"))
             return
-        width = 18 + self._answer_width
+        width = 22 + self._answer_width
         text = line if len(line) <= width else line[: width - 1] + "…"
         after = f"{(at_s - started_s) * 1000:7.1f} ms"
         _print(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
@@ -186,7 +175,7 @@ class Script:
             after = f"{self._clock.now_ms() - int(event['receivedAt']):5} ms"
             answer = f"{'yours: delivered':{self._answer_width}}"
             _print(
-                f"{_now()}  {event['event'][:14]:14}  {event['id'][:16]:16}  {answer}  {after:>10}"
+                f"{_now()}  {event['event'][:14]:14}  {event['id'][:20]:20}  {answer}  {after:>10}"
             )
 
     def _print_rest(self) -> None:

@@ -2,25 +2,27 @@
 
 import asyncio
 import itertools
-import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from random import SystemRandom
 from typing import BinaryIO
 
 import click
 import httpx
 import uvloop
 
-from relay.cli.completion import names_of
-from relay.cli.destination import DEFAULT_SECRET, DEFAULT_URL, Destination, destination
-from relay.cli.parameters import Number, config_option, json_option, parsed, per_second
-from relay.cli.send.load import Letter, Load, Tally
+from relay.cli.destination import DEFAULT_SECRET, DEFAULT_URL, destination
+from relay.cli.parameters import (
+    Number,
+    config_option,
+    json_option,
+    name_option,
+    parsed,
+    per_second,
+)
+from relay.cli.send.load import Letter, Load, Tally, sample
 from relay.cli.send.report import Report
-from relay.core import sample_events
-from relay.core.clock import Clock, SystemClock
+from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.delivery_rules import WAITS_S
 from relay.core.event import KINDS
@@ -28,19 +30,6 @@ from relay.video_service.sender import Sender, parse_url
 
 ALL = "all"
 CONCURRENCY = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """The events to send, and how to send them."""
-
-    destination: Destination
-    letters: Iterator[Letter]
-    count: int
-    rate: float | None
-    concurrency: int
-    schedule: tuple[float, ...]
-    time_scale: float
 
 
 @click.command()
@@ -58,11 +47,8 @@ class Order:
     help=f"env:NAME, file:/path or the secret; default: the config's, else {DEFAULT_SECRET}.",
 )
 @config_option
-@click.option(
-    "--source",
-    metavar="NAME",
-    shell_complete=names_of("source"),
-    help="The config's source to send to; default: the one with the URL's path, or the first.",
+@name_option(
+    "source", "The config's source to send to; default: the one with the URL's path, or the first."
 )
 @click.option(
     "--count", type=click.IntRange(min=1), help="Send this many events, and print a summary."
@@ -123,55 +109,42 @@ def send(
     """
     if event is None and data is None:
         raise click.UsageError("expected an EVENT, or --data FILE")
-    clock = SystemClock()
+    target = destination(url=url, secret=secret, path=path, source=source)
     total = count or (len(KINDS) if event == ALL and data is None else 1)
-    order = Order(
-        destination=destination(url=url, secret=secret, path=path, source=source),
-        letters=_copies(data.read(), total) if data else _samples(event or ALL, total),
-        count=total,
-        rate=rate,
-        concurrency=concurrency if count else 1,
+    if data is None:
+        kinds = itertools.cycle(KINDS if event in (None, ALL) else [event])
+        letters: Iterator[Letter] = map(sample, itertools.islice(kinds, total))
+    else:
+        letters = itertools.repeat(Letter("", "", data.read()), total)
+        if total > 1:
+            click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
+    clock = SystemClock()
+    tally = Tally(total)
+    load = Load(tally, clock=clock, rate=rate, concurrency=concurrency if count else 1)
+    report = Report(tally, each_attempt=count is None, as_json=as_json)
+    create_sender = partial(
+        Sender,
+        target.url,
+        target.secret,
+        header=target.header,
+        clock=clock,
         schedule=WAITS_S if retry else (),
         time_scale=time_scale,
+        sleep=load.rest,
+        connections=concurrency,
     )
-    if data and total > 1:
-        click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
-    tally = Tally(total)
-    report = Report(tally, each_attempt=count is None, as_json=as_json)
     try:
-        uvloop.run(_send(order, tally, report, clock))
+        uvloop.run(_send(create_sender, load, letters, report))
     finally:
         # Also after Ctrl-C: the figures so far are useful.
         report.end()
     context.exit(0 if tally.acknowledged == total else 1)
 
 
-async def _send(order: Order, tally: Tally, report: Report, clock: Clock) -> None:
-    load = Load(tally, clock=clock, rate=order.rate, concurrency=order.concurrency)
-    sender = Sender(
-        order.destination.url,
-        order.destination.secret,
-        header=order.destination.header,
-        clock=clock,
-        schedule=order.schedule,
-        time_scale=order.time_scale,
-        sleep=load.rest,
-        connections=order.concurrency,
-    )
-    async with sender, asyncio.TaskGroup() as group:
+async def _send(
+    create_sender: Callable[[], Sender], load: Load, letters: Iterator[Letter], report: Report
+) -> None:
+    async with create_sender() as sender, asyncio.TaskGroup() as group:
         showing = group.create_task(report.show_progress())
-        await load.run(sender, order.letters, report.watch)
+        await load.run(sender, letters, report.watch)
         showing.cancel()
-
-
-def _samples(event: str, count: int) -> Iterator[Letter]:
-    random = SystemRandom()
-    for kind in itertools.islice(itertools.cycle(KINDS if event == ALL else [event]), count):
-        event_id = f"evt_{secrets.token_hex(8)}"
-        created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        body = sample_events.body(kind, event_id=event_id, created_at=created_at, random=random)
-        yield Letter(kind, event_id, body)
-
-
-def _copies(body: bytes, count: int) -> Iterator[Letter]:
-    return itertools.repeat(Letter("", "", body), count)

@@ -2,11 +2,15 @@
 
 import asyncio
 import math
+import secrets
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import SystemRandom
 
+from relay.core import sample_events
 from relay.core.clock import Clock
 from relay.video_service.sender import Attempted, Sender, Sent, Watch
 
@@ -69,6 +73,14 @@ class Letter:
     kind: str
     id: str
     body: bytes
+
+
+def sample(kind: str) -> Letter:
+    """Create a sample event with a new id."""
+    event_id = f"evt_{secrets.token_hex(8)}"
+    created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    body = sample_events.body(kind, event_id=event_id, created_at=created_at, random=SystemRandom())
+    return Letter(kind, event_id, body)
 
 
 class Load:
