@@ -27,7 +27,9 @@ class Origin:
 
     @property
     def versions(self) -> str:
-        return f"this command has version {VERSION}, the relay at {self.address} has {self.version}"
+        relay = f"the relay at {self.address} has {self.version}"
+        advice = "" if self.version == VERSION else "; use the command of the relay's version"
+        return f"this command has version {VERSION}, {relay}{advice}"
 
     def read(self, text: str | bytes) -> Any:
         """Decode a JSON object; raises ApiError."""

@@ -52,7 +52,7 @@ def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: A
     A person is an e-mail address; LEADS counts people, FORMS the forms that they sent.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other")
+        raise click.UsageError("--json and --csv exclude each other: give one of them")
     with connected(target) as client:
         report = client.get("/audience", {**query, "by": by, "limit": _ROWS_MAX})
     lines = _csv(report, by) if as_csv else _table(report, by, query["zone"] or "UTC")

@@ -46,10 +46,10 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     path = path or default_path()
     try:
         config = _load_usable(path)
-        expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
     except ConfigError as error:
         document = {"file": error.file, "ok": False, "faults": error.faults}
         return Output(document, [str(error)], ok=False)
+    expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
     config = replace(config, warnings=(*config.warnings, *expired_secrets))
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
     ok = all(contact.ok for contact in contacts)
@@ -131,7 +131,7 @@ async def _contact(settings: SinkSettings) -> Contact:
     except SinkError as error:
         ok, text = False, contact.failed(error.reason, error.status, result_of(error))
     except Exception as error:  # noqa: BLE001  a sink's bug is a finding; its text may hold secrets
-        ok, text = False, f"failed with an internal error of the sink: {type(error).__name__}"
+        ok, text = False, f"internal error of the sink, please report it: {type(error).__name__}"
     finally:
         await sink.close()
     return Contact(settings.name, settings.type, ok, text)

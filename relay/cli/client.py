@@ -79,20 +79,16 @@ class Client:
     @contextmanager
     def _response(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
         """Open a request and yield its successful response, body unread."""
-        with self._errors_mapped(), self._http.stream(method, path, **options) as response:
-            relay = origin(response)
-            if response.status_code == httpx.codes.UNAUTHORIZED:
-                raise ApiError(self._unauthorized)
-            if not response.is_success:
-                response.read()
-                raise refusal(response, relay)
-            yield response
-
-    @contextmanager
-    def _errors_mapped(self) -> Iterator[None]:
         where = self._http.base_url.netloc.decode()
         try:
-            yield
+            with self._http.stream(method, path, **options) as response:
+                relay = origin(response)
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    raise ApiError(self._unauthorized)
+                if not response.is_success:
+                    response.read()
+                    raise refusal(response, relay)
+                yield response
         except httpx.ConnectError as error:
             raise ApiError(
                 f"cannot connect to the relay at {where}: {error}; start it, or check the address "
@@ -124,17 +120,20 @@ def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> 
         yield Client(http, unauthorized=_unauthorized(target))
 
 
+_PROTECTED = "the server asks for a token, which a relay's /healthz never does; check the address"
+
+
 @contextmanager
 def anonymous(target: Target, *, timeout_s: float) -> Iterator[Client]:
     """Open a client without a token, for the open paths; raises as `connected` does."""
     url = target.resolve_url()
     with httpx.Client(base_url=url, timeout=timeout_s, trust_env=False) as http:
-        yield Client(http, unauthorized="this is not a relay: its /healthz needs no token")
+        yield Client(http, unauthorized=_PROTECTED)
 
 
 def _unauthorized(target: Target) -> str:
     if target.token is not None:
-        return "the relay refused the token of --token"
+        return "the relay refused the token of --token; give the one of its config's [admin] table"
     return (
         "the relay refused this config's [admin] token: it runs with another one; "
         "reload its config with SIGHUP"

@@ -63,7 +63,9 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     matches = client.get("/events/find", {"beginning": beginning, "source": source})
     candidates, prefix = matches["events"], safe(beginning)
     if not candidates:
-        raise ApiError(f"no event has an id that starts with {prefix}")
+        raise ApiError(
+            f"no event has an id that starts with {prefix}; `relay events list` lists the stored"
+        )
     if len(candidates) == 1:
         return int(candidates[0]["seq"])
     if all(event["id"] == beginning for event in candidates):

@@ -3,17 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
 from relay.cli import moments
 from relay.cli.completion import names_of
-from relay.core.authentication import SourceSettings
 from relay.core.config_values import Rate
-from relay.core.sink import SinkSettings
-
-Settings = TypeVar("Settings", SourceSettings, SinkSettings)
 
 Callback = Callable[[click.Context, click.Parameter, str | None], Any]
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -76,6 +72,14 @@ def per_second(text: str) -> float:
     if not number > 0:
         raise ValueError('expected events per second such as 20 or 0.5, or "30/m" or "100/h"')
     return number
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Settings = TypeVar("Settings", bound=_Named)
 
 
 def named(table: str, name: str, settings: Sequence[Settings]) -> Settings:

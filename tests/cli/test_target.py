@@ -82,7 +82,10 @@ async def test_a_wrong_token_option_and_a_wrong_token_in_the_config_differ(tmp_p
         await relay.start()
         result = await run("sinks", "list", "--url", relay.admin_url, "--token", "wrong")
     assert result.exit_code == 1
-    assert result.stderr == "relay: the relay refused the token of --token\n"
+    assert result.stderr == (
+        "relay: the relay refused the token of --token; "
+        "give the one of its config's [admin] table\n"
+    )
 
 
 @pytest.mark.parametrize(

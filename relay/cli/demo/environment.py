@@ -50,24 +50,18 @@ events = ["*", "webhook.test"]
 
 @dataclass(frozen=True)
 class Environment:
-    """The demo's files."""
+    """The demo's files, and the secret in one of them."""
 
-    folder: Path
+    config: Path
+    secret_file: Path
     secret: Secret
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config.toml"
-
-    @property
-    def secret_file(self) -> Path:
-        return self.folder / "secret"
 
     @classmethod
     def build(cls, folder: Path) -> Self:
         """Write a new secret, and a config with free ports."""
-        environment = cls(folder, Secret(secrets.token_urlsafe(32)))
-        environment.secret_file.write_text(environment.secret.reveal() + "\n", encoding="utf-8")
+        secret = Secret(secrets.token_urlsafe(32))
+        environment = cls(folder / "config.toml", folder / "secret", secret)
+        environment.secret_file.write_text(secret.reveal() + "\n", encoding="utf-8")
         addresses = {key: _free_address(port) for key, port in PORTS.items()}
         text = _CONFIG.format(
             store=json.dumps(str(folder / "relay.db"), ensure_ascii=False),
