@@ -111,13 +111,9 @@ def send(
         raise click.UsageError("expected an EVENT, or --data FILE")
     target = destination(url=url, secret=secret, path=path, source=source)
     total = count or (len(KINDS) if event == ALL and data is None else 1)
-    if data is None:
-        kinds = itertools.cycle(KINDS if event in (None, ALL) else [event])
-        letters: Iterator[Letter] = map(sample, itertools.islice(kinds, total))
-    else:
-        letters = itertools.repeat(Letter("", "", data.read()), total)
-        if total > 1:
-            click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
+    letters = _copies(data.read(), total) if data else _samples(event or ALL, total)
+    if data and total > 1:
+        click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
     clock = SystemClock()
     tally = Tally(total)
     load = Load(tally, clock=clock, rate=rate, concurrency=concurrency if count else 1)
@@ -148,3 +144,12 @@ async def _send(
         showing = group.create_task(report.show_progress())
         await load.run(sender, letters, report.watch)
         showing.cancel()
+
+
+def _samples(event: str, count: int) -> Iterator[Letter]:
+    kinds = itertools.cycle(KINDS if event == ALL else [event])
+    return map(sample, itertools.islice(kinds, count))
+
+
+def _copies(body: bytes, count: int) -> Iterator[Letter]:
+    return itertools.repeat(Letter("", "", body), count)
