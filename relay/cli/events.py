@@ -64,7 +64,7 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     candidates, prefix = matches["events"], safe(beginning)
     if not candidates:
         raise ApiError(
-            f"no event has an id that starts with {prefix}; `relay events list` lists the stored"
+            f"no event has an id that starts with {prefix}; to see the ids, run `relay events list`"
         )
     if len(candidates) == 1:
         return int(candidates[0]["seq"])
