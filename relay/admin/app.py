@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
-from relay.admin.api import backup, operations, stream
+from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.audit import change_of
 from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
@@ -23,7 +23,6 @@ from relay.admin.problem import (
     on_stopping,
     on_store_error,
 )
-from relay.admin.readiness import Readiness
 from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
 
@@ -32,7 +31,6 @@ DOCUMENT = "/api/v1/openapi.json"
 
 def admin_app(admin: AdminServices) -> ASGIApp:
     """Build the app."""
-    readiness = Readiness(admin.store, admin.clock, admin.draining)
 
     async def metrics(request: Request) -> Response:
         # In a thread, because rendering takes milliseconds and would delay acknowledgements.
@@ -41,7 +39,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         return Response(text, headers=FRESH | {"Content-Type": content_type})
 
     async def ready(_: Request) -> Response:
-        problems = await readiness.problems()
+        problems = await admin.readiness.problems()
         if problems:
             return JSONResponse({"status": "not ready", "problems": problems}, 503, FRESH)
         return JSONResponse({"status": "ready"}, headers=FRESH)
@@ -52,9 +50,8 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         Route("/readyz", ready),
     ]
     open_paths = frozenset(route.path for route in open_routes)
-    served = operations(admin, readiness)
     streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
-    described = openapi.document(served, streams, version=version("relay"))
+    described = openapi.document(OPERATIONS, streams, version=version("relay"))
 
     async def document(_: Request) -> Response:
         return JSONResponse(described)
@@ -65,7 +62,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     async def back_up(request: Request) -> Response:
         # Recorded although it is a read, because it hands out all personal data.
         async with admin.auditor.recorded(change_of(backup.NAME, request)):
-            return await backup.backup(admin.backups)
+            return await backup.backup(admin.store.backups)
 
     api = [
         Route(DOCUMENT, document),
@@ -73,7 +70,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         Route(backup.PATH, back_up),
     ]
     app = Starlette(
-        routes=[*open_routes, *api, *routes(served, admin.auditor)],
+        routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
         middleware=[Middleware(BearerAuth, token=admin.token, open_paths=open_paths)],
         exception_handlers={
             HTTPException: on_http_error,

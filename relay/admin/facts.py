@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from relay.admin.readiness import Readiness
 from relay.admin.services import AdminServices, Reading
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreError
@@ -119,15 +118,15 @@ class _Stored:
     error: str | None = None
 
 
-async def gather(admin: AdminServices, readiness: Readiness) -> Facts:
+async def gather(admin: AdminServices) -> Facts:
     """Gather all facts; a store that fails or hangs is one of them."""
-    unready, stored = await asyncio.gather(readiness.problems(), _read(admin))
+    unready, stored = await asyncio.gather(admin.readiness.problems(), _read(admin))
     now_ms = admin.clock.now_ms()
     return Facts(
         version=version("relay"),
         now_ms=now_ms,
         started_ms=admin.started_ms,
-        draining=admin.draining(),
+        draining=admin.readiness.draining(),
         downtime=admin.downtime(),
         unacknowledged=stored.unacknowledged,
         unacknowledged_loss_ms=stored.loss_ms,
@@ -146,10 +145,10 @@ async def _read(admin: AdminServices) -> _Stored:
             with_dead = [name for name, backlog in backlogs.items() if backlog.dead]
             return _Stored(
                 backlogs=backlogs,
-                overview=await admin.operations.overview(with_dead),
+                overview=await admin.store.operations.overview(with_dead),
                 rotations=await admin.rotations.all(),
-                unacknowledged=await admin.absences.unacknowledged(limit=ABSENCES_MAX),
-                loss_ms=await admin.absences.unacknowledged_loss_ms(),
+                unacknowledged=await admin.store.absences.unacknowledged(limit=ABSENCES_MAX),
+                loss_ms=await admin.store.absences.unacknowledged_loss_ms(),
             )
     except StoreError as error:
         return _Stored(error=str(error))
@@ -200,12 +199,12 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
 def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> StoreFacts:
     overview = stored.overview
     return StoreFacts(
-        folder=str(admin.folder),
+        folder=str(admin.store.path.parent),
         disk=admin.metrics.disk(),
         unready=unready,
         unread=stored.error,
         alive_ms=None if overview is None else overview.alive_ms,
-        unclean=admin.unclean(),
+        unclean=admin.store.unclean,
         unreadable=0 if overview is None else overview.unreadable,
         unreadable_ms=None if overview is None else overview.unreadable_ms,
     )

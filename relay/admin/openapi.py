@@ -17,6 +17,7 @@ _COMMON_PROBLEMS = {
     503: "The store cannot be read or written now.",
 }
 _INPUT_PROBLEMS = {400: "A parameter or the body is invalid; the detail names it."}
+_BODY_PROBLEMS = {413: "The body is too large."}
 _TEMPLATE = "#/components/schemas/{name}"
 
 
@@ -27,18 +28,17 @@ def document(
 
     `streams` describes, by path, the operations that do not return a single JSON value.
     """
-    types = [Problem, *_types(operations)]
+    types = list(dict.fromkeys([Problem, *(kind for each in operations for kind in each.types)]))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
-    schemas = dict(zip(map(_key, types), references, strict=True))
+    schemas = dict(zip(types, references, strict=True))
     paths: dict[str, Any] = {}
     for operation in operations:
         description = _operation(operation, schemas, components)
         path = re.sub(r"{(\w+):\w+}", r"{\1}", operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = description
-    content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
     for path, description in streams.items():
-        paths[path] = {"get": {**description, "responses": _responses(_COMMON_PROBLEMS, content)}}
-        paths[path]["get"]["responses"]["200"] = description["responses"]["200"]
+        responses = _problems(_COMMON_PROBLEMS, schemas) | description["responses"]
+        paths[path] = {"get": {**description, "responses": responses}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "relay", "version": version, "description": _DESCRIPTION},
@@ -51,37 +51,28 @@ def document(
     }
 
 
-def _types(operations: Sequence[Operation]) -> list[Any]:
-    kinds = [
-        kind
-        for operation in operations
-        for kind in (operation.parameters, operation.body, operation.response)
-        if kind is not None
-    ]
-    return list({_key(kind): kind for kind in kinds}.values())
-
-
-def _key(kind: Any) -> str:
-    return repr(kind)
-
-
 def _operation(
-    operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
+    operation: Operation, schemas: dict[type, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
+    of_parameters, *of_body, of_response = operation.types
+    problems = dict(_COMMON_PROBLEMS)
+    if of_body or fields(of_parameters):
+        problems |= _INPUT_PROBLEMS
+    if of_body:
+        problems |= _BODY_PROBLEMS
+    problems |= operation.problems
+    answer = {"application/json": {"schema": schemas[of_response]}}
     description: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": _parameters(operation, schemas, components),
+        "parameters": _parameters(operation.path, components[_name(schemas[of_parameters])]),
         "responses": {
-            "200": {
-                "description": operation.summary,
-                "content": {"application/json": {"schema": schemas[_key(operation.response)]}},
-            },
-            **_problems(operation, schemas),
+            "200": {"description": operation.summary, "content": answer},
+            **_problems(problems, schemas),
         },
     }
-    if operation.body is not None:
-        schema = schemas[_key(operation.body)]
+    for kind in of_body:
+        schema = schemas[kind]
         # `operation` refuses unknown names.
         components[_name(schema)]["additionalProperties"] = False
         body = {"application/json": {"schema": schema}}
@@ -89,21 +80,16 @@ def _operation(
     return description
 
 
-def _parameters(
-    operation: Operation, schemas: dict[str, Any], components: dict[str, Any]
-) -> list[dict[str, Any]]:
-    kind = operation.parameters
-    schema = components[_name(schemas[_key(kind)])]
-    properties, required = schema.get("properties", {}), schema.get("required", ())
-    in_path = set(re.findall(r"{(\w+)", operation.path))
+def _parameters(path: str, schema: dict[str, Any]) -> list[dict[str, Any]]:
+    in_path = set(re.findall(r"{(\w+)", path))
     return [
         {
-            "name": each.name,
-            "in": "path" if each.name in in_path else "query",
-            "required": each.name in required,
-            "schema": properties[each.name],
+            "name": name,
+            "in": "path" if name in in_path else "query",
+            "required": name in schema.get("required", ()),
+            "schema": value,
         }
-        for each in fields(kind)
+        for name, value in schema.get("properties", {}).items()
     ]
 
 
@@ -111,15 +97,8 @@ def _name(schema: dict[str, str]) -> str:
     return schema["$ref"].rpartition("/")[2]
 
 
-def _problems(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    problems = _INPUT_PROBLEMS if operation.body is not None or fields(operation.parameters) else {}
-    if operation.body is not None:
-        problems = problems | {413: "The body is too large."}
-    content = {"application/problem+json": {"schema": schemas[_key(Problem)]}}
-    return _responses({**_COMMON_PROBLEMS, **problems, **operation.problems}, content)
-
-
-def _responses(texts: Mapping[int, str], content: dict[str, Any]) -> dict[str, Any]:
+def _problems(texts: Mapping[int, str], schemas: dict[type, Any]) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": schemas[Problem]}}
     return {
         str(status): {"description": text, "content": content}
         for status, text in sorted(texts.items())

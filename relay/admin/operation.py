@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from inspect import getdoc
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.admin.audit import Auditor, change_of, counts
+from relay.admin.audit import change_of, counts
+from relay.admin.services import AdminServices
 
 FRESH = {"Cache-Control": "no-store"}
 BODY_MAX = 64 * 1024
@@ -40,21 +42,17 @@ class Nothing:
     """No parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """A handler with the dataclasses that it takes and returns.
+    """A handler with its method and path; its signature and its docstring describe the rest.
 
-    `handler` takes `parameters`, from path and query, then `body` if there is one, and returns
-    `response`. A bad request is refused before the handler is called.
+    A handler takes the services, the parameters from path and query, and the body if there is one,
+    and returns the response: each a dataclass. A bad request is refused before it is called.
     """
 
     method: str
     path: str
-    summary: str
     handler: Handler
-    response: Any
-    parameters: type = Nothing
-    body: type | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     """Descriptions of the error responses, by status."""
     read_only: bool = False
@@ -62,36 +60,46 @@ class Operation:
     result: Callable[[Any], Mapping[str, Any]] = counts
     """Extracts the audited values of the response; they must hold no personal data."""
 
-    async def respond(self, request: Request, auditor: Auditor) -> Response:
-        """Run the handler for a request; a change is audited."""
-        arguments: list[object] = [parameters(request, self.parameters)]
-        if self.body is not None:
-            arguments.append(await _body(request, self.body))
-        if self.method == "GET" or self.read_only:
-            response = await self.handler(*arguments)
-        else:
-            async with auditor.recorded(change_of(self.name, request, *arguments)) as entry:
-                response = await self.handler(*arguments)
-                entry.result = self.result(response)
-        return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
-
     @property
     def name(self) -> str:
         return self.handler.__name__
 
+    @property
+    def summary(self) -> str:
+        return getdoc(self.handler) or ""
 
-def routes(operations: Iterable[Operation], auditor: Auditor) -> list[Route]:
+    @property
+    def types(self) -> list[Any]:
+        """Types of the parameters, of the body if there is one, and of the response."""
+        return list(self.handler.__annotations__.values())[1:]
+
+    async def respond(self, admin: AdminServices, request: Request) -> Response:
+        """Run the handler for a request; a change is audited."""
+        of_parameters, *of_body, _ = self.types
+        arguments = [parameters(request, of_parameters)]
+        arguments += [await _body(request, kind) for kind in of_body]
+        if self.method == "GET" or self.read_only:
+            response = await self.handler(admin, *arguments)
+        else:
+            change = change_of(self.name, request, *arguments)
+            async with admin.auditor.recorded(change) as entry:
+                response = await self.handler(admin, *arguments)
+                entry.result = self.result(response)
+        return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
+
+
+def routes(operations: Iterable[Operation], admin: AdminServices) -> list[Route]:
     """Build one route per path, so that a 405 lists all of its methods."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    return [_route(path, by_method, auditor) for path, by_method in by_path.items()]
+    return [_route(path, by_method, admin) for path, by_method in by_path.items()]
 
 
-def _route(path: str, by_method: Mapping[str, Operation], auditor: Auditor) -> Route:
+def _route(path: str, by_method: Mapping[str, Operation], admin: AdminServices) -> Route:
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await by_method[method].respond(request, auditor)
+        return await by_method[method].respond(admin, request)
 
     return Route(path, endpoint, methods=list(by_method))
 

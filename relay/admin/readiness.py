@@ -24,13 +24,13 @@ class Readiness:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._draining = draining
+        self.draining = draining
         self._timeout_s = timeout_s
         self._probing: asyncio.Task[str | None] | None = None
 
     async def problems(self) -> list[str]:
         """Return the reasons why the relay cannot accept events; none if it is ready."""
-        if self._draining():
+        if self.draining():
             return ["the relay is stopping"]
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from relay.admin.audit import Auditor
+from relay.admin.readiness import Readiness
 from relay.config.changes import Changes
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Secret
@@ -13,17 +13,9 @@ from relay.core.downtime import Downtime
 from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
 from relay.store import Store
-from relay.store.absences import Absences
-from relay.store.audience import Audience
-from relay.store.audit import Audit
-from relay.store.backup import Backups
-from relay.store.integrity import Inspections
-from relay.store.operations import Operations
-from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Rotation
 from relay.store.replays import Forecast, Replay
 from relay.store.selection import Selection
-from relay.store.unreadable import UnreadableRequests
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
@@ -127,28 +119,16 @@ class AdminServices:
     """Everything that the admin app uses; without a token it serves only metrics and health."""
 
     store: Store
-    operations: Operations
-    absences: Absences
-    unreadable: UnreadableRequests
-    audit: Audit
     auditor: Auditor
-    people: PersonalData
-    audience: Audience
-    backups: Backups
-    inspections: Inspections
+    readiness: Readiness
     sinks: Sinks
     replays: Replays
     activity: ActivityStream
     clock: Clock
     metrics: Metrics
-    draining: Callable[[], bool]
     started_ms: int
     downtime: Callable[[], Downtime | None]
     """The downtime before this start, once known."""
-    folder: Path
-    """Folder of the store."""
-    unclean: Callable[[], bool]
-    """Whether the store was not closed cleanly, and has not been checked since."""
     traffic: Traffic
     reloads: Reloads
     rotations: Rotations

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relay.admin.api.reload import OPERATION
+from relay.admin.api.reload import RELOAD
 from relay.admin.audit import Auditor
 from relay.admin.services import Reading
 from relay.config import Config, load, refresh
@@ -104,7 +104,7 @@ class Reloader:
     async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
         """Reload without a caller: the outcome goes to the audit record, the log and the metric."""
         try:
-            async with self._auditor.recorded(Change(operation=OPERATION, via=via)) as entry:
+            async with self._auditor.recorded(Change(operation=RELOAD.name, via=via)) as entry:
                 entry.result = (await act()).paths()
         except StoreBroken:
             raise

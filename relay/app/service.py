@@ -9,6 +9,7 @@ from functools import partial
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
+from relay.admin.readiness import Readiness
 from relay.app.maintenance import Maintenance
 from relay.app.reload import Reloader
 from relay.app.startup import StartupReport
@@ -143,17 +144,8 @@ class Service:
     ) -> tuple[Listener, Listener]:
         services = AdminServices(
             store=self._store,
-            operations=self._store.operations,
-            absences=self._store.absences,
-            unreadable=self._store.unreadable,
-            audit=self._store.audit,
             auditor=auditor,
-            people=self._store.personal_data,
-            audience=self._store.audience,
-            backups=self._store.backups,
-            inspections=self._store.inspections,
-            folder=self._store.path.parent,
-            unclean=lambda: self._store.unclean,
+            readiness=Readiness(self._store, self._clock, lambda: self._stopping),
             sinks=self.supervisor,
             replays=self.replayer,
             activity=self._activity,
@@ -161,7 +153,6 @@ class Service:
             metrics=self._metrics,
             reloads=self._reloader,
             rotations=self._rotations,
-            draining=lambda: self._stopping,
             started_ms=self._clock.now_ms(),
             downtime=lambda: self._startup.downtime,
             routes=lambda: self._reloader.config.routes,

@@ -50,25 +50,15 @@ async def serving(
     app = admin_app(
         AdminServices(
             store=store,  # type: ignore[arg-type]
-            operations=None,  # type: ignore[arg-type]
-            absences=None,  # type: ignore[arg-type]
-            unreadable=None,  # type: ignore[arg-type]
-            audit=None,  # type: ignore[arg-type]
             auditor=None,  # type: ignore[arg-type]
-            people=None,  # type: ignore[arg-type]
-            audience=None,  # type: ignore[arg-type]
-            backups=None,  # type: ignore[arg-type]
-            inspections=None,  # type: ignore[arg-type]
+            readiness=Readiness(store, clock, lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             activity=ActivityStream(clock),
             clock=clock,
             metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
-            draining=lambda: draining,
             started_ms=clock.now_ms(),
             downtime=lambda: None,
-            folder=Path(),
-            unclean=lambda: False,
             traffic=Traffic(),
             reloads=None,  # type: ignore[arg-type]
             rotations=None,  # type: ignore[arg-type]

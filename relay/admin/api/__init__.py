@@ -15,27 +15,22 @@ from relay.admin.api import (
     store,
     unreadable,
 )
-from relay.admin.operation import Operation
-from relay.admin.readiness import Readiness
-from relay.admin.services import AdminServices
 
-__all__ = ["operations"]
+__all__ = ["OPERATIONS"]
 
-
-def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
-    """Return all operations of the API."""
-    return (
-        *events.operations(admin),
-        *dead_letters.operations(admin),
-        *replays.operations(admin),
-        *sinks.operations(admin),
-        *reload.operations(admin),
-        *rotation.operations(admin),
-        *people.operations(admin),
-        *audience.operations(admin),
-        *status.operations(admin, readiness),
-        *unreadable.operations(admin),
-        *absences.operations(admin),
-        *audit.operations(admin),
-        *store.operations(admin),
-    )
+OPERATIONS = (
+    *events.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *replays.OPERATIONS,
+    *sinks.OPERATIONS,
+    *reload.OPERATIONS,
+    *rotation.OPERATIONS,
+    *people.OPERATIONS,
+    *audience.OPERATIONS,
+    *status.OPERATIONS,
+    *unreadable.OPERATIONS,
+    *absences.OPERATIONS,
+    *audit.OPERATIONS,
+    *store.OPERATIONS,
+)
+"""All operations of the API."""

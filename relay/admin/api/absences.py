@@ -26,38 +26,29 @@ class AbsenceList:
     next: int | None
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on absences."""
+async def list_absences(admin: AdminServices, page: Paging) -> AbsenceList:
+    """Absences of the relay, and the losses that they caused."""
+    absences = await admin.store.absences.newest(before=page.before, limit=page.limit)
+    more = len(absences) == page.limit
+    return AbsenceList(absences=absences, next=absences[-1].id if more else None)
 
-    async def list_absences(page: Paging) -> AbsenceList:
-        absences = await admin.absences.newest(before=page.before, limit=page.limit)
-        more = len(absences) == page.limit
-        return AbsenceList(absences=absences, next=absences[-1].id if more else None)
 
-    async def acknowledge_absence(path: AbsenceId) -> Absence:
-        absence = await admin.absences.acknowledge(path.id, now_ms=admin.clock.now_ms())
-        if absence is None:
-            raise HTTPException(404, f"There is no absence {path.id}.")
-        loss_ms = await admin.absences.unacknowledged_loss_ms()
-        admin.metrics.unacknowledged_loss(loss_ms / 1000)
-        return absence
+async def acknowledge_absence(admin: AdminServices, path: AbsenceId) -> Absence:
+    """Acknowledge an absence, which ends the alerts on its loss."""
+    absences = admin.store.absences
+    absence = await absences.acknowledge(path.id, now_ms=admin.clock.now_ms())
+    if absence is None:
+        raise HTTPException(404, f"There is no absence {path.id}.")
+    admin.metrics.unacknowledged_loss(await absences.unacknowledged_loss_ms() / 1000)
+    return absence
 
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/absences",
-            summary="Absences of the relay, and the losses that they caused.",
-            handler=list_absences,
-            parameters=Paging,
-            response=AbsenceList,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/absences/{id:number}/acknowledge",
-            summary="Acknowledge an absence, which ends the alerts on its loss.",
-            handler=acknowledge_absence,
-            parameters=AbsenceId,
-            response=Absence,
-            problems={404: "There is no such absence."},
-        ),
-    )
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/absences", list_absences),
+    Operation(
+        "POST",
+        "/api/v1/absences/{id:number}/acknowledge",
+        acknowledge_absence,
+        {404: "There is no such absence."},
+    ),
+)

@@ -1,6 +1,6 @@
 """Counts of viewers and leads."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -33,37 +33,21 @@ class AudienceFilter:
     limit: Annotated[int, Meta(ge=1, le=GROUPS_MAX)] = 1000
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operation on the audience."""
+async def show_audience(admin: AdminServices, chosen: AudienceFilter) -> Funnel:
+    """Viewers by milestone, and leads, by video, day or source; people count once."""
+    audience = admin.store.audience
+    await require_known("source", chosen.source, admin.rotations.sources, audience.sources)
+    return await audience.funnel(AudienceQuery(**asdict(chosen) | {"zone": _zone(chosen)}))
 
-    async def show_audience(chosen: AudienceFilter) -> Funnel:
-        sources = admin.rotations.sources
-        await require_known("source", chosen.source, sources, admin.audience.sources)
-        question = AudienceQuery(
-            by=chosen.by,
-            since_ms=chosen.since_ms,
-            until_ms=chosen.until_ms,
-            source=chosen.source,
-            video=chosen.video,
-            zone=_zone(chosen),
-            limit=chosen.limit,
-        )
-        return await admin.audience.funnel(question)
 
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/audience",
-            summary="Viewers by milestone, and leads, by video, day or source; people count once.",
-            handler=show_audience,
-            parameters=AudienceFilter,
-            response=Funnel,
-            problems={
-                404: "There is no such source or time zone.",
-                422: "A zone is given without by=day.",
-            },
-        ),
-    )
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/api/v1/audience",
+        show_audience,
+        {404: "There is no such source or time zone.", 422: "A zone is given without by=day."},
+    ),
+)
 
 
 def _zone(chosen: AudienceFilter) -> tzinfo:

@@ -24,23 +24,13 @@ class ChangeList:
     next: int | None
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operation on the audit log."""
-
-    async def list_changes(page: Page) -> ChangeList:
-        changes = await admin.audit.newest(
-            before=page.before, since_ms=page.since_ms, limit=page.limit
-        )
-        more = len(changes) == page.limit
-        return ChangeList(changes=changes, next=changes[-1].id if more else None)
-
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/audit",
-            summary="Changes that operators made or that were refused, newest first.",
-            handler=list_changes,
-            parameters=Page,
-            response=ChangeList,
-        ),
+async def list_changes(admin: AdminServices, page: Page) -> ChangeList:
+    """Changes that operators made or that were refused, newest first."""
+    changes = await admin.store.audit.newest(
+        before=page.before, since_ms=page.since_ms, limit=page.limit
     )
+    more = len(changes) == page.limit
+    return ChangeList(changes=changes, next=changes[-1].id if more else None)
+
+
+OPERATIONS = (Operation("GET", "/api/v1/audit", list_changes),)

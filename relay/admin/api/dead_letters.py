@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
 from relay.admin.api.parameters import Filter, Order, Page
-from relay.admin.operation import Operation
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.operations import DeadLetter, Reason
 from relay.store.selection import Selection
@@ -43,62 +43,46 @@ class Discarded:
     reasons: Sequence[Reason]
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on dead letters."""
-
-    async def list_dead_letters(page: Page) -> DeadLetters:
-        selection = await selected_dead(admin, page)
-        dead = await admin.operations.dead_letters(selection, limit=page.limit)
-        more = len(dead) >= page.limit and await admin.operations.dead_letters(
-            replace(selection, before=dead[-1].seq), limit=1
-        )
-        unfiltered = selection == Selection(outcome="dead")
-        unreadable = (
-            await admin.unreadable.newest(before=None, limit=page.limit) if unfiltered else ()
-        )
-        return DeadLetters(
-            dead_letters=dead, unreadable=unreadable, next=dead[-1].seq if more else None
-        )
-
-    async def count_dead_letters(chosen: Filter) -> Reasons:
-        return Reasons(reasons=await admin.operations.reasons(await selected_dead(admin, chosen)))
-
-    async def discard_dead_letters(_: object, order: Discard) -> Discarded:
-        require_one(order)
-        selection = await selected_dead(admin, order)
-        reasons = await admin.operations.reasons(selection)
-        if order.dry_run:
-            return Discarded(discarded=0, reasons=reasons)
-        discarded = await admin.operations.discard(selection, now_ms=admin.clock.now_ms())
-        return Discarded(discarded=discarded, reasons=reasons)
-
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/dead-letters",
-            summary="Dead letters, newest first.",
-            handler=list_dead_letters,
-            parameters=Page,
-            response=DeadLetters,
-            problems=PROBLEMS,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/dead-letters/reasons",
-            summary="Dead letters, counted by sink and reason.",
-            handler=count_dead_letters,
-            parameters=Filter,
-            response=Reasons,
-            problems=PROBLEMS,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/dead-letters/discard",
-            summary="Discard the selected dead letters.",
-            handler=discard_dead_letters,
-            body=Discard,
-            response=Discarded,
-            result=lambda response: {"discarded": response.discarded},
-            problems=PROBLEMS,
-        ),
+async def list_dead_letters(admin: AdminServices, page: Page) -> DeadLetters:
+    """Dead letters, newest first."""
+    selection = await selected_dead(admin, page)
+    dead = await admin.store.operations.dead_letters(selection, limit=page.limit)
+    more = len(dead) >= page.limit and await admin.store.operations.dead_letters(
+        replace(selection, before=dead[-1].seq), limit=1
     )
+    unreadable: Sequence[UnreadableRecord] = ()
+    if selection == Selection(outcome="dead"):
+        unreadable = await admin.store.unreadable.newest(before=None, limit=page.limit)
+    return DeadLetters(
+        dead_letters=dead, unreadable=unreadable, next=dead[-1].seq if more else None
+    )
+
+
+async def count_dead_letters(admin: AdminServices, chosen: Filter) -> Reasons:
+    """Dead letters, counted by sink and reason."""
+    selection = await selected_dead(admin, chosen)
+    return Reasons(reasons=await admin.store.operations.reasons(selection))
+
+
+async def discard_dead_letters(admin: AdminServices, _: Nothing, order: Discard) -> Discarded:
+    """Discard the selected dead letters."""
+    require_one(order)
+    selection = await selected_dead(admin, order)
+    operations, discarded = admin.store.operations, 0
+    reasons = await operations.reasons(selection)
+    if not order.dry_run:
+        discarded = await operations.discard(selection, now_ms=admin.clock.now_ms())
+    return Discarded(discarded=discarded, reasons=reasons)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/dead-letters", list_dead_letters, PROBLEMS),
+    Operation("GET", "/api/v1/dead-letters/reasons", count_dead_letters, PROBLEMS),
+    Operation(
+        "POST",
+        "/api/v1/dead-letters/discard",
+        discard_dead_letters,
+        PROBLEMS,
+        result=lambda response: {"discarded": response.discarded},
+    ),
+)

@@ -75,52 +75,32 @@ def event_history(history: History) -> EventHistory:
     )
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on events."""
+async def list_events(admin: AdminServices, page: Page) -> Events:
+    """Stored events, newest first."""
+    selection = await selected(admin, page)
+    events = await admin.store.operations.events(selection, admin.routes(), limit=page.limit + 1)
+    shown, more = events[: page.limit], len(events) > page.limit
+    return Events(events=shown, next=shown[-1].seq if more else None)
 
-    async def list_events(page: Page) -> Events:
-        selection = await selected(admin, page)
-        events = await admin.operations.events(selection, admin.routes(), limit=page.limit + 1)
-        shown, more = events[: page.limit], len(events) > page.limit
-        return Events(events=shown, next=shown[-1].seq if more else None)
 
-    async def find_events(prefix: IdPrefix) -> Candidates:
-        candidates = await admin.operations.named(
-            prefix.beginning, source=prefix.source, limit=CANDIDATES_MAX + 1
-        )
-        return Candidates(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
-
-    async def show_event(path: EventNumber) -> EventHistory:
-        history = await admin.operations.history(path.seq)
-        if history is None:
-            raise HTTPException(404, f"There is no event {path.seq}.")
-        return event_history(history)
-
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/events",
-            summary="Stored events, newest first.",
-            handler=list_events,
-            parameters=Page,
-            response=Events,
-            problems=PROBLEMS,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/events/find",
-            summary="Stored events by the beginning of their ids.",
-            handler=find_events,
-            parameters=IdPrefix,
-            response=Candidates,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/events/{seq:number}",
-            summary="One event with its body, its deliveries and every attempt.",
-            handler=show_event,
-            parameters=EventNumber,
-            response=EventHistory,
-            problems={404: "There is no such event."},
-        ),
+async def find_events(admin: AdminServices, prefix: IdPrefix) -> Candidates:
+    """Stored events by the beginning of their ids."""
+    candidates = await admin.store.operations.named(
+        prefix.beginning, source=prefix.source, limit=CANDIDATES_MAX + 1
     )
+    return Candidates(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
+
+
+async def show_event(admin: AdminServices, path: EventNumber) -> EventHistory:
+    """One event with its body, its deliveries and every attempt."""
+    history = await admin.store.operations.history(path.seq)
+    if history is None:
+        raise HTTPException(404, f"There is no event {path.seq}.")
+    return event_history(history)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/events", list_events, PROBLEMS),
+    Operation("GET", "/api/v1/events/find", find_events),
+    Operation("GET", "/api/v1/events/{seq:number}", show_event, {404: "There is no such event."}),
+)

@@ -50,7 +50,7 @@ class Paging:
     """One page of a list without a filter."""
 
     before: Number | None = None
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 50
+    limit: Limit = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import EventHistory, event_history
-from relay.admin.operation import Operation
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Mention, View
 
@@ -72,70 +72,47 @@ class PersonRecords:
     next: str | None
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on personal data."""
+async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
+    """Erase a person's data, and list the destinations that had received some."""
+    try:
+        return await admin.store.personal_data.erase(person.email, now_ms=admin.clock.now_ms())
+    finally:
+        # Buffered deliveries may be erased, and others may have waited for them, even if the
+        # erasure was interrupted.
+        admin.sinks.refetch()
 
-    async def erase_person(_: object, person: Person) -> Erasure:
-        try:
-            return await admin.people.erase(person.email, now_ms=admin.clock.now_ms())
-        finally:
-            # Buffered deliveries may be erased, and others may have waited for them, even if the
-            # erasure was interrupted.
-            admin.sinks.refetch()
 
-    async def count_person(_: object, person: Person) -> Erasure:
-        return await admin.people.count(person.email)
+async def count_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
+    """Count what an erasure would remove; changes nothing."""
+    return await admin.store.personal_data.count(person.email)
 
-    async def list_erasures(_: object) -> Erasures:
-        return Erasures(erasures=await admin.people.erasures(limit=ERASURES_MAX))
 
-    async def export_person(_: object, part: Part) -> PersonRecords:
-        try:
-            records = await admin.people.records(part.email, after=part.after)
-        except ValueError as error:
-            raise HTTPException(400, str(error)) from None
-        return PersonRecords(
-            events=[event_history(event) for event in records.events],
-            unreadable=[_request(kept) for kept in records.unreadable],
-            mentions=records.mentions,
-            views=records.views,
-            next=records.next,
-        )
+async def list_erasures(admin: AdminServices, _: Nothing) -> Erasures:
+    """Past erasures, without the addresses, newest first."""
+    return Erasures(erasures=await admin.store.personal_data.erasures(limit=ERASURES_MAX))
 
-    return (
-        Operation(
-            method="POST",
-            path="/api/v1/people/erase",
-            summary="Erase a person's data, and list the destinations that had received some.",
-            handler=erase_person,
-            body=Person,
-            response=Erasure,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/people/erase/count",
-            summary="Count what an erasure would remove; changes nothing.",
-            handler=count_person,
-            body=Person,
-            response=Erasure,
-            read_only=True,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/people/erasures",
-            summary="Past erasures, without the addresses, newest first.",
-            handler=list_erasures,
-            response=Erasures,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/people/export",
-            summary="Export a person's data, in parts.",
-            handler=export_person,
-            body=Part,
-            response=PersonRecords,
-        ),
+
+async def export_person(admin: AdminServices, _: Nothing, part: Part) -> PersonRecords:
+    """Export a person's data, in parts."""
+    try:
+        records = await admin.store.personal_data.records(part.email, after=part.after)
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
+    return PersonRecords(
+        events=[event_history(event) for event in records.events],
+        unreadable=[_request(kept) for kept in records.unreadable],
+        mentions=records.mentions,
+        views=records.views,
+        next=records.next,
     )
+
+
+OPERATIONS = (
+    Operation("POST", "/api/v1/people/erase", erase_person),
+    Operation("POST", "/api/v1/people/erase/count", count_person, read_only=True),
+    Operation("GET", "/api/v1/people/erasures", list_erasures),
+    Operation("POST", "/api/v1/people/export", export_person),
+)
 
 
 def _request(kept: KeptRequest) -> UnreadableRequest:

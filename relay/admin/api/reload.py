@@ -1,28 +1,20 @@
 """Reload of the config, as SIGHUP does it, with the outcome in the response."""
 
-from relay.admin.operation import Operation
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.config.changes import Changes
 
-OPERATION = "reload_config"
+
+async def reload_config(admin: AdminServices, _: Nothing) -> Changes:
+    """Reload the config, and use it if it has no faults."""
+    return await admin.reloads.reload()
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the reload operation."""
-
-    async def reload_config(_: object) -> Changes:
-        return await admin.reloads.reload()
-
-    return (
-        Operation(
-            method="POST",
-            path="/-/reload",
-            summary="Reload the config, and use it if it has no faults.",
-            handler=reload_config,
-            response=Changes,
-            result=Changes.paths,
-            problems={
-                422: "The new config was refused because of these faults; nothing has changed."
-            },
-        ),
-    )
+RELOAD = Operation(
+    "POST",
+    "/-/reload",
+    reload_config,
+    {422: "The new config was refused because of these faults; nothing has changed."},
+    result=Changes.paths,
+)
+OPERATIONS = (RELOAD,)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected
-from relay.admin.api.parameters import Filter, Limit, Number, Order
-from relay.admin.operation import Operation
+from relay.admin.api.parameters import Filter, Number, Order, Paging
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.replays import Forecast, Replay, ReplayState
 from relay.store.selection import Selection
@@ -18,14 +18,6 @@ class ReplayId:
     """One replay."""
 
     id: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayPage:
-    """One page of the replays before the one with a number."""
-
-    before: Number | None = None
-    limit: Limit = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,82 +66,88 @@ class Estimate:
     nothing: str | None
 
 
-class _Replays:
-    """Handlers of the operations on replays."""
+async def list_replays(admin: AdminServices, page: Paging) -> ReplayList:
+    """Replays, newest first."""
+    replays = await admin.store.operations.replays(before=page.before, limit=page.limit + 1)
+    shown, more = replays[: page.limit], len(replays) > page.limit
+    return ReplayList(
+        replays=[await _view(admin, each) for each in shown], next=shown[-1].id if more else None
+    )
 
-    def __init__(self, admin: AdminServices) -> None:
-        self._admin = admin
 
-    async def list_replays(self, page: ReplayPage) -> ReplayList:
-        replays = await self._admin.operations.replays(before=page.before, limit=page.limit + 1)
-        shown, more = replays[: page.limit], len(replays) > page.limit
-        return ReplayList(
-            replays=[await self._view(each) for each in shown], next=shown[-1].id if more else None
+async def begin_replay(admin: AdminServices, _: Nothing, order: Order) -> ReplayView:
+    """Deliver the selected events again, to the sinks whose routes take them."""
+    require_one(order)
+    selection = await _selected(admin, order)
+    replay = await admin.replays.begin(selection)
+    if replay is None:
+        forecast = await admin.replays.count(selection)
+        why = await _why_nothing(admin, selection, forecast)
+        raise HTTPException(409, f"Nothing to replay: {why}.")
+    return await _view(admin, replay)
+
+
+async def count_replay(admin: AdminServices, _: Nothing, chosen: Filter) -> Estimate:
+    """Forecast a replay; changes nothing."""
+    selection = await _selected(admin, chosen)
+    forecast = await admin.replays.count(selection)
+    deliveries = forecast.deliveries
+    return Estimate(
+        total=deliveries.total(),
+        shares=[
+            Share(kind=kind, sink=sink, reason=reason, count=deliveries[kind, sink, reason])
+            for kind, sink, reason in sorted(deliveries, key=str)
+        ],
+        nothing=None if deliveries else await _why_nothing(admin, selection, forecast),
+    )
+
+
+async def show_replay(admin: AdminServices, path: ReplayId) -> ReplayView:
+    """One replay and its progress."""
+    return await _view(admin, _require(await admin.store.operations.replay(path.id), path))
+
+
+async def cancel_replay(admin: AdminServices, path: ReplayId) -> ReplayView:
+    """Cancel a replay, and take back its deliveries that are not in flight."""
+    return await _view(admin, _require(await admin.replays.cancel(path.id), path))
+
+
+async def _selected(admin: AdminServices, chosen: Filter) -> Selection:
+    if chosen.outcome == "pending":
+        text = "Pending deliveries need no replay; drop outcome, or choose another."
+        raise HTTPException(422, text)
+    return await selected(admin, chosen)
+
+
+async def _why_nothing(admin: AdminServices, selection: Selection, forecast: Forecast) -> str:
+    if forecast.under_way:
+        return "the selected deliveries are already pending"
+    if forecast.events:
+        return "no sink's route takes the selected events"
+    if await admin.store.operations.events(selection, admin.routes(), limit=1):
+        return "the bodies of the selected events have expired or were erased"
+    if selection.sink is not None and selection.outcome is selection.reason is None:
+        return (
+            f"no selected event has a delivery to {selection.sink}; use outcome missed for "
+            "events that its route takes but it never got"
         )
+    return "no stored event matches"
 
-    async def count_replay(self, _: object, chosen: Filter) -> Estimate:
-        selection = await self._selected(chosen)
-        forecast = await self._admin.replays.count(selection)
-        deliveries = forecast.deliveries
-        return Estimate(
-            total=deliveries.total(),
-            shares=[
-                Share(kind=kind, sink=sink, reason=reason, count=deliveries[kind, sink, reason])
-                for kind, sink, reason in sorted(deliveries, key=str)
-            ],
-            nothing=None if deliveries else await self._why_nothing(selection, forecast),
-        )
 
-    async def begin_replay(self, _: object, order: Order) -> ReplayView:
-        require_one(order)
-        selection = await self._selected(order)
-        replay = await self._admin.replays.begin(selection)
-        if replay is None:
-            forecast = await self._admin.replays.count(selection)
-            why = await self._why_nothing(selection, forecast)
-            raise HTTPException(409, f"Nothing to replay: {why}.")
-        return await self._view(replay)
-
-    async def show_replay(self, path: ReplayId) -> ReplayView:
-        return await self._view(_require(await self._admin.operations.replay(path.id), path))
-
-    async def cancel_replay(self, path: ReplayId) -> ReplayView:
-        return await self._view(_require(await self._admin.replays.cancel(path.id), path))
-
-    async def _selected(self, chosen: Filter) -> Selection:
-        if chosen.outcome == "pending":
-            text = "Pending deliveries need no replay; drop outcome, or choose another."
-            raise HTTPException(422, text)
-        return await selected(self._admin, chosen)
-
-    async def _why_nothing(self, selection: Selection, forecast: Forecast) -> str:
-        if forecast.under_way:
-            return "the selected deliveries are already pending"
-        if forecast.events:
-            return "no sink's route takes the selected events"
-        if await self._admin.operations.events(selection, self._admin.routes(), limit=1):
-            return "the bodies of the selected events have expired or were erased"
-        if selection.sink is not None and selection.outcome is selection.reason is None:
-            return (
-                f"no selected event has a delivery to {selection.sink}; use outcome missed for "
-                "events that its route takes but it never got"
-            )
-        return "no stored event matches"
-
-    async def _view(self, replay: Replay) -> ReplayView:
-        pending = sum((await self._admin.operations.under_way(replay.id)).values())
-        under_way = min(pending, replay.opened)
-        return ReplayView(
-            id=replay.id,
-            created_ms=replay.created_ms,
-            selection=replay.selection,
-            state=replay.state,
-            total=replay.total,
-            opened=replay.opened,
-            done=replay.opened - under_way,
-            under_way=under_way,
-            ended_ms=replay.ended_ms,
-        )
+async def _view(admin: AdminServices, replay: Replay) -> ReplayView:
+    pending = sum((await admin.store.operations.under_way(replay.id)).values())
+    under_way = min(pending, replay.opened)
+    return ReplayView(
+        id=replay.id,
+        created_ms=replay.created_ms,
+        selection=replay.selection,
+        state=replay.state,
+        total=replay.total,
+        opened=replay.opened,
+        done=replay.opened - under_way,
+        under_way=under_way,
+        ended_ms=replay.ended_ms,
+    )
 
 
 def _require(replay: Replay | None, path: ReplayId) -> Replay:
@@ -158,54 +156,17 @@ def _require(replay: Replay | None, path: ReplayId) -> Replay:
     return replay
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on replays."""
-    replays = _Replays(admin)
-    missing = {404: "There is no such replay."}
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/replays",
-            summary="Replays, newest first.",
-            handler=replays.list_replays,
-            parameters=ReplayPage,
-            response=ReplayList,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/replays",
-            summary="Deliver the selected events again, to the sinks whose routes take them.",
-            handler=replays.begin_replay,
-            body=Order,
-            response=ReplayView,
-            problems={**PROBLEMS, 409: "There is nothing to replay; the detail says why."},
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/replays/count",
-            summary="Forecast a replay; changes nothing.",
-            handler=replays.count_replay,
-            body=Filter,
-            response=Estimate,
-            read_only=True,
-            problems=PROBLEMS,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/replays/{id:number}",
-            summary="One replay and its progress.",
-            handler=replays.show_replay,
-            parameters=ReplayId,
-            response=ReplayView,
-            problems=missing,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/replays/{id:number}/cancel",
-            summary="Cancel a replay, and take back its deliveries that are not in flight.",
-            handler=replays.cancel_replay,
-            parameters=ReplayId,
-            response=ReplayView,
-            problems=missing,
-        ),
-    )
+_MISSING = {404: "There is no such replay."}
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/replays", list_replays),
+    Operation(
+        "POST",
+        "/api/v1/replays",
+        begin_replay,
+        PROBLEMS | {409: "There is nothing to replay; the detail says why."},
+    ),
+    Operation("POST", "/api/v1/replays/count", count_replay, PROBLEMS, read_only=True),
+    Operation("GET", "/api/v1/replays/{id:number}", show_replay, _MISSING),
+    Operation("POST", "/api/v1/replays/{id:number}/cancel", cancel_replay, _MISSING),
+)

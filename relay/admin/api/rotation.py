@@ -1,6 +1,6 @@
 """Rotation of a source's secret: unverified requests are quarantined until the new one is set."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -56,89 +56,59 @@ class RotationView:
     """Requests dropped since the relay's start, because of a limit."""
 
 
-class _Rotations:
-    """Handlers of the operations on rotations."""
+async def show_rotation(admin: AdminServices, path: SourceName) -> RotationView:
+    """State of the rotation of a source's secret."""
+    name = _known(admin, path)
+    return _view(admin, name, await admin.rotations.state(name))
 
-    def __init__(self, admin: AdminServices) -> None:
-        self._admin = admin
 
-    async def show_rotation(self, path: SourceName) -> RotationView:
-        name = self._known(path)
-        return self._view(name, await self._admin.rotations.state(name))
+async def begin_rotation(
+    admin: AdminServices, path: SourceName, start: RotationStart
+) -> RotationView:
+    """Start or extend a rotation, which quarantines unverified requests."""
+    name = _known(admin, path)
+    return _view(admin, name, await admin.rotations.begin(name, Duration(start.duration_ms)))
 
-    async def begin_rotation(self, path: SourceName, start: RotationStart) -> RotationView:
-        name = self._known(path)
-        duration = Duration(start.duration_ms)
-        return self._view(name, await self._admin.rotations.begin(name, duration))
 
-    async def finish_rotation(self, path: SourceName) -> RotationView:
-        name = self._known(path)
-        if await self._admin.rotations.state(name) is None:
-            raise HTTPException(
-                409, f"No rotation of {name} is running: it was not started, or has expired."
-            )
-        # The new secret may be in a file that has not been read yet.
-        await self._admin.reloads.reload()
-        return self._view(name, await self._admin.rotations.finish(name))
-
-    def _known(self, path: SourceName) -> str:
-        if path.name not in self._admin.rotations.sources:
-            raise HTTPException(404, f"There is no source {path.name} in the config.")
-        return path.name
-
-    def _view(self, name: str, rotation: Rotation | None) -> RotationView:
-        if rotation is None:
-            return RotationView(source=name, state="none")
-        return RotationView(
-            source=name,
-            state="armed" if self._admin.clock.now_ms() < rotation.until_ms else "over",
-            begun_ms=rotation.begun_ms,
-            until_ms=rotation.until_ms,
-            expires_ms=rotation.expires_ms,
-            kept=rotation.kept,
-            verified=rotation.verified,
-            duplicates=rotation.duplicates,
-            waiting=rotation.waiting,
-            bytes=rotation.bytes,
-            dropped=self._admin.rotations.dropped(name),
+async def finish_rotation(admin: AdminServices, path: SourceName) -> RotationView:
+    """Reload the config, verify the quarantined requests, and end the rotation."""
+    name = _known(admin, path)
+    if await admin.rotations.state(name) is None:
+        raise HTTPException(
+            409, f"No rotation of {name} is running: it was not started, or has expired."
         )
+    # The new secret may be in a file that has not been read yet.
+    await admin.reloads.reload()
+    return _view(admin, name, await admin.rotations.finish(name))
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on rotations."""
-    rotations = _Rotations(admin)
-    url, absent = "/api/v1/sources/{name}/rotation", "There is no such source in the config."
-    return (
-        Operation(
-            method="GET",
-            path=url,
-            summary="State of the rotation of a source's secret.",
-            handler=rotations.show_rotation,
-            parameters=SourceName,
-            response=RotationView,
-            problems={404: absent},
-        ),
-        Operation(
-            method="POST",
-            path=url,
-            summary="Start or extend a rotation, which quarantines unverified requests.",
-            handler=rotations.begin_rotation,
-            parameters=SourceName,
-            body=RotationStart,
-            response=RotationView,
-            problems={404: absent},
-        ),
-        Operation(
-            method="POST",
-            path=f"{url}/finish",
-            summary="Reload the config, verify the quarantined requests, and end the rotation.",
-            handler=rotations.finish_rotation,
-            parameters=SourceName,
-            response=RotationView,
-            problems={
-                404: absent,
-                409: "No rotation is running: it was not started, or has expired.",
-                422: "The config was refused because of these faults; the rotation continues.",
-            },
-        ),
-    )
+def _known(admin: AdminServices, path: SourceName) -> str:
+    if path.name not in admin.rotations.sources:
+        raise HTTPException(404, f"There is no source {path.name} in the config.")
+    return path.name
+
+
+def _view(admin: AdminServices, name: str, rotation: Rotation | None) -> RotationView:
+    if rotation is None:
+        return RotationView(source=name, state="none")
+    is_armed, dropped = admin.clock.now_ms() < rotation.until_ms, admin.rotations.dropped(name)
+    return RotationView(**asdict(rotation), state="armed" if is_armed else "over", dropped=dropped)
+
+
+_URL = "/api/v1/sources/{name}/rotation"
+_MISSING = {404: "There is no such source in the config."}
+
+OPERATIONS = (
+    Operation("GET", _URL, show_rotation, _MISSING),
+    Operation("POST", _URL, begin_rotation, _MISSING),
+    Operation(
+        "POST",
+        f"{_URL}/finish",
+        finish_rotation,
+        _MISSING
+        | {
+            409: "No rotation is running: it was not started, or has expired.",
+            422: "The config was refused because of these faults; the rotation continues.",
+        },
+    ),
+)

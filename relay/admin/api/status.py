@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from relay.admin.facts import Facts, gather
-from relay.admin.operation import Operation
-from relay.admin.readiness import Readiness
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.admin.verdict import Finding, is_well, problems
 
@@ -20,21 +19,12 @@ class Status(Facts):
     """Most severe first."""
 
 
-def operations(admin: AdminServices, readiness: Readiness) -> tuple[Operation, ...]:
-    """Return the status operation."""
+async def show_status(admin: AdminServices, _: Nothing) -> Status:
+    """Problems that need an operator, and the state of store, sources and sinks."""
+    facts = await gather(admin)
+    findings = problems(facts)
+    values = {each.name: getattr(facts, each.name) for each in fields(Facts)}
+    return Status(**values, well=is_well(findings), problems=findings)
 
-    async def show_status(_: object) -> Status:
-        facts = await gather(admin, readiness)
-        findings = problems(facts)
-        values = {each.name: getattr(facts, each.name) for each in fields(Facts)}
-        return Status(**values, well=is_well(findings), problems=findings)
 
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/status",
-            summary="Problems that need an operator, and the state of store, sources and sinks.",
-            handler=show_status,
-            response=Status,
-        ),
-    )
+OPERATIONS = (Operation("GET", "/api/v1/status", show_status),)

@@ -105,7 +105,7 @@ async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterat
             async for happening in watcher:
                 yield happening
         return
-    recorded = Recorded(admin.operations, await admin.operations.mark(chosen.since_ms))
+    recorded = Recorded(admin.store.operations, await admin.store.operations.mark(chosen.since_ms))
     seen = deque[Hashable](maxlen=SEEN_MAX)
     # Read before subscribing, because a long history would overrun the subscriber's queue.
     async for happening in recorded.read():

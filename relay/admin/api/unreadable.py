@@ -46,67 +46,48 @@ class UnreadableView:
     """Whether the stored bytes differ from the received ones."""
 
 
-def operations(admin: AdminServices) -> tuple[Operation, ...]:
-    """Return the operations on unreadable requests."""
+async def list_unreadable(admin: AdminServices, page: Paging) -> UnreadableList:
+    """Unreadable requests, newest first."""
+    requests = await admin.store.unreadable.newest(before=page.before, limit=page.limit)
+    more = len(requests) == page.limit
+    return UnreadableList(unreadable=requests, next=requests[-1].seq if more else None)
 
-    async def one(path: RequestId) -> UnreadableContent:
-        matches = await admin.unreadable.find(path.id, source=path.source, limit=2)
-        if not matches:
-            raise HTTPException(404, f"There is no unreadable request {path.id}.")
-        if len(matches) > 1:
-            raise HTTPException(
-                409,
-                f"Several unreadable requests match {path.id}; give more digits, or the source.",
-            )
-        return matches[0]
 
-    async def list_unreadable(page: Paging) -> UnreadableList:
-        requests = await admin.unreadable.newest(before=page.before, limit=page.limit)
-        more = len(requests) == page.limit
-        return UnreadableList(unreadable=requests, next=requests[-1].seq if more else None)
-
-    async def show_unreadable(path: RequestId) -> UnreadableView:
-        content = await one(path)
-        body = content.body
-        return UnreadableView(
-            request=content.request,
-            headers=None if content.headers is None else content.headers.decode("latin-1"),
-            body=None if body is None else body.decode(errors="backslashreplace"),
-            body_base64=None if body is None else base64.b64encode(body).decode(),
-            is_damaged=content.is_damaged,
-        )
-
-    async def discard_unreadable(path: RequestId) -> UnreadableRecord:
-        content = await one(path)
-        await admin.unreadable.discard(content.request)
-        return content.request
-
-    problems = {404: "There is no such request.", 409: "Several requests match."}
-    return (
-        Operation(
-            method="GET",
-            path="/api/v1/unreadable",
-            summary="Unreadable requests, newest first.",
-            handler=list_unreadable,
-            parameters=Paging,
-            response=UnreadableList,
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/unreadable/{id}",
-            summary="One unreadable request with headers and body.",
-            handler=show_unreadable,
-            parameters=RequestId,
-            response=UnreadableView,
-            problems=problems,
-        ),
-        Operation(
-            method="POST",
-            path="/api/v1/unreadable/{id}/discard",
-            summary="Discard one unreadable request.",
-            handler=discard_unreadable,
-            parameters=RequestId,
-            response=UnreadableRecord,
-            problems=problems,
-        ),
+async def show_unreadable(admin: AdminServices, path: RequestId) -> UnreadableView:
+    """One unreadable request with headers and body."""
+    content = await _one(admin, path)
+    body = content.body
+    return UnreadableView(
+        request=content.request,
+        headers=None if content.headers is None else content.headers.decode("latin-1"),
+        body=None if body is None else body.decode(errors="backslashreplace"),
+        body_base64=None if body is None else base64.b64encode(body).decode(),
+        is_damaged=content.is_damaged,
     )
+
+
+async def discard_unreadable(admin: AdminServices, path: RequestId) -> UnreadableRecord:
+    """Discard one unreadable request."""
+    content = await _one(admin, path)
+    await admin.store.unreadable.discard(content.request)
+    return content.request
+
+
+async def _one(admin: AdminServices, path: RequestId) -> UnreadableContent:
+    matches = await admin.store.unreadable.find(path.id, source=path.source, limit=2)
+    if not matches:
+        raise HTTPException(404, f"There is no unreadable request {path.id}.")
+    if len(matches) > 1:
+        raise HTTPException(
+            409, f"Several unreadable requests match {path.id}; give more digits, or the source."
+        )
+    return matches[0]
+
+
+_MISSING = {404: "There is no such request.", 409: "Several requests match."}
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/unreadable", list_unreadable),
+    Operation("GET", "/api/v1/unreadable/{id}", show_unreadable, _MISSING),
+    Operation("POST", "/api/v1/unreadable/{id}/discard", discard_unreadable, _MISSING),
+)
