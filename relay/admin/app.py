@@ -1,10 +1,10 @@
 """The admin listener's app: its paths and their handlers."""
 
 import asyncio
+from functools import partial
 from importlib.metadata import version
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,18 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
-from relay.admin.audit import change_of
 from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
-from relay.admin.problem import (
-    on_bug,
-    on_http_error,
-    on_refused_config,
-    on_stopping,
-    on_store_error,
-)
+from relay.admin.problem import HANDLERS
 from relay.admin.services import AdminServices
-from relay.core.errors import ConfigError, Stopping, StoreError
 
 DOCUMENT = "/api/v1/openapi.json"
 
@@ -56,29 +48,15 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     async def document(_: Request) -> Response:
         return JSONResponse(described)
 
-    async def watch(request: Request) -> Response:
-        return await stream.watch(admin, request)
-
-    async def back_up(request: Request) -> Response:
-        # Recorded although it is a read, because it hands out all personal data.
-        async with admin.auditor.recorded(change_of(backup.NAME, request)):
-            return await backup.backup(admin.store.backups)
-
     api = [
         Route(DOCUMENT, document),
-        Route(stream.PATH, watch),
-        Route(backup.PATH, back_up),
+        Route(stream.PATH, partial(stream.watch, admin)),
+        Route(backup.PATH, partial(backup.back_up, admin)),
     ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
         middleware=[Middleware(BearerAuth, token=admin.token, open_paths=open_paths)],
-        exception_handlers={
-            HTTPException: on_http_error,
-            ConfigError: on_refused_config,
-            StoreError: on_store_error,
-            Stopping: on_stopping,
-            Exception: on_bug,
-        },
+        exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
     return _versioned(app)

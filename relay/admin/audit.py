@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from relay.admin.problem import status_of
+from relay.admin.problem import response_to
 from relay.core.clock import Clock
 from relay.core.errors import StoreError
 from relay.store.audit import Audit, Change
@@ -43,7 +43,7 @@ class Auditor:
         try:
             yield entry
         except Exception as error:
-            await self._end(change, number, entry, status_of(error))
+            await self._end(change, number, entry, response_to(error).status_code)
             raise
         await self._end(change, number, entry, 200)
 

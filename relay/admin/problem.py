@@ -35,42 +35,26 @@ def problem(
     return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
 
 
-def status_of(error: Exception) -> int:
-    """Return the status that the handlers below give an error."""
+def response_to(error: Exception) -> Response:
+    """Build the problem response to an error, without a bug's text, which may hold secrets."""
     match error:
         case HTTPException():
-            return error.status_code
+            return problem(error.status_code, error.detail, error.headers)
         case ConfigError():
-            return 422
-        case StoreError() | Stopping():
-            return 503
-    return 500
-
-
-async def on_http_error(_: Request, error: Exception) -> Response:
-    """Convert an HTTPException of a route or the router."""
-    if not isinstance(error, HTTPException):
-        raise error
-    return problem(error.status_code, error.detail, error.headers)
-
-
-async def on_store_error(_: Request, error: Exception) -> Response:
-    """Report a store that cannot be read or written now; its error says why."""
-    return problem(503, str(error), {"Retry-After": "10"})
-
-
-async def on_refused_config(_: Request, error: Exception) -> Response:
-    """Report every fault of a refused config; the current one stays in use."""
-    if not isinstance(error, ConfigError):
-        raise error
-    return problem(422, "The new config was refused; nothing has changed.", faults=error.faults)
-
-
-async def on_stopping(_: Request, __: Exception) -> Response:
-    """Report that the relay is stopping."""
-    return problem(503, "The relay is stopping.", {"Retry-After": "10"})
-
-
-async def on_bug(_: Request, __: Exception) -> Response:
-    """Report a bug, without its text, which may hold secrets."""
+            text = "The new config was refused; nothing has changed."
+            return problem(422, text, faults=error.faults)
+        case StoreError():
+            return problem(503, str(error), _RETRY)
+        case Stopping():
+            return problem(503, "The relay is stopping.", _RETRY)
     return problem(500, "The relay failed because of a bug; its log has the traceback.")
+
+
+async def on_error(_: Request, error: Exception) -> Response:
+    return response_to(error)
+
+
+HANDLERS = dict.fromkeys((HTTPException, ConfigError, StoreError, Stopping, Exception), on_error)
+"""Starlette's exception handlers; it looks them up by class."""
+
+_RETRY = {"Retry-After": "10"}

@@ -5,10 +5,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from relay.admin.audit import change_of
 from relay.admin.operation import FRESH
-from relay.store.backup import Backups
+from relay.admin.services import AdminServices
 
 PATH = "/api/v1/store/backup"
 NAME = "backup_store"
@@ -26,10 +28,12 @@ DESCRIPTION = {
 }
 
 
-async def backup(backups: Backups) -> Response:
+async def back_up(admin: AdminServices, request: Request) -> Response:
     """Send the file once it is complete, so that a failed copy is an error response."""
-    async with AsyncExitStack() as stack:
-        file = await stack.enter_async_context(backups.copied())
+    # Recorded although it is a read, because it hands out all personal data.
+    recorded = admin.auditor.recorded(change_of(NAME, request))
+    async with recorded, AsyncExitStack() as stack:
+        file = await stack.enter_async_context(admin.store.backups.copied())
         size = file.stat().st_size
         copy = stack.pop_all()
     headers = FRESH | {"Content-Length": str(size)}
