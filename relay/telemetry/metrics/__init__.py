@@ -13,7 +13,7 @@ from relay.core.delivery import Result
 from relay.core.errors import BodyFault, RejectReason
 from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, Outcome
 from relay.core.totals import Total
-from relay.telemetry.metrics.registry import Registry
+from relay.telemetry.metrics.registry import OPEN, Registry
 
 UNKNOWN = "unknown"
 """The source label of requests that match no source's path."""
@@ -31,6 +31,7 @@ LIMITS = ("total", "address", "busy", "files")
 SETTLED = ("delivered", "dead")
 DROPPED = ("count", "bytes", "rate", "store")
 STATES = ("active", "throttled", "parked", "paused")
+ALL_KINDS = (*KINDS, "other")
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets in seconds, dense around the goal of an acknowledgement, up to the sender's timeout."""
@@ -72,9 +73,10 @@ class Metrics:
         build = (version("relay"), revision, platform.python_version(), sqlite)
         self._build[build] = 1
         self.reloaded(successful=True)
-        self._requests.exist((UNKNOWN,), (*CODES, *NOT_HTTP))
-        self._rejected.exist((UNKNOWN,), REASONS)
-        self._limited.exist(LISTENERS, LIMITS)
+        self._requests.exist(source=UNKNOWN)
+        for code in NOT_HTTP:
+            self._requests.exist(source=UNKNOWN, code=code)
+        self._rejected.exist(source=UNKNOWN)
         for source in sources:
             self.add_source(source)
         for sink in sinks:
@@ -84,7 +86,7 @@ class Metrics:
         self._build = self._registry.gauge(
             "relay_build_info",
             "Always 1; the labels hold the versions.",
-            *("version", "revision", "python", "sqlite"),
+            dict.fromkeys(("version", "revision", "python", "sqlite"), OPEN),
         )
         self._started = self._registry.gauge(
             "relay_start_time_seconds",
@@ -108,7 +110,7 @@ class Metrics:
         self._limited = self._registry.counter(
             "relay_connections_limited_total",
             "Connections closed, refused or delayed because of a limit.",
-            *("listener", "reason"),
+            {"listener": LISTENERS, "reason": LIMITS},
         )
         self._down = self._registry.gauge(
             "relay_downtime_seconds", "Time without a running relay before this start."
@@ -127,133 +129,114 @@ class Metrics:
         self._requests = self._registry.counter(
             "relay_requests_total",
             "Requests to the public listener by response; unknown: no source's path, or not HTTP.",
-            *("source", "code"),
+            {"source": OPEN, "code": CODES},
         )
         self._rejected = self._registry.counter(
             "relay_rejected_total",
             "Refused requests to the public listener.",
-            *("source", "reason"),
+            {"source": OPEN, "reason": REASONS},
         )
         self._mismatch_retries = self._registry.counter(
             "relay_mismatch_retries_total",
             "Requests that match no secret and repeat an earlier one at the sender's retry times.",
-            "source",
+            {"source": OPEN},
         )
         self._acks = self._registry.histogram(
             "relay_ack_seconds",
             "Time from a request's head to its 2xx, body and commit included.",
             FAST,
-            "source",
+            {"source": OPEN},
         )
         self._skews = self._registry.histogram(
             "relay_signature_skew_seconds",
             "Our clock minus the time in a valid signature; below 0 the sender's clock is ahead.",
             SKEW,
-            "source",
+            {"source": OPEN},
         )
         self._signatures = self._registry.counter(
             "relay_signatures_total",
             "Verified requests by the label of the secret that verified them.",
-            *("source", "secret"),
+            {"source": OPEN, "secret": OPEN},
         )
         self._events = self._registry.counter(
             "relay_events_total",
             "Verified requests by outcome.",
-            *("source", "event", "outcome"),
+            {"source": OPEN, "event": ALL_KINDS, "outcome": get_args(Outcome)},
         )
         self._leads = self._registry.counter(
             "relay_leads_captured_total",
             "New lead.captured events since the store was created, once each, when durable.",
-            "source",
+            {"source": OPEN},
         )
         self._watched = self._registry.counter(
             "relay_video_watched_total",
             "New video.watched events since the store was created, once each, when durable.",
-            *("source", "milestone"),
+            {"source": OPEN, "milestone": MILESTONES},
         )
         self._last = self._registry.gauge(
             "relay_last_event_timestamp_seconds",
             "Receipt of the last new event; 0 if there was none since the store was created.",
-            *("source", "event"),
+            {"source": OPEN, "event": ALL_KINDS},
         )
 
         self._quarantined = self._registry.gauge(
             "relay_quarantined_requests",
             "Requests that match no secret and are kept until the new secret is configured.",
-            "source",
+            {"source": OPEN},
         )
         self._not_kept = self._registry.counter(
             "relay_quarantine_dropped_total",
             "Requests that match no secret and were dropped during a rotation, by limit.",
-            *("source", "reason"),
+            {"source": OPEN, "reason": DROPPED},
         )
 
     def _define_for_sinks(self) -> None:
         self._deliveries = self._registry.counter(
-            "relay_deliveries_total", "Finished deliveries.", "sink", "outcome"
+            "relay_deliveries_total", "Finished deliveries.", {"sink": OPEN, "outcome": SETTLED}
         )
         self._attempts = self._registry.counter(
             "relay_attempts_total",
             "Delivery attempts; one delivery can take several.",
-            *("sink", "result"),
+            {"sink": OPEN, "result": get_args(Result)},
         )
         self._damaged = self._registry.counter(
             "relay_damaged_bodies_total",
             "Deliveries that became dead letters because the stored body is damaged.",
-            "sink",
+            {"sink": OPEN},
         )
         self._attempt_times = self._registry.histogram(
-            "relay_attempt_seconds", "Duration of an attempt.", ATTEMPT, "sink"
+            "relay_attempt_seconds", "Duration of an attempt.", ATTEMPT, {"sink": OPEN}
         )
         self._lags = self._registry.histogram(
             "relay_delivery_lag_seconds",
             "Time from the receipt of an event to the end of its delivery.",
             LAG,
-            "sink",
+            {"sink": OPEN},
         )
         self._pending = self._registry.gauge(
-            "relay_pending_deliveries", "Pending deliveries.", "sink"
+            "relay_pending_deliveries", "Pending deliveries.", {"sink": OPEN}
         )
         self._oldest = self._registry.gauge(
             "relay_oldest_pending_timestamp_seconds",
             "Receipt of the oldest event with a pending delivery; 0 when nothing is pending.",
-            "sink",
+            {"sink": OPEN},
         )
         self._dead = self._registry.gauge(
-            "relay_dead_letters", "Dead letters, which can be replayed.", "sink"
+            "relay_dead_letters", "Dead letters, which can be replayed.", {"sink": OPEN}
         )
         self._states = self._registry.gauge(
             "relay_sink_state",
             "1 for the sink's current state, 0 for the others.",
-            *("sink", "state"),
+            {"sink": OPEN, "state": STATES},
         )
 
     def add_source(self, source: str) -> None:
         """Create all series of a source; existing ones keep their values."""
-        label, kinds = (source,), (*KINDS, "other")
-        self._requests.exist(label, CODES)
-        self._rejected.exist(label, REASONS)
-        self._mismatch_retries.exist(label)
-        self._acks.exist(label)
-        self._skews.exist(label)
-        self._events.exist(label, kinds, get_args(Outcome))
-        self._leads.exist(label)
-        self._watched.exist(label, MILESTONES)
-        self._last.exist(label, kinds)
-        self._quarantined.exist(label)
-        self._not_kept.exist(label, DROPPED)
+        self._registry.add("source", source)
 
     def add_sink(self, sink: str) -> None:
         """Create all series of a sink; existing ones keep their values."""
-        label = (sink,)
-        self._deliveries.exist(label, SETTLED)
-        self._attempts.exist(label, get_args(Result))
-        self._states.exist(label, STATES)
-        self._damaged.exist(label)
-        self._attempt_times.exist(label)
-        self._lags.exist(label)
-        for gauge in (self._pending, self._oldest, self._dead):
-            gauge.exist(label)
+        self._registry.add("sink", sink)
 
     def drop_source(self, source: str) -> None:
         """Remove the series of a source that is no longer in the config."""
@@ -286,7 +269,8 @@ class Metrics:
         """Create the series of these secrets and remove those of the source's other secrets."""
         for key in [key for key in self._signatures if key[0] == source and key[1] not in labels]:
             del self._signatures[key]
-        self._signatures.exist((source,), labels)
+        for label in labels:
+            self._signatures.exist(source=source, secret=label)
 
     def verified(self, source: str, secret: str) -> None:
         self._signatures[source, secret] += 1

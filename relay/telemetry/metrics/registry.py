@@ -3,7 +3,7 @@
 import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -15,6 +15,12 @@ from prometheus_client.registry import Collector
 V = TypeVar("V")
 S = TypeVar("S", bound="Series[Any]")
 
+Labels = Mapping[str, Sequence[object]]
+"""The values that each label of a metric can take; OPEN if they are not known beforehand."""
+
+OPEN = ()
+_NO_LABELS: Labels = {}
+
 
 class Series(dict[Any, V], ABC):
     """Values of one metric by label values: a single one, a tuple, or ().
@@ -23,7 +29,7 @@ class Series(dict[Any, V], ABC):
     the cost of the metrics of an acknowledgement.
     """
 
-    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+    def __init__(self, name: str, text: str, labels: Labels) -> None:
         super().__init__()
         self.name = name
         self.text = text
@@ -40,8 +46,9 @@ class Series(dict[Any, V], ABC):
     def family(self) -> Metric:
         """Return the family for a scrape; called from another thread."""
 
-    def exist(self, *axes: Iterable[object]) -> None:
-        """Create a series at 0 for every combination of label values."""
+    def exist(self, **given: object) -> None:
+        """Create the series at 0 of some labels' values, with all values of the other labels."""
+        axes = ((given[name],) if name in given else self.labels[name] for name in self.labels)
         for values in itertools.product(*axes):
             self[values[0] if len(values) == 1 else values]
 
@@ -58,7 +65,7 @@ class Counter(Series[float]):
         return 0.0
 
     def family(self) -> Metric:
-        family = CounterMetricFamily(self.name, self.text, labels=self.labels)
+        family = CounterMetricFamily(self.name, self.text, labels=[*self.labels])
         for key, value in self.copy().items():
             family.add_metric(_texts(key), value)
         return family
@@ -71,7 +78,7 @@ class Gauge(Series[float]):
         return 0.0
 
     def family(self) -> Metric:
-        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        family = GaugeMetricFamily(self.name, self.text, labels=[*self.labels])
         for key, value in self.copy().items():
             family.add_metric(_texts(key), value)
         return family
@@ -101,9 +108,7 @@ class HistogramChild:
 class Histogram(Series[HistogramChild]):
     """A histogram with classic buckets."""
 
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str], *, bounds: Sequence[float]
-    ) -> None:
+    def __init__(self, name: str, text: str, labels: Labels, *, bounds: Sequence[float]) -> None:
         super().__init__(name, text, labels)
         self._bounds = bounds
 
@@ -111,7 +116,7 @@ class Histogram(Series[HistogramChild]):
         return HistogramChild(self._bounds)
 
     def family(self) -> Metric:
-        family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
+        family = HistogramMetricFamily(self.name, self.text, labels=[*self.labels])
         for key, distribution in self.copy().items():
             buckets, total = distribution.cumulated()
             family.add_metric(_texts(key), buckets, total)
@@ -132,19 +137,27 @@ class Registry(Collector):
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
+    def counter(self, name: str, text: str, labels: Labels = _NO_LABELS) -> Counter:
         return self._add(Counter(name, text, labels))
 
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+    def gauge(self, name: str, text: str, labels: Labels = _NO_LABELS) -> Gauge:
         return self._add(Gauge(name, text, labels))
 
-    def histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> Histogram:
+    def histogram(
+        self, name: str, text: str, bounds: Sequence[float], labels: Labels = _NO_LABELS
+    ) -> Histogram:
         return self._add(Histogram(name, text, labels, bounds=bounds))
+
+    def add(self, label: str, name: str) -> None:
+        """Create every series of one source or sink; existing ones keep their values."""
+        for series in self._all:
+            if label in series.labels:
+                series.exist(**{label: name})
 
     def drop(self, label: str, name: str) -> None:
         """Remove every series of one source or sink."""
         for series in self._all:
-            if series.labels[:1] == (label,):
+            if label in series.labels:
                 series.drop(name)
 
     def collect(self) -> Iterator[Metric]:
@@ -161,9 +174,7 @@ class Registry(Collector):
 
     def _add(self, series: S) -> S:
         self._all.append(series)
-        # Without labels there is exactly one series.
-        if not series.labels:
-            series.exist()
+        series.exist()
         return series
 
 
