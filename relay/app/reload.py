@@ -7,7 +7,6 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from relay.admin.api.reload import RELOAD
@@ -151,16 +150,13 @@ class Reloader:
             at_ms=self._clock.now_ms(), reason=reason, taken=False, faults=faults
         )
         self._metrics.reloaded(successful=False)
-        log_line = partial(
-            self._log.error, "config.refused", reason=reason, file=str(self.config.file)
-        )
-        publish = partial(self._activity.publish, "reload", outcome="refused", reason=reason)
+        line: dict[str, Any] = {"reason": reason, "file": str(self.config.file)}
+        cause: dict[str, Any] = {"message": next(iter(faults), None)}
         if isinstance(error, ConfigError):
-            log_line(faults=faults, count=len(faults), advice=_ADVICE)
-            publish(faults=faults)
-        else:
-            log_line(message=next(iter(faults), None))
-            publish(message=next(iter(faults), None))
+            line |= {"count": len(faults), "advice": _ADVICE}
+            cause = {"faults": faults}
+        self._log.error("config.refused", **line, **cause)
+        self._activity.publish("reload", outcome="refused", reason=reason, **cause)
 
 
 def _shown_faults(error: Exception) -> list[str]:

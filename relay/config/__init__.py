@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -94,8 +94,7 @@ def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     raw = _parse(path, text)
     document = _read_document(raw, Reader(RULES, environ, findings, references), findings)
     check(document, findings)
-    if findings.faults:
-        raise ConfigError(str(path), tuple(findings.faults))
+    findings.raise_faults(path)
     return Config(
         server=document.server.build(),
         store=document.store.build(),
@@ -113,38 +112,32 @@ def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
 
 def load_admin_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
     """Read only the admin listener's address; raises ConfigError with the faults of this key."""
-    address: Address = _load_key(path, environ, "server", "admin_listen")
-    return address
+    return cast("Address", _load_key(path, environ, "server", "admin_listen"))
 
 
 def load_admin_token(path: Path, environ: Mapping[str, str] = os.environ) -> Secret | None:
     """Read only the admin listener's token; raises ConfigError with the faults of its table."""
-    token: Secret | None = _load_key(path, environ, "admin", "token")
-    return token
+    return cast("Secret | None", _load_key(path, environ, "admin", "token"))
 
 
 def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> Address:
     """Read only the public listener's address; raises ConfigError with the faults of this key."""
-    address: Address = _load_key(path, environ, "server", "listen")
-    return address
+    return cast("Address", _load_key(path, environ, "server", "listen"))
 
 
 def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
     """Read only the sources, at least one; raises ConfigError with the faults of their tables."""
     findings = Findings()
     tables = _sources(_parse(path, _text(path)), Reader(RULES, environ, findings), findings)
-    if findings.faults:
-        raise ConfigError(str(path), tuple(findings.faults))
+    findings.raise_faults(path)
     return tuple(table.build() for table in tables)
 
 
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
     """Read only the store's settings; raises ConfigError with the faults of its table."""
     table, findings = _load_table(path, environ, "store")
-    if findings.faults:
-        raise ConfigError(str(path), tuple(findings.faults))
-    store: StoreSettings = table.build()
-    return store
+    findings.raise_faults(path)
+    return cast("StoreSettings", table.build())
 
 
 def _load_key(path: Path, environ: Mapping[str, str], name: str, key: str) -> Any:

@@ -9,7 +9,6 @@ from msgspec.structs import asdict, replace
 from relay.config import Config
 from relay.config.sinks import files
 from relay.core.errors import Fault
-from relay.core.sink import SinkSettings
 
 _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
 """Settings that only a restart can change: these keys of a table, or all if none is listed."""
@@ -40,39 +39,27 @@ class Changes:
 
     def paths(self) -> dict[str, list[str]]:
         """Return all differences as config paths, such as `sink.crm` or `server.max_body`."""
+        sinks, sources = self.sinks, self.sources
+        changed = _paths(source=sources.changed, sink=(*sinks.changed, *self.rerouted))
         return {
-            "added": [*_paths("source", self.sources.added), *_paths("sink", self.sinks.added)],
-            "changed": [
-                *_paths("source", self.sources.changed),
-                *_paths("sink", (*self.sinks.changed, *self.rerouted)),
-                *self.settings,
-            ],
-            "removed": [
-                *_paths("source", self.sources.removed),
-                *_paths("sink", self.sinks.removed),
-            ],
+            "added": _paths(source=sources.added, sink=sinks.added),
+            "changed": [*changed, *self.settings],
+            "removed": _paths(source=sources.removed, sink=sinks.removed),
         }
 
 
-def _paths(table: str, names: Iterable[str]) -> list[str]:
-    return [f"{table}.{name}" for name in names]
+def _paths(**tables: Iterable[str]) -> list[str]:
+    return [f"{table}.{name}" for table, names in tables.items() for name in names]
 
 
 def changes(old: Config, new: Config) -> Changes:
     """Return the differences between two configs."""
-    before, after = _named(old.sinks), _named(new.sinks)
-    common = [name for name in after if name in before]
-    replaced = tuple(
-        name
-        for name in common
-        if _connection_settings(old, name) != _connection_settings(new, name)
-    )
+    sinks = _difference(_connections(old), _connections(new))
+    edited = _difference(_named(old.sinks), _named(new.sinks)).changed
     return Changes(
-        sinks=_difference(before, after, changed=replaced),
-        rerouted=tuple(
-            name for name in common if name not in replaced and before[name] != after[name]
-        ),
-        sources=_sources(old, new),
+        sinks=sinks,
+        rerouted=tuple(name for name in edited if name not in sinks.changed),
+        sources=_difference(_named(old.sources), _named(new.sources)),
         settings=tuple(
             f"{table}.{key}"
             for table in ("server", "admin")
@@ -91,25 +78,21 @@ def fixed(old: Config, new: Config) -> tuple[Fault, ...]:
     )
 
 
-def _connection_settings(config: Config, name: str) -> tuple[SinkSettings, list[bytes | None]]:
-    """Return the settings that need a new sink when they change: all but its routes."""
-    settings = _named(config.sinks)[name]
-    marks = [config.references.get(path) for path in files(asdict(settings))]
-    return replace(settings, events=(), sources=None, when=None, ordered=None), marks
+def _connections(config: Config) -> dict[str, Any]:
+    """Return, by sink, what needs a new connection when it changes: all but the routes."""
+    return {
+        sink.name: (
+            replace(sink, events=(), sources=None, when=None, ordered=None),
+            [config.references.get(path) for path in files(asdict(sink))],
+        )
+        for sink in config.sinks
+    }
 
 
-def _sources(old: Config, new: Config) -> Difference:
-    before, after = _named(old.sources), _named(new.sources)
-    changed = tuple(name for name in after if name in before and before[name] != after[name])
-    return _difference(before, after, changed=changed)
-
-
-def _difference(
-    before: Mapping[str, Any], after: Mapping[str, Any], *, changed: tuple[str, ...]
-) -> Difference:
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
     return Difference(
         added=tuple(name for name in after if name not in before),
-        changed=changed,
+        changed=tuple(name for name in after if name in before and before[name] != after[name]),
         removed=tuple(name for name in before if name not in after),
     )
 

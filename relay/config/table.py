@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial, reduce
 from operator import or_
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -15,7 +16,7 @@ import msgspec
 from relay.config.file_references import References
 from relay.core import config_values
 from relay.core.config_values import Secret
-from relay.core.errors import Fault
+from relay.core.errors import ConfigError, Fault
 
 FAULTY: Final = object()
 """Marks an unreadable value, so that the other values are still checked."""
@@ -65,6 +66,11 @@ class Findings:
 
     def warn(self, place: Place, message: str) -> None:
         self.warnings.append(Fault(place.text, message))
+
+    def raise_faults(self, file: Path) -> None:
+        """Raise ConfigError with all faults, if there are any."""
+        if self.faults:
+            raise ConfigError(str(file), tuple(self.faults))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _describe_exception,
             _allow,
             *_renderers(settings.format, sys.stderr),
         ],
@@ -89,42 +88,34 @@ class Sampled:
     Thread-safe.
     """
 
-    def __init__(
-        self, clock: Clock, *, level: Level = "warning", limit: int = 10, window_s: float = 60.0
-    ) -> None:
+    def __init__(self, clock: Clock, *, limit: int = 10, window_s: float = 60.0) -> None:
         self._clock = clock
-        self._level = level
         self._limit = limit
         self._window_s = window_s
         self._windows: dict[tuple[str, str], _Window] = {}
         self._lock = threading.Lock()
 
-    def line(self, event: str, *, reason: str, level: Level | None = None, **fields: Any) -> None:
+    def line(self, event: str, *, reason: str, level: Level = "warning", **fields: Any) -> None:
         """Write the line, or count it if the limit is reached."""
         now_s = self._clock.monotonic()
         with self._lock:
-            self._close(until_s=now_s - self._window_s)
+            self._close(now_s)
             window = self._windows.setdefault((event, reason), _Window(now_s))
             window.lines += 1
             if window.lines > self._limit:
                 return
-        _write(level or self._level, event, reason=reason or None, **fields)
+        _write(level, event, reason=reason or None, **fields)
 
-    def flush(self) -> None:
-        """Log the numbers of dropped lines now, at the end of a run."""
-        with self._lock:
-            self._close(until_s=float("inf"))
-
-    def _close(self, *, until_s: float) -> None:
+    def _close(self, now_s: float) -> None:
         # The dict keeps windows in the order of their start.
         while self._windows:
             (event, reason), window = next(iter(self._windows.items()))
-            if window.started_s > until_s:
+            if window.started_s > now_s - self._window_s:
                 return
             del self._windows[event, reason]
             if window.lines > self._limit:
                 suppressed = window.lines - self._limit
-                _write(self._level, event, reason=reason or None, suppressed=suppressed)
+                _write("warning", event, reason=reason or None, suppressed=suppressed)
 
 
 @dataclass(slots=True)
@@ -185,14 +176,6 @@ def _as_json(_: WrappedLogger, __: str, fields: EventDict) -> bytes:
 
 def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:
     return cast("str", line).encode()
-
-
-def _describe_exception(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    exc_info = fields.pop("exc_info", None)
-    error = sys.exc_info()[1] if exc_info is True else exc_info
-    if isinstance(error, BaseException):
-        fields.update(describe(error))
-    return fields
 
 
 def _allow(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
