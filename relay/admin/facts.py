@@ -11,7 +11,7 @@ from relay.core.errors import StoreError
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
 from relay.store.absences import Absence
-from relay.store.overview import Overview
+from relay.store.overview import DeadLetters, Overview
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Disk
 from relay.telemetry.traffic import SourceTraffic
@@ -20,6 +20,8 @@ READ_TIMEOUT_S = 2.0
 """Time for all reads of the store: the verdict must not hang with the disk."""
 
 ABSENCES_MAX = 100
+
+_NO_OVERVIEW = Overview(alive_ms=None, replaying_ms={}, dead={}, unreadable=0, unreadable_ms=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +110,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """Values read from the store; all are set unless there is an error."""
+    """Values read from the store; defaults if there is an error."""
 
     backlogs: Mapping[str, Backlog] | None = None
-    overview: Overview | None = None
+    overview: Overview = _NO_OVERVIEW
     rotations: Sequence[Rotation] = ()
     unacknowledged: Sequence[Absence] = ()
     loss_ms: int = 0
@@ -165,17 +167,16 @@ def _sinks(statuses: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFact
 
 def _sink(name: str, status: SinkStatus | None, stored: _Stored) -> SinkFacts:
     backlog = None if stored.backlogs is None else stored.backlogs.get(name, Backlog())
-    overview = stored.overview
-    dead = None if overview is None else overview.dead.get(name)
+    dead = stored.overview.dead.get(name, DeadLetters(since_ms=None, reason=None))
     return SinkFacts(
         name=name,
         condition=status,
         pending=None if backlog is None else backlog.pending,
         oldest_pending_ms=None if backlog is None else backlog.oldest_ms,
-        replaying_since_ms=None if overview is None else overview.replaying_ms.get(name),
+        replaying_since_ms=stored.overview.replaying_ms.get(name),
         dead=None if backlog is None else backlog.dead,
-        dead_since_ms=None if dead is None else dead.since_ms,
-        dead_reason=None if dead is None else dead.reason,
+        dead_since_ms=dead.since_ms,
+        dead_reason=dead.reason,
     )
 
 
@@ -197,14 +198,13 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
 
 
 def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> StoreFacts:
-    overview = stored.overview
     return StoreFacts(
         folder=str(admin.store.path.parent),
         disk=admin.metrics.disk(),
         unready=unready,
         unread=stored.error,
-        alive_ms=None if overview is None else overview.alive_ms,
+        alive_ms=stored.overview.alive_ms,
         unclean=admin.store.unclean,
-        unreadable=0 if overview is None else overview.unreadable,
-        unreadable_ms=None if overview is None else overview.unreadable_ms,
+        unreadable=stored.overview.unreadable,
+        unreadable_ms=stored.overview.unreadable_ms,
     )

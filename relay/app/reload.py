@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from relay.admin.api.reload import RELOAD
@@ -94,11 +95,9 @@ class Reloader:
         if settled and seen != self._tried:
             # Set before the attempt, so that a refused file is tried and reported once.
             self._tried = seen
-            await self._quietly(self._reread, via=_CHANGED)
-
-    async def _reread(self) -> Changes:
-        # Not the document: an edit of it takes effect when its editor asks for a reload.
-        return await self._take(_CHANGED, lambda: refresh(self.config, self._environ))
+            # Not the document: an edit of it takes effect when its editor asks for a reload.
+            again = partial(self._take, _CHANGED, lambda: refresh(self.config, self._environ))
+            await self._quietly(again, via=_CHANGED)
 
     async def _quietly(self, act: Callable[[], Awaitable[Changes]], *, via: str) -> None:
         """Reload without a caller: the outcome goes to the audit record, the log and the metric."""

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Container, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 
 from relay.admin import AdminServices, admin_app
@@ -39,30 +40,32 @@ from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
 
 ADMIN_GRACE = Duration.parse("1s")
-_NO_SOCKETS: Mapping[Side, socket.socket] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the process gives to its relay."""
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """A reload resolves `env:` in it."""
+    sockets: Mapping[Side, socket.socket] = field(default_factory=dict)
+    """Inherited sockets, served in place of addresses."""
+    manager: ServiceManager | None = None
+    hang_timer: HangTimer | None = None
 
 
 class Service:
     """One relay: built by `open`, served by `run`."""
 
     def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        store: Store,
-        metrics: Metrics,
-        *,
-        environ: Mapping[str, str] = os.environ,
-        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
-        manager: ServiceManager | None = None,
-        hang_timer: HangTimer | None = None,
+        self, config: Config, clock: Clock, store: Store, metrics: Metrics, host: Host
     ) -> None:
         self._clock = clock
         self._store = store
         self._metrics = metrics
         self._log = log.get()
         self._stopping = False
-        self._manager = manager or ServiceManager(None, clock=clock)
+        self._manager = host.manager or ServiceManager(None, clock=clock)
         self._activity = ActivityStream(clock)
         self._traffic = Traffic()
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
@@ -76,7 +79,7 @@ class Service:
             activity=self._activity,
             auditor=auditor,
             clock=clock,
-            environ=environ,
+            environ=host.environ,
         )
         backpressure = Backpressure()
         self.supervisor = DispatcherSupervisor(
@@ -100,10 +103,10 @@ class Service:
             statuses=self.supervisor.statuses,
             trouble=lambda: self._maintenance.trouble,
             clock=clock,
-            hang_timer=hang_timer,
+            hang_timer=host.hang_timer,
         )
         self._receiver, self._rotations = self._build_receiver(config, backpressure)
-        self.admin, self.public = self._build_listeners(config, auditor, sockets)
+        self.admin, self.public = self._build_listeners(config, auditor, host.sockets)
 
     def _build_receiver(
         self, config: Config, backpressure: Backpressure
@@ -184,26 +187,17 @@ class Service:
         return admin, public
 
     @classmethod
-    async def open(
-        cls,
-        config: Config,
-        *,
-        clock: Clock,
-        environ: Mapping[str, str] = os.environ,
-        sockets: Mapping[Side, socket.socket] = _NO_SOCKETS,
-        manager: ServiceManager | None = None,
-        hang_timer: HangTimer | None = None,
-    ) -> "Service":
+    async def open(cls, config: Config, *, clock: Clock, host: Host | None = None) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
-        A reload resolves `env:` in `environ`; `sockets` are served in place of addresses.
         Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull and StoreBroken.
         """
+        host = host or Host()
         metrics = Metrics(
             sources=[source.name for source in config.sources],
             sinks=[sink.name for sink in config.sinks],
             sqlite=engines.VERSION,
-            revision=environ.get("RELAY_REVISION", ""),
+            revision=host.environ.get("RELAY_REVISION", ""),
         )
         metrics.started(clock.now_ms())
         metrics.store_floor(config.store.min_free)
@@ -213,16 +207,7 @@ class Service:
         for source in config.sources:
             _show_totals(store, metrics, source.name)
         try:
-            return cls(
-                config,
-                clock,
-                store,
-                metrics,
-                environ=environ,
-                sockets=sockets,
-                manager=manager,
-                hang_timer=hang_timer,
-            )
+            return cls(config, clock, store, metrics, host)
         except BaseException:
             # Its threads would keep the process alive.
             await store.close()

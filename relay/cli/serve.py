@@ -13,7 +13,7 @@ import click
 import uvloop
 
 from relay import config
-from relay.app.service import Service
+from relay.app.service import Host, Service
 from relay.app.watchdog import HangTimer
 from relay.cli.parameters import config_option
 from relay.config import Config
@@ -62,9 +62,8 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reread.set)
-    service = await Service.open(
-        loaded, clock=clock, sockets=sockets, manager=manager, hang_timer=HangTimer()
-    )
+    host = Host(sockets=sockets, manager=manager, hang_timer=HangTimer())
+    service = await Service.open(loaded, clock=clock, host=host)
     # Exclude the objects that live as long as the process from every collection.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)

@@ -45,8 +45,19 @@ class Document:
 
 def check(document: Document, findings: Findings) -> None:
     """Note all faults and warnings that concern several values."""
-    for check_document in _CHECKS:
-        check_document(document, findings)
+    _distinct(document, findings)
+    _secrets(document, findings)
+    _labels(document, findings)
+    _named_sources(document, findings)
+    _listeners(document, findings)
+    _store(document, findings)
+    _retention(document, findings)
+    _retention_by_kind(document, findings)
+    _tolerances(document, findings)
+    _waits(document, findings)
+    _reach(document, findings)
+    _rules(document, findings)
+    _destinations(document, findings)
 
 
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
@@ -292,20 +303,3 @@ def _fails(route: Route, kind: str, sink: Table) -> bool:
     if not isinstance(source, str):
         return False
     return any(route.evaluate(event).outcome == "fails" for event in series(kind, source=source))
-
-
-_CHECKS = (
-    _distinct,
-    _secrets,
-    _labels,
-    _named_sources,
-    _listeners,
-    _store,
-    _retention,
-    _retention_by_kind,
-    _tolerances,
-    _waits,
-    _reach,
-    _rules,
-    _destinations,
-)

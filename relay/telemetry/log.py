@@ -165,13 +165,9 @@ def _write(level: Level, event: str, **fields: Any) -> None:
 
 def _renderers(form: Literal["json", "console"], stream: TextIO) -> list[Processor]:
     if form == "json":
-        return [_as_json]
+        return [structlog.processors.JSONRenderer(serializer=orjson.dumps)]
     colours = stream.isatty() and not os.environ.get("NO_COLOR")  # https://no-color.org
     return [structlog.dev.ConsoleRenderer(colors=colours), _encoded]
-
-
-def _as_json(_: WrappedLogger, __: str, fields: EventDict) -> bytes:
-    return orjson.dumps(fields)
 
 
 def _encoded(_: WrappedLogger, __: str, line: Any) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from relay.app.service import Service
+from relay.app.service import Host, Service
 from relay.app.watchdog import describe
 from relay.config import Config
 from relay.core.clock import SystemClock
@@ -242,7 +242,7 @@ async def managed(loaded: Config, address: str, *, watchdog: str = "") -> AsyncI
     clock = SystemClock()
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": watchdog}
     manager = ServiceManager.found(environ, pid=os.getpid(), clock=clock)
-    service = await Service.open(loaded, clock=clock, manager=manager)
+    service = await Service.open(loaded, clock=clock, host=Host(manager=manager))
     stop = asyncio.Event()
     run = asyncio.create_task(service.run(stop, ready=manager.ready))
     try:

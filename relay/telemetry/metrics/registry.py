@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -58,30 +58,31 @@ class Series(dict[Any, V], ABC):
             del self[key]
 
 
-class Counter(Series[float]):
+class Number(Series[float]):
+    """A plain number per series."""
+
+    FAMILY: ClassVar[type[CounterMetricFamily | GaugeMetricFamily]]
+
+    def zero(self) -> float:
+        return 0.0
+
+    def family(self) -> Metric:
+        family = self.FAMILY(self.name, self.text, labels=[*self.labels])
+        for key, value in self.copy().items():
+            family.add_metric(_texts(key), value)
+        return family
+
+
+class Counter(Number):
     """A value that only grows."""
 
-    def zero(self) -> float:
-        return 0.0
-
-    def family(self) -> Metric:
-        family = CounterMetricFamily(self.name, self.text, labels=[*self.labels])
-        for key, value in self.copy().items():
-            family.add_metric(_texts(key), value)
-        return family
+    FAMILY = CounterMetricFamily
 
 
-class Gauge(Series[float]):
+class Gauge(Number):
     """A value that is set."""
 
-    def zero(self) -> float:
-        return 0.0
-
-    def family(self) -> Metric:
-        family = GaugeMetricFamily(self.name, self.text, labels=[*self.labels])
-        for key, value in self.copy().items():
-            family.add_metric(_texts(key), value)
-        return family
+    FAMILY = GaugeMetricFamily
 
 
 class HistogramChild:
