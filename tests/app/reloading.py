@@ -37,7 +37,7 @@ class Party:
         (self.folder / "config.toml").write_text(text, encoding="utf-8")
 
     async def reload(self, *tables: str, status: int = 200, **rest: str) -> Any:
-        """Write the config and ask for it; what the relay answers."""
+        """Write the config and request a reload; return the response."""
         self.write(*tables, **rest)
         answer = await self.operator.client.post("/-/reload")
         assert answer.status_code == status, answer.text

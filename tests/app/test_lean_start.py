@@ -76,7 +76,7 @@ def loaded(report: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-async def test_a_relay_without_queue_sinks_loads_no_client_of_one(tmp_path: Path) -> None:
+async def test_a_relay_without_queue_sinks_loads_none_of_their_clients(tmp_path: Path) -> None:
     relay = Relay(tmp_path, sinks=HTTP_SINK, environ={"PYTHONPROFILEIMPORTTIME": "1"})
     async with relay:
         await relay.start()
@@ -87,7 +87,7 @@ async def test_a_relay_without_queue_sinks_loads_no_client_of_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_a_client_that_is_loaded_would_be_seen(extra: str) -> None:
+def test_the_check_detects_a_loaded_client(extra: str) -> None:
     program = f"from relay import sinks; sinks.load({extra!r})"
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", program], check=True, capture_output=True

@@ -1,4 +1,4 @@
-"""A running relay takes a new config whole, or refuses it whole and goes on as it was."""
+"""A running relay uses a new config as a whole, or refuses it and keeps the old one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ async def test_an_unchanged_sink_keeps_its_state_and_its_wait(tmp_path: Path) ->
         assert (bi["state"], bi["last_error"]) == ("active", None)
 
 
-async def test_a_removed_sink_leaves_its_backlog_for_when_it_comes_back(tmp_path: Path) -> None:
+async def test_the_backlog_of_a_removed_sink_is_kept_for_its_return(tmp_path: Path) -> None:
     async with (
         FarEnd() as far_end,
         party(tmp_path, sink("crm", far_end.url())) as there,
@@ -77,7 +77,7 @@ async def test_a_removed_sink_leaves_its_backlog_for_when_it_comes_back(tmp_path
         assert (await there.relay.counts("relay_sink_state"))["crm", "active"] == 1
 
 
-async def test_a_changed_sink_begins_when_the_sends_of_the_old_one_have_ended(
+async def test_a_changed_sink_starts_when_the_sends_of_the_old_one_have_ended(
     tmp_path: Path,
 ) -> None:
     release = asyncio.Event()
@@ -104,12 +104,12 @@ async def test_a_changed_sink_begins_when_the_sends_of_the_old_one_have_ended(
 
 
 async def _answer_later(far_end: FarEnd, release: asyncio.Event) -> None:
-    """Hang up on the send that is on its way: it was not taken, and is due again."""
+    """Close the connection of the running send: it is not confirmed, so it is due again."""
     await release.wait()
     await far_end.stop()
 
 
-async def test_a_send_that_outlasts_the_grace_is_made_again_by_the_successor(
+async def test_a_send_that_outlasts_the_grace_is_repeated_by_the_successor(
     tmp_path: Path,
 ) -> None:
     server = 'drain_timeout = "200ms"'
@@ -211,7 +211,7 @@ async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
         await until(lambda: ids(far_end) == ["a"], what="the event")
 
 
-async def test_sources_come_and_go_with_their_series(tmp_path: Path) -> None:
+async def test_sources_are_added_and_removed_with_their_series(tmp_path: Path) -> None:
     other = '[[source]]\nname = "other"\npath = "/other"\nsecrets = ["env:OTHER_SECRET"]\n'
     async with party(tmp_path) as there:
         signature = ("Service-Signature", signed(body("a"), secret=OTHER_SECRET))
@@ -226,7 +226,7 @@ async def test_sources_come_and_go_with_their_series(tmp_path: Path) -> None:
         assert 'source="other"' not in await there.relay.metrics()
 
 
-async def test_a_request_that_has_begun_ends_by_the_config_that_it_began_with(
+async def test_a_request_is_handled_by_the_config_at_its_beginning(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -238,13 +238,13 @@ async def test_a_request_that_has_begun_ends_by_the_config_that_it_began_with(
         await there.reload(server='max_body = "1KiB"')
         answer = await caller.ask(body("a")[-1:])
         assert answer.status == 202
-        # Its route was another one then: it waits in the store for a sink of this name.
+        # Routed by the old config: it waits in the store for a sink of this name.
         await there.reload(sink("crm", far_end.url()))
         await until(lambda: ids(far_end) == ["a"], what="the event")
 
 
 async def _begin(caller: Caller, content: bytes) -> None:
-    """Send all but the last byte, and know that the relay has begun with it."""
+    """Send all but the last byte, and wait until the relay reads it."""
     content_length = ("Content-Length", str(len(content)))
     signature = ("Service-Signature", signed(content))
     expects = ("Expect", "100-continue")
@@ -266,7 +266,7 @@ async def test_limits_and_the_admin_token_change_while_the_relay_runs(tmp_path: 
         await there.operator.get("/sinks")
 
 
-async def test_a_bad_config_changes_nothing_and_is_told_with_every_fault(tmp_path: Path) -> None:
+async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(tmp_path: Path) -> None:
     async with (
         FarEnd() as far_end,
         party(tmp_path, sink("crm", far_end.url())) as there,
@@ -319,7 +319,7 @@ async def test_a_file_that_is_no_config_changes_nothing(
         ("[admin]", '[log]\nlevel = "debug"\n[admin]', "log.level"),
     ],
 )
-async def test_what_is_made_at_the_start_is_refused_by_its_key(
+async def test_a_change_that_needs_a_restart_is_refused_by_its_key(
     tmp_path: Path, before: str, after: str, key: str
 ) -> None:
     async with party(tmp_path) as there:
@@ -332,12 +332,12 @@ async def test_what_is_made_at_the_start_is_refused_by_its_key(
         (fault,) = answer.json()["faults"]
         assert fault["path"] == key
         assert "restart" in fault["message"]
-        # Nothing of it was taken, its other keys neither.
+        # Nothing of it is used, not even its other keys.
         large = post(orjson.dumps({"id": "a", "event": "x", "data": "x" * 2000}))
         assert (await there.relay.ask(large)).status == 202
 
 
-async def test_reloads_at_once_take_their_turns(tmp_path: Path) -> None:
+async def test_concurrent_reloads_run_one_after_another(tmp_path: Path) -> None:
     async with FarEnd() as far_end, party(tmp_path) as there:
         there.write(sink("crm", far_end.url()))
         answers = await asyncio.gather(*(there.operator.client.post("/-/reload") for _ in range(5)))
@@ -345,7 +345,7 @@ async def test_reloads_at_once_take_their_turns(tmp_path: Path) -> None:
         assert sorted(added) == [[], [], [], [], ["crm"]]
 
 
-async def test_a_store_that_cannot_be_asked_leaves_the_config_as_it_was(
+async def test_a_store_that_cannot_be_read_leaves_the_config_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unable(_: object) -> Any:
@@ -362,7 +362,7 @@ async def test_a_store_that_cannot_be_asked_leaves_the_config_as_it_was(
 
 
 @pytest.mark.parametrize("fault", ["hangs", "raises"])
-async def test_a_sink_that_cannot_take_its_leave_does_not_keep_its_successor_waiting(
+async def test_a_sink_that_fails_to_close_does_not_delay_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     async def close(_: object) -> None:
@@ -389,7 +389,7 @@ async def test_only_the_token_may_reload(tmp_path: Path) -> None:
         assert there.relay.lines("config.reloaded") == []
 
 
-async def test_a_sink_that_cannot_be_made_any_more_changes_nothing(
+async def test_a_sink_that_can_no_longer_be_built_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with FarEnd() as far_end, party(tmp_path) as there:
@@ -416,13 +416,13 @@ async def test_a_replay_reaches_a_sink_that_was_added_later(tmp_path: Path) -> N
         await until(lambda: ids(far_end) == ["a"], what="the past")
 
 
-async def test_the_answer_is_described(tmp_path: Path) -> None:
+async def test_the_responses_are_documented(tmp_path: Path) -> None:
     async with party(tmp_path) as there:
         described = (await there.operator.get("/openapi.json"))["paths"]["/-/reload"]["post"]
         assert set(described["responses"]) >= {"200", "401", "422"}
 
 
-async def test_a_stopping_relay_takes_no_config(tmp_path: Path) -> None:
+async def test_a_stopping_relay_refuses_a_reload(tmp_path: Path) -> None:
     async with party(tmp_path) as there:
         there.relay.service._stopping = True
         answer = await there.operator.client.post("/-/reload")
@@ -431,7 +431,7 @@ async def test_a_stopping_relay_takes_no_config(tmp_path: Path) -> None:
 
 
 async def _streamed(lines: AsyncIterator[str]) -> Any:
-    """What happens next, of what concerns the config."""
+    """The next activity that concerns the config."""
     async with asyncio.timeout(10):
         async for line in lines:
             happening = orjson.loads(line.removeprefix("data: ")) if line[:1] == "d" else {}
@@ -442,7 +442,7 @@ async def _streamed(lines: AsyncIterator[str]) -> Any:
     raise AssertionError
 
 
-async def test_who_watches_is_told_of_every_reload_taken_or_refused(tmp_path: Path) -> None:
+async def test_subscribers_get_every_reload_taken_or_refused(tmp_path: Path) -> None:
     async with (
         FarEnd() as far_end,
         party(tmp_path) as there,
@@ -468,7 +468,7 @@ async def test_who_watches_is_told_of_every_reload_taken_or_refused(tmp_path: Pa
         }
 
 
-async def test_who_watches_is_told_of_a_reload_that_failed_by_the_store(
+async def test_subscribers_get_a_reload_that_the_store_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unable(_: object) -> Any:

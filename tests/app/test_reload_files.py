@@ -1,4 +1,4 @@
-"""What stands behind a reference is read again by itself when it changes, however it does."""
+"""A referenced file is read again when it changes, in whatever way it is replaced."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ async def test_a_bug_changes_nothing_and_ends_nothing(
 
 
 async def _knows(there: Party, secret: str) -> bool:
-    """Whether the source takes what this secret signs."""
+    """Whether the source accepts requests signed with this secret."""
     content = body("probe")
     signature = ("Service-Signature", signed(content, secret=secret))
     answer = await there.relay.ask(post(content, signature, target="/other", sign=False))
@@ -74,7 +74,7 @@ def _swap_directory(folder: Path, secret: str) -> None:
 
 
 def _check_out(folder: Path, secret: str) -> None:
-    """As git does it: away first, then there again."""
+    """As git does it: removed first, then written anew."""
     (folder / "secret").unlink()
     (folder / "secret").write_text(secret)
 
@@ -98,7 +98,9 @@ async def test_a_changed_secret_file_is_used_within_seconds(tmp_path: Path, chan
         assert (line["changed"], line["reason"]) == ("source.other", "a file changed")
 
 
-async def test_an_empty_secret_file_keeps_the_old_secret_and_is_told_once(tmp_path: Path) -> None:
+async def test_an_empty_secret_file_keeps_the_old_secret_and_is_reported_once(
+    tmp_path: Path,
+) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the-first-secret-of-it")
     other = f'[[source]]\nname = "other"\npath = "/other"\nsecrets = ["file:{secret}"]\n'
@@ -115,7 +117,7 @@ async def test_an_empty_secret_file_keeps_the_old_secret_and_is_told_once(tmp_pa
         assert await there.successful() == 1
 
 
-async def test_a_changed_file_brings_no_edit_of_the_document_with_it(tmp_path: Path) -> None:
+async def test_a_changed_file_does_not_apply_edits_of_the_document(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the-first-secret-of-it")
     other = f'[[source]]\nname = "other"\npath = "/other"\nsecrets = ["file:{secret}"]\n'
@@ -123,7 +125,7 @@ async def test_a_changed_file_brings_no_edit_of_the_document_with_it(tmp_path: P
         await there.reload(other, status=422, more="half an edit")
         secret.write_text("a-second-secret-of-it")
         await _until_known(there, "a-second-secret-of-it")
-        # The document is as bad as before, whatever becomes of the files.
+        # The document is as bad as before, whatever happens to the files.
         assert await there.successful() == 0
         await there.reload(other)
         assert await there.successful() == 1

@@ -57,7 +57,7 @@ secrets = ["{SECRET}"]
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address that refuses connections, and that nobody else can take meanwhile."""
+    """An address that refuses connections, and stays reserved meanwhile."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}/hook"
@@ -105,7 +105,7 @@ async def all_threads_gone(before: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_it_starts_serves_and_stops_in_order(
+async def test_a_service_starts_serves_and_stops_in_order(
     tmp_path: Path, nobody: str, lines: list[Any]
 ) -> None:
     threads = threading.active_count()
@@ -119,7 +119,7 @@ async def test_it_starts_serves_and_stops_in_order(
     await all_threads_gone(threads)
 
 
-async def test_the_gauges_are_shown_from_the_start(tmp_path: Path, nobody: str) -> None:
+async def test_the_gauges_are_set_from_the_start(tmp_path: Path, nobody: str) -> None:
     loaded = document(tmp_path, crm=nobody)
     async with running(loaded) as service:
         await post(service, "evt_1")
@@ -131,7 +131,7 @@ async def test_the_gauges_are_shown_from_the_start(tmp_path: Path, nobody: str) 
     assert "relay_store_min_free_bytes 1.0" in metrics
 
 
-async def test_the_gauges_follow_by_themselves(tmp_path: Path, nobody: str) -> None:
+async def test_the_gauges_are_updated_without_requests(tmp_path: Path, nobody: str) -> None:
     async with running(document(tmp_path, crm=nobody)) as service:
         assert 'relay_pending_deliveries{sink="crm"} 0.0' in await ask(service, "/metrics")
         await post(service, "evt_1")
@@ -140,7 +140,7 @@ async def test_the_gauges_follow_by_themselves(tmp_path: Path, nobody: str) -> N
                 await asyncio.sleep(0.05)
 
 
-async def test_deliveries_of_a_sink_that_is_gone_are_reported_and_kept(
+async def test_deliveries_of_a_removed_sink_are_reported_and_kept(
     tmp_path: Path, nobody: str, lines: list[Any]
 ) -> None:
     async with running(document(tmp_path, old=nobody, crm=nobody)) as service:
@@ -213,7 +213,7 @@ async def test_a_dispatcher_that_dies_ends_the_service_loudly(
     await all_threads_gone(threads)
 
 
-async def test_a_disk_that_fails_under_a_dispatcher_is_told_as_such(
+async def test_a_disk_failure_in_a_dispatcher_is_reported_as_one(
     tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch, lines: list[Any]
 ) -> None:
     async def broken(*_: object, **__: object) -> Never:
@@ -227,7 +227,7 @@ async def test_a_disk_that_fails_under_a_dispatcher_is_told_as_such(
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["store.broken"]
 
 
-async def test_a_damaged_store_ends_the_service_at_each_start_until_it_is_mended(
+async def test_a_damaged_store_ends_the_service_at_each_start_until_it_is_repaired(
     tmp_path: Path, nobody: str, lines: list[Any]
 ) -> None:
     loaded = document(tmp_path, crm=nobody)

@@ -1,4 +1,4 @@
-"""What an absence has cost, judged by how long the sender tries, and who has taken note of it."""
+"""The loss that an absence caused, by the sender's retries, and its acknowledgement."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.sinks.far_end import until
 UNACKNOWLEDGED = "relay_unacknowledged_loss_seconds"
 
 
-def test_the_window_is_the_senders() -> None:
+def test_the_window_is_that_of_the_senders_retries() -> None:
     assert sum(WAITS_S) * 1000 == WINDOW_MS
 
 
@@ -29,13 +29,13 @@ def test_a_first_start_and_a_clock_set_back_are_no_downtime(alive_ms: int | None
     assert between(alive_ms, NOW_MS) is None
 
 
-def test_an_absence_within_the_window_lacks_nothing() -> None:
+def test_an_absence_within_the_window_loses_nothing() -> None:
     downtime = between(NOW_MS - WINDOW_MS, NOW_MS)
     assert downtime is not None
     assert (downtime.seconds, downtime.lacks, downtime.lost_s) == (620, None, 0)
 
 
-def test_of_a_longer_absence_the_beginning_is_lost() -> None:
+def test_a_longer_absence_loses_its_beginning() -> None:
     downtime = between(NOW_MS - WINDOW_MS - 90_000, NOW_MS)
     assert downtime is not None
     lost = Interval(from_ms=NOW_MS - WINDOW_MS - 90_000, to_ms=NOW_MS - WINDOW_MS)
@@ -50,7 +50,7 @@ async def _stopped(folder: Path, clock: ShiftedClock) -> None:
 
 
 @pytest.mark.parametrize(("away_s", "lost_s"), [(30, 0), (4220, 3600)])
-async def test_a_start_says_how_long_the_relay_was_away(
+async def test_a_start_reports_the_downtime_before_it(
     tmp_path: Path, away_s: int, lost_s: int
 ) -> None:
     clock = ShiftedClock()
@@ -69,7 +69,7 @@ async def test_a_start_says_how_long_the_relay_was_away(
         assert counted.get((), 0) == pytest.approx(lost_s, abs=10)
 
 
-async def test_the_first_start_of_a_store_says_nothing_of_it(tmp_path: Path) -> None:
+async def test_the_first_start_of_a_store_reports_no_downtime(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, operating(relay) as operator:
         assert relay.lines("relay.was_down") == []
@@ -102,7 +102,7 @@ async def test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it(
         assert long["lacks"]["to_ms"] == long["to_ms"] - WINDOW_MS
 
 
-async def test_an_acknowledged_loss_is_spoken_of_no_more_also_after_a_restart(
+async def test_an_acknowledged_loss_is_no_longer_reported_even_after_a_restart(
     tmp_path: Path,
 ) -> None:
     clock = ShiftedClock()
@@ -123,7 +123,7 @@ async def test_an_acknowledged_loss_is_spoken_of_no_more_also_after_a_restart(
         assert (await operator.get("/absences"))["absences"][-1] == noted
 
 
-async def test_a_stall_of_the_living_process_is_an_absence_too(
+async def test_a_stall_of_the_running_process_is_an_absence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.02)
@@ -152,7 +152,7 @@ async def _beaten(relay: Relay, clock: ShiftedClock) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_relay_without_room_is_away_until_there_is_room(
+async def test_a_relay_without_free_space_is_absent_until_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.02)

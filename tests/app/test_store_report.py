@@ -1,4 +1,4 @@
-"""What the relay says of its SQLite when it starts."""
+"""Warnings about SQLite at the start."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.service import read, serving
 
 
 @pytest.mark.parametrize("faulty", [True, False])
-async def test_a_sqlite_with_the_wal_reset_fault_is_warned_of_and_no_other(
+async def test_only_an_sqlite_with_the_wal_reset_bug_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, faulty: bool
 ) -> None:
     monkeypatch.setattr(driver, "has_wal_reset_fault", lambda: faulty)

@@ -1,4 +1,4 @@
-"""The figures of leads and views as Prometheus reads them: a restart takes nothing from them."""
+"""Counters of leads and views as Prometheus reads them: a restart does not lower them."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ async def figures(relay: service.Relay) -> dict[str, dict[tuple[str, ...], float
     return {name: await relay.counts(name) for name in (LEADS, WATCHED, LAST)}
 
 
-async def test_after_a_restart_the_figures_are_those_of_all_accepted_events(tmp_path: Path) -> None:
+async def test_counters_include_all_accepted_events_after_a_restart(tmp_path: Path) -> None:
     settings = service.read(tmp_path)
     async with service.serving(settings) as relay:
         watched = body("w", "video.watched", milestone="50%")
@@ -58,7 +58,7 @@ async def test_after_a_restart_the_figures_are_those_of_all_accepted_events(tmp_
         assert await relay.counts(WATCHED) == before[WATCHED]
 
 
-async def test_a_source_that_comes_back_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_the_counters_of_a_source_that_is_added_again_continue(tmp_path: Path) -> None:
     async def lead(event_id: str) -> int:
         content = body(event_id)
         header = ("Service-Signature", signed(content, secret=OTHER_SECRET))
@@ -101,7 +101,7 @@ async def test_a_request_that_waited_for_its_secret_counts_once(
         assert await there.relay.counts(LEADS) == {("other",): 1}
 
 
-async def test_a_clock_that_was_set_back_does_not_make_the_last_event_older(tmp_path: Path) -> None:
+async def test_a_clock_set_back_does_not_make_the_last_event_older(tmp_path: Path) -> None:
     clock = ShiftedClock()
     async with service.serving(service.read(tmp_path), clock=clock) as relay:
         await send(relay, body("a"))
@@ -112,7 +112,7 @@ async def test_a_clock_that_was_set_back_does_not_make_the_last_event_older(tmp_
 
 
 @pytest.mark.servers
-async def test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged(tmp_path: Path) -> None:
+async def test_kill_9_loses_no_scraped_count_and_no_acknowledged_event(tmp_path: Path) -> None:
     acknowledged = 0
 
     async def leads(relay: Relay, run: str) -> None:

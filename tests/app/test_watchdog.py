@@ -19,7 +19,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class Store:
-    """Comes round at once, takes so many seconds, or fails, as it is told."""
+    """A store that responds at once, after some seconds, or with an error."""
 
     def __init__(self, *answers: float | Exception) -> None:
         self._answers = deque(answers)
@@ -61,15 +61,15 @@ async def pings(store: Store, *, until_s: float) -> list[float]:
     return [at_s - begun_s for at_s in manager.pings]
 
 
-async def test_two_proofs_come_in_the_time_of_one() -> None:
+async def test_proofs_of_life_come_twice_per_watchdog_interval() -> None:
     assert await pings(Store(), until_s=12) == [0, 5, 10]
 
 
-async def test_a_store_that_is_stuck_brings_none() -> None:
+async def test_a_stuck_store_gives_no_proof_of_life() -> None:
     assert await pings(Store(0, 60), until_s=50) == [0]
 
 
-async def test_a_store_that_refuses_is_alive() -> None:
+async def test_a_store_that_refuses_writes_is_alive() -> None:
     assert await pings(Store(0, StoreError("another program has it")), until_s=12) == [0, 5, 10]
 
 
@@ -109,7 +109,7 @@ asyncio.run(main())
     ],
     ids=["a loop that stands", "a writer that is stuck", "a chore that was ended"],
 )
-def test_a_process_that_hangs_ends_itself_and_no_other(
+def test_a_hanging_process_ends_itself_and_a_working_one_does_not(
     setup: str, then: str, code: int, said: str
 ) -> None:
     done = subprocess.run(

@@ -38,7 +38,7 @@ PROOFS = {
     "`when` fails on an event": "tests/receiver/test_app.py::"
     "test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery",
     "A sink was removed from the config": "tests/app/test_reload.py::"
-    "test_a_removed_sink_leaves_its_backlog_for_when_it_comes_back",
+    "test_the_backlog_of_a_removed_sink_is_kept_for_its_return",
     # At the store
     "Less than `min_free` is left": "tests/guarantees/test_full_disk.py::"
     "test_a_full_disk_is_answered_503_until_there_is_room",
@@ -49,7 +49,7 @@ PROOFS = {
     "A second relay on the same store": "tests/guarantees/test_drain.py::"
     "test_a_second_relay_on_the_store_is_refused",
     "Python's SQLite is older": "tests/app/test_store_report.py::"
-    "test_a_sqlite_with_the_wal_reset_fault_is_warned_of_and_no_other",
+    "test_only_an_sqlite_with_the_wal_reset_bug_causes_a_warning",
     # To the process
     "The process is killed": "tests/guarantees/test_kills.py::"
     "test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight",
@@ -68,11 +68,11 @@ PROOFS = {
     "A replay is cancelled": "tests/admin/test_selecting.py::"
     "test_no_delivery_of_a_cancelled_replay_starts",
     "The relay lives but writes": "tests/app/test_startup.py::"
-    "test_a_stall_of_the_living_process_is_an_absence_too",
+    "test_a_stall_of_the_running_process_is_an_absence",
     "The relay is away for": "tests/app/test_startup.py::"
     "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
     "The process hangs, or its": "tests/app/test_watchdog.py::"
-    "test_a_process_that_hangs_ends_itself_and_no_other",
+    "test_a_hanging_process_ends_itself_and_a_working_one_does_not",
     "The config on disk is": "tests/cli/test_target.py::"
     "test_a_command_with_url_and_token_ignores_broken_toml",
     "A command is of another": "tests/cli/test_target.py::"
@@ -84,7 +84,7 @@ PROOFS = {
     "The store has a hard": "tests/guarantees/test_second_names.py::"
     "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
     "Any restart": "tests/app/test_totals.py::"
-    "test_kill_9_takes_nothing_from_what_was_scraped_or_acknowledged",
+    "test_kill_9_loses_no_scraped_count_and_no_acknowledged_event",
     "It dislikes some events (403": "tests/delivery/test_poison.py::"
     "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
     "This host's clock is set": "tests/delivery/test_due.py::"
