@@ -52,5 +52,6 @@ async def test_the_document_names_every_operation_once(tmp_path: Path) -> None:
     operations = [each for path in document["paths"].values() for each in path.values()]
     names = [each["operationId"] for each in operations]
     assert len(names) == len(set(names))
+    assert all(each["summary"] for each in operations)
     assert {"list_events", "begin_replay", "pause_sink", "watch"} <= set(names)
     assert document["security"] == [{"token": []}]

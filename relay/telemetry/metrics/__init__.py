@@ -73,10 +73,10 @@ class Metrics:
         build = (version("relay"), revision, platform.python_version(), sqlite)
         self._build[build] = 1
         self.reloaded(successful=True)
-        self._requests.exist(source=UNKNOWN)
+        self._requests.create(source=UNKNOWN)
         for code in NOT_HTTP:
-            self._requests.exist(source=UNKNOWN, code=code)
-        self._rejected.exist(source=UNKNOWN)
+            self._requests.create(source=UNKNOWN, code=code)
+        self._rejected.create(source=UNKNOWN)
         for source in sources:
             self.add_source(source)
         for sink in sinks:
@@ -270,7 +270,7 @@ class Metrics:
         for key in [key for key in self._signatures if key[0] == source and key[1] not in labels]:
             del self._signatures[key]
         for label in labels:
-            self._signatures.exist(source=source, secret=label)
+            self._signatures.create(source=source, secret=label)
 
     def verified(self, source: str, secret: str) -> None:
         self._signatures[source, secret] += 1

@@ -46,7 +46,7 @@ class Series(dict[Any, V], ABC):
     def family(self) -> Metric:
         """Return the family for a scrape; called from another thread."""
 
-    def exist(self, **given: object) -> None:
+    def create(self, **given: object) -> None:
         """Create the series at 0 of some labels' values, with all values of the other labels."""
         axes = ((given[name],) if name in given else self.labels[name] for name in self.labels)
         for values in itertools.product(*axes):
@@ -153,7 +153,7 @@ class Registry(Collector):
         """Create every series of one source or sink; existing ones keep their values."""
         for series in self._all:
             if label in series.labels:
-                series.exist(**{label: name})
+                series.create(**{label: name})
 
     def drop(self, label: str, name: str) -> None:
         """Remove every series of one source or sink."""
@@ -175,7 +175,7 @@ class Registry(Collector):
 
     def _add(self, series: S) -> S:
         self._all.append(series)
-        series.exist()
+        series.create()
         return series
 
 
