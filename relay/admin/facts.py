@@ -57,7 +57,7 @@ class SourceFacts:
     name: str
     traffic: SourceTraffic
     last_events: Sequence[LastEvent]
-    """One for each kind that has come."""
+    """One for each kind received so far."""
     rotation: Rotation | None
     """None if no rotation was started, or it has expired."""
     dropped: int

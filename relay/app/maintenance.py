@@ -18,7 +18,7 @@ RETENTION_EVERY_S = 3600.0
 RETENTION_PAUSE_S = 0.05
 AUDIENCE_EVERY_S = 10.0
 AUDIENCE_PAUSE_S = 0.1
-"""Pause between two steps, so that acknowledgements find the writer free."""
+"""Pause between two steps, so that acknowledgements need not wait for the writer."""
 
 
 class Maintenance:
@@ -115,7 +115,7 @@ class Maintenance:
             await asyncio.sleep(AUDIENCE_PAUSE_S if more else AUDIENCE_EVERY_S)
 
     async def _inspection(self) -> None:
-        """Check the whole file once after an unclean stop, beside the work."""
+        """Check the whole file once after an unclean stop, while the relay works."""
         if not self._store.unclean:
             return
         self._log.warning("store.unclean", path=str(self._store.path))
@@ -127,4 +127,4 @@ _ADVICE_STALLED = (
     "no heartbeat could be written for this long: the disk was full or hung, the machine was "
     "suspended, or its clock was set forward; relay absences list shows it"
 )
-_ADVICE = "events are answered 503 until there is room; make room beside the store"
+_ADVICE = "events get 503 until there is free space; free some on the store's disk"

@@ -176,4 +176,4 @@ def _marks(paths: Iterable[str]) -> Marks:
     return {path: mark(path) for path in paths}
 
 
-_ADVICE = "the config in use stays; relay check-config says what is wrong with the new one"
+_ADVICE = "the config in use stays; relay check-config lists the faults of the new one"

@@ -364,6 +364,6 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 
 
 _ADVICE = (
-    "nothing is acknowledged any more; look at the disk and the kernel's log, "
-    "then start again: the store is checked at the start"
+    "no event is acknowledged any longer; check the disk and the kernel's log, "
+    "then start the relay again: it checks the store"
 )

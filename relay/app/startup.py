@@ -26,7 +26,7 @@ class StartupReport:
             self._log.warning(warning.event, **warning.fields)
         now_ms = self._clock.now_ms()
         self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
-        # Without room nothing is accepted either, so the absence goes on.
+        # Without free space no event is accepted either, so the absence continues.
         with suppress(StoreFull):
             await self._store.absences.beat(
                 now_ms=now_ms, cause="crashed" if self._store.unclean else "stopped", over_ms=0
@@ -44,6 +44,6 @@ class StartupReport:
 
 
 _ADVICE_LOST = (
-    "the sender tries for 620 s; events whose first try fell into the first lost_s seconds of the "
-    "time away did not come again: relay absences list says from when to when"
+    "the sender retries for 620 s; events first sent in the first lost_s seconds of the downtime "
+    "are lost: relay absences list shows the interval"
 )

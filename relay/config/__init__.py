@@ -61,7 +61,7 @@ class Config:
     """One per sink, in the same order."""
     file: Path
     text: Secret
-    """The document's text, so that `refresh` can resolve its references anew."""
+    """The document's text, so that `refresh` can resolve its references again."""
     references: Marks
     """Digests of the referenced files."""
     warnings: tuple[Fault, ...] = ()
