@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from relay.core.config_values import Duration
+from relay.core.config_values import Address, Duration
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
 from relay.server.listener import Listener
 
@@ -64,7 +64,10 @@ async def _serve(app: ASGIApp, port: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     # As the relay's public listener is set up, so that the applications alone differ.
     listener = Listener(
-        app, f"127.0.0.1:{port}", grace=Duration.parse("1s"), limit=ConnectionLimit(PUBLIC_MAX)
+        app,
+        Address(f"127.0.0.1:{port}"),
+        grace=Duration.parse("1s"),
+        limit=ConnectionLimit(PUBLIC_MAX),
     )
     await listener.start()
     await stop.wait()

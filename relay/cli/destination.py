@@ -11,7 +11,6 @@ from relay.cli.parameters import named
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError
-from relay.server import address as endpoint
 from relay.video_service.sender import parse_url
 
 DEFAULT_URL = "http://127.0.0.1:8080/webhooks"
@@ -45,7 +44,7 @@ def destination(
         error.add_note("to send without this config, give --url and --secret")
         raise
     return Destination(
-        url or parse_url(endpoint.url(address) + chosen.path),
+        url or parse_url(address.url() + chosen.path),
         secret or _valid_secret(chosen),
         chosen.signature_header,
     )

@@ -13,7 +13,6 @@ from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token
 from relay.core.config_values import Secret
 from relay.core.errors import ApiError, ConfigError
-from relay.server import address
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class Target:
 
     def resolve_url(self) -> httpx.URL:
         """Return the URL of the admin listener; raises ConfigError."""
-        return self.url or httpx.URL(address.url(self._read(load_admin_address)))
+        return self.url or httpx.URL(self._read(load_admin_address).url())
 
     def _read(self, load: Callable[[Path], T]) -> T:
         try:

@@ -1,7 +1,7 @@
 """Turns headers and a raw body into an `Event`, or rejects them; nothing else creates one."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -44,13 +44,6 @@ class Key(NamedTuple):
     until_ms: float
 
 
-class KeyRing(NamedTuple):
-    """Secrets that are valid at one moment, with their labels in the same order."""
-
-    values: tuple[bytes, ...]
-    labels: tuple[str, ...]
-
-
 class SourceSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
 ):
@@ -75,15 +68,6 @@ class SourceSettings(
             )
             for number, secret in enumerate(self.secrets, 1)
         )
-
-    @cached_property
-    def key_ring(self) -> "KeyRing":
-        """The secrets that are valid before `first_end_ms`."""
-        return _key_ring(self.keys)
-
-    @cached_property
-    def first_end_ms(self) -> float:
-        return min((key.until_ms for key in self.keys), default=float("inf"))
 
     @cached_property
     def header(self) -> bytes:
@@ -158,22 +142,15 @@ def reverify(source: SourceSettings, request: UnverifiedRequest) -> Authenticate
 def _verify(
     source: SourceSettings, values: Sequence[bytes], body: bytes, *, now_ms: int
 ) -> tuple[Verified, str]:
-    key_ring = source.key_ring
-    if now_ms >= source.first_end_ms:
-        key_ring = _key_ring(key for key in source.keys if now_ms < key.until_ms)
+    keys = [key for key in source.keys if now_ms < key.until_ms]
     verified = signature.verify(
         values,
         body,
-        secrets=key_ring.values,
+        secrets=[key.value for key in keys],
         now_s=now_ms // 1000,
         tolerance_ms=source.tolerance,
     )
-    return verified, key_ring.labels[verified.secret]
-
-
-def _key_ring(keys: Iterable[Key]) -> KeyRing:
-    valid = tuple(keys)
-    return KeyRing(tuple(key.value for key in valid), tuple(key.label for key in valid))
+    return verified, keys[verified.secret].label
 
 
 def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:

@@ -97,6 +97,12 @@ class Address(str):
             raise ValueError('expected "host:port" such as "127.0.0.1:8080" or "[::1]:8080"')
         return cls(text)
 
+    @classmethod
+    def of(cls, bound: tuple[Any, ...]) -> Self:
+        """Return the address of a socket's name; the rest of an IPv6 name is left out."""
+        host, port = bound[:2]
+        return cls(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
     @property
     def host(self) -> str:
         """The host without the brackets of IPv6."""
@@ -113,6 +119,12 @@ class Address(str):
     @property
     def is_wildcard(self) -> bool:
         return _has(self.host, "is_unspecified")
+
+    def url(self, port: int | None = None) -> str:
+        """Return the URL from the same machine, with `port` in place of its own."""
+        loopback = "::1" if ":" in self.host else "127.0.0.1"
+        host = loopback if self.is_wildcard else self.host
+        return f"http://{self.of((host, self.port if port is None else port))}"
 
 
 class Network(str):

@@ -22,17 +22,11 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Downtime:
+class Downtime(Interval):
     """The period from the last heartbeat to the next start."""
 
-    from_ms: int
-    to_ms: int
     lacks: Interval | None
     """Events first sent in this period are lost; None if retries covered the whole downtime."""
-
-    @property
-    def seconds(self) -> float:
-        return (self.to_ms - self.from_ms) / 1000
 
     @property
     def lost_s(self) -> float:

@@ -3,7 +3,7 @@
 Their texts are logged and shown, so they never hold a secret, a URL, an address or a body.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Self
 
 RejectReason = Literal["missing", "ambiguous", "malformed", "mismatch", "stale", "future"]
@@ -14,24 +14,23 @@ class RelayError(Exception):
     """Base class of all errors below."""
 
 
+@dataclass(eq=False, repr=False)
 class Rejected(RelayError):
     """A request failed verification; the reason is for metrics and logs, never for the response.
 
     `skew_s` (our time minus the sender's) is set only if the signature itself is valid.
     """
 
-    def __init__(self, reason: RejectReason, *, skew_s: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason: RejectReason = reason
-        self.skew_s = skew_s
+    reason: RejectReason
+    _: KW_ONLY
+    skew_s: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class BodyRejected(RelayError):
     """A request's body could not be read to its end."""
 
-    def __init__(self, reason: BodyFault) -> None:
-        super().__init__(reason)
-        self.reason: BodyFault = reason
+    reason: BodyFault
 
 
 class InvalidTemplate(RelayError):
@@ -113,47 +112,27 @@ class StoreTooNew(StoreError):
     """The schema was written by a newer relay."""
 
 
+@dataclass(eq=False, repr=False)
 class SinkError(RelayError):
-    """Base class of the errors that a sink raises.
+    """Base class of the errors that a sink raises."""
 
-    `reason` may be logged; `answer` is stored with the attempt only.
-    `status` is the destination's own code, if it has one.
-    `about_event` means that the destination responded to this very event, so the event may be at
-    fault rather than the sink.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        status: int | None = None,
-        answer: str = "",
-        about_event: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.status = status
-        self.answer = answer
-        self.about_event = about_event
+    reason: str
+    """May be logged."""
+    _: KW_ONLY
+    status: int | None = None
+    """The destination's own code, if it has one."""
+    answer: str = ""
+    """A bounded excerpt of the response; stored with the attempt only."""
+    about_event: bool = False
+    """The destination responded to this very event, so the event may be at fault."""
 
 
+@dataclass(eq=False, repr=False)
 class Temporary(SinkError):
-    """Try this event again.
+    """Try this event again."""
 
-    `retry_after_ms` is the destination's minimum wait, for the whole sink.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        status: int | None = None,
-        answer: str = "",
-        about_event: bool = False,
-        retry_after_ms: int | None = None,
-    ) -> None:
-        super().__init__(reason, status=status, answer=answer, about_event=about_event)
-        self.retry_after_ms = retry_after_ms
+    retry_after_ms: int | None = None
+    """The destination's minimum wait, for the whole sink."""
 
 
 class Refused(SinkError):

@@ -104,11 +104,7 @@ def _person(random: Random) -> dict[str, Any]:
     return {"email": f"{mailbox or 'hello'}@{domain}", "name": f"{first} {last}"}
 
 
-def _created(random: Random, _created_at: str) -> dict[str, Any]:
-    return _video(random)
-
-
-def _processed(random: Random, *, status: str, fault: str | None) -> dict[str, Any]:
+def _processed(random: Random, status: str, fault: str | None = None) -> dict[str, Any]:
     width, height = random.choice(_SIZES) if fault is None else (None, None)
     return _video(random) | {
         "status": status,
@@ -120,19 +116,7 @@ def _processed(random: Random, *, status: str, fault: str | None) -> dict[str, A
     }
 
 
-def _ready(random: Random, _created_at: str) -> dict[str, Any]:
-    return _processed(random, status="ready", fault=None)
-
-
-def _failed(random: Random, _created_at: str) -> dict[str, Any]:
-    return _processed(random, status="failed", fault=random.choice(_FAULTS))
-
-
-def _deleted(random: Random, _created_at: str) -> dict[str, Any]:
-    return _video(random) | {"trashed": random.random() < 0.7}
-
-
-def _watched(random: Random, _created_at: str) -> dict[str, Any]:
+def _watched(random: Random) -> dict[str, Any]:
     step = random.randrange(len(MILESTONES))
     return {
         "video": _video(random),
@@ -154,16 +138,12 @@ def _lead(random: Random, created_at: str) -> dict[str, Any]:
     }
 
 
-def _test(_random: Random, _created_at: str) -> dict[str, Any]:
-    return {}
-
-
 _DATA: dict[str, Callable[[Random, str], dict[str, Any]]] = {
-    "video.created": _created,
-    "video.ready": _ready,
-    "video.failed": _failed,
-    "video.deleted": _deleted,
-    VIDEO_WATCHED: _watched,
+    "video.created": lambda random, _: _video(random),
+    "video.ready": lambda random, _: _processed(random, "ready"),
+    "video.failed": lambda random, _: _processed(random, "failed", random.choice(_FAULTS)),
+    "video.deleted": lambda random, _: _video(random) | {"trashed": random.random() < 0.7},
+    VIDEO_WATCHED: lambda random, _: _watched(random),
     LEAD_CAPTURED: _lead,
-    WEBHOOK_TEST: _test,
+    WEBHOOK_TEST: lambda *_: {},
 }

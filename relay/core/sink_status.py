@@ -31,23 +31,15 @@ class ThroughputWindow:
     WINDOW_S = 60
 
     def __init__(self) -> None:
-        self._counts = [0] * self.WINDOW_S
-        self._second = 0
+        self._counts: dict[int, int] = {}
+        """Deliveries by second, the oldest first."""
 
     def add(self, count: int, now_s: float) -> None:
-        self._forget(now_s)
-        self._counts[self._second % self.WINDOW_S] += count
+        second = int(now_s)
+        self._counts[second] = self._counts.get(second, 0) + count
+        if len(self._counts) > self.WINDOW_S:
+            del self._counts[next(iter(self._counts))]
 
     def last_minute(self, now_s: float) -> int:
-        self._forget(now_s)
-        return sum(self._counts)
-
-    def _forget(self, now_s: float) -> None:
-        second = int(now_s)
-        if second == self._second:
-            return
-        for passed in range(self._second + 1, min(second, self._second + self.WINDOW_S) + 1):
-            self._counts[passed % self.WINDOW_S] = 0
-        if second > self._second + self.WINDOW_S:
-            self._counts = [0] * self.WINDOW_S
-        self._second = max(self._second, second)
+        start_s = int(now_s) - self.WINDOW_S
+        return sum(count for second, count in self._counts.items() if second > start_s)

@@ -32,13 +32,10 @@ class Deadlines:
         self._open.add(deadline)
         if not self._ticking:
             self._ticking = True
-            self._tick_later()
+            self.loop.call_later(TICK_S, self._tick)
 
     def remove(self, deadline: "Deadline") -> None:
         self._open.discard(deadline)
-
-    def _tick_later(self) -> None:
-        self.loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         now_s = self.now_s()
@@ -47,7 +44,7 @@ class Deadlines:
             deadline.strike()
         self._ticking = bool(self._open)
         if self._ticking:
-            self._tick_later()
+            self.loop.call_later(TICK_S, self._tick)
 
 
 class Deadline:

@@ -10,9 +10,8 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from relay.core.config_values import Duration
+from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
-from relay.server import address as endpoint
 from relay.server.connection_limit import ConnectionLimit
 from relay.server.http_protocol import Exchanges, HttpProtocol
 from relay.telemetry import log
@@ -42,7 +41,7 @@ class Listener:
     def __init__(
         self,
         app: ASGIApp,
-        address: str,
+        address: Address,
         *,
         grace: Duration,
         limit: ConnectionLimit,
@@ -53,7 +52,7 @@ class Listener:
 
         `not_http` is called with the status of each response that the app did not make.
         """
-        self._address = address if handed_over is None else endpoint.name(handed_over.getsockname())
+        self._address = address if handed_over is None else Address.of(handed_over.getsockname())
         self._handed_over = handed_over
         self.grace = grace
         self._limit = limit
@@ -139,7 +138,7 @@ class Listener:
     @property
     def url(self) -> str:
         """URL of the listener, from this machine where its address is a wildcard."""
-        return endpoint.url(self._address, self.port)
+        return self._address.url(self.port)
 
     def _accept(self) -> None:
         """Accept one connection per turn of the loop, so that requests are served in between.
@@ -233,28 +232,14 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def bind(address: str) -> socket.socket:
+def bind(address: Address) -> socket.socket:
     """Return a listening socket; raises ListenFailed."""
     try:
-        host, port = endpoint.parts(address)
-        infos = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
-        family, kind, protocol, _, where = infos[0]
-        bound = socket.socket(family, kind, protocol)
-    except (OSError, ValueError) as error:
-        raise ListenFailed(address, _cause(error)) from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(where)
-        bound.listen(BACKLOG)
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, _, _, _, where = infos[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(where, family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    except (socket.gaierror, UnicodeError) as error:
+        raise ListenFailed(address, "no such host") from error
     except OSError as error:
-        bound.close()
-        raise ListenFailed(address, _cause(error)) from error
-    return bound
-
-
-def _cause(error: OSError | ValueError) -> str:
-    if not isinstance(error, OSError):
-        return str(error)
-    if isinstance(error, socket.gaierror) or error.errno is None:
-        return "no such host"
-    return os.strerror(error.errno)
+        raise ListenFailed(address, os.strerror(error.errno or 0)) from error

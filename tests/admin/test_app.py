@@ -12,7 +12,7 @@ import pytest
 from relay.admin import AdminServices, admin_app, auth
 from relay.admin.readiness import Readiness
 from relay.core.clock import Clock
-from relay.core.config_values import Duration, Secret, Size
+from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.server.listener import Listener
@@ -67,7 +67,8 @@ async def serving(
         )
     )
     limit = ConnectionLimit(ADMIN_MAX, is_trusted=lambda _: True)
-    listener = Listener(app, "127.0.0.1:0", grace=Duration.parse("1s"), limit=limit)
+    address = Address("127.0.0.1:0")
+    listener = Listener(app, address, grace=Duration.parse("1s"), limit=limit)
     await listener.start()
     try:
         async with httpx.AsyncClient(base_url=listener.url, trust_env=False) as client:

@@ -17,6 +17,7 @@ from relay import config
 from relay.app.service import Service
 from relay.core import sample_events, signature
 from relay.core.clock import SystemClock
+from relay.core.config_values import Address
 from relay.core.errors import ListenFailed, StoreBroken, StoreLocked
 from relay.core.event import LEAD_CAPTURED
 from relay.delivery.dispatcher import Dispatcher
@@ -158,7 +159,7 @@ async def test_an_address_in_use_fails_the_start_and_leaves_nothing(
 ) -> None:
     threads = threading.active_count()
     loaded = document(tmp_path, crm=nobody)
-    with bind("127.0.0.1:0") as taken:
+    with bind(Address("127.0.0.1:0")) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         path = tmp_path / "config.toml"
         path.write_text(

@@ -74,6 +74,32 @@ def test_an_address_knows_its_parts(
     assert (address.is_loopback, address.is_wildcard) == (is_loopback, is_wildcard)
 
 
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("[::]:8080", "http://[::1]:8080"),
+        ("[fd00::1]:8080", "http://[fd00::1]:8080"),
+        ("relay.example:8080", "http://relay.example:8080"),
+    ],
+)
+def test_the_url_of_a_wildcard_names_the_loopback_address(address: str, url: str) -> None:
+    assert Address.parse(address).url() == url
+
+
+def test_a_url_may_have_another_port_than_its_address() -> None:
+    assert Address("127.0.0.1:0").url(8080) == "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    ("bound", "address"),
+    [(("127.0.0.1", 8080), "127.0.0.1:8080"), (("::1", 8080, 0, 0), "[::1]:8080")],
+)
+def test_a_sockets_name_is_written_as_an_address(bound: tuple[object, ...], address: str) -> None:
+    assert Address.of(bound) == address
+
+
 def test_networks_of_both_families_are_accepted() -> None:
     texts = ("127.0.0.1", "::1", "10.0.0.0/8", "fd00::/8")
     assert tuple(Network.parse(text) for text in texts) == texts

@@ -59,4 +59,6 @@ def test_many_are_counted_in_constant_memory() -> None:
         now_s += random.uniform(0, 0.01)
         pace.add(1, now_s)
     assert pace.last_minute(now_s) == 5000
+    for second in range(100, 1000):
+        pace.add(1, float(second))
     assert len(pace._counts) == ThroughputWindow.WINDOW_S

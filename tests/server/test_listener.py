@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from relay.core.config_values import Duration
+from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
 from relay.server.listener import Listener
@@ -55,7 +55,7 @@ async def listening(
     grace: Duration = GRACE,
     limit: ConnectionLimit = LIMIT,
 ) -> AsyncIterator[Listener]:
-    listener = Listener(app, address, grace=grace, limit=limit)
+    listener = Listener(app, Address(address), grace=grace, limit=limit)
     await listener.start()
     try:
         yield listener
@@ -262,7 +262,8 @@ async def test_sigterm_is_left_to_whoever_runs_the_listeners() -> None:
 
 async def test_a_taken_address_is_named_in_the_error() -> None:
     async with listening(client_address) as listener:
-        second = Listener(client_address, f"127.0.0.1:{listener.port}", grace=GRACE, limit=LIMIT)
+        address = Address(f"127.0.0.1:{listener.port}")
+        second = Listener(client_address, address, grace=GRACE, limit=LIMIT)
         with pytest.raises(ListenFailed, match=rf"127\.0\.0\.1:{listener.port}: Address already"):
             await second.start()
 
@@ -345,10 +346,10 @@ async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
 
 def test_a_listener_that_has_not_started_has_no_port() -> None:
     with pytest.raises(RuntimeError, match="not been started"):
-        _ = Listener(client_address, "127.0.0.1:0", grace=GRACE, limit=LIMIT).port
+        _ = Listener(client_address, Address("127.0.0.1:0"), grace=GRACE, limit=LIMIT).port
 
 
-@pytest.mark.parametrize("address", ["nowhere", "256.256.256.256:1", "192.0.2.1:0"])
+@pytest.mark.parametrize("address", ["a..b:1", "256.256.256.256:1", "192.0.2.1:0"])
 async def test_an_address_that_cannot_be_bound_is_an_error_of_ours(address: str) -> None:
     with pytest.raises(ListenFailed, match="cannot listen on " + address):
-        await Listener(client_address, address, grace=GRACE, limit=LIMIT).start()
+        await Listener(client_address, Address(address), grace=GRACE, limit=LIMIT).start()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.config_values import Address
 from relay.core.errors import SocketRefused
 from relay.server import socket_activation
 from relay.server.listener import BACKLOG, Listener, bind
@@ -15,6 +16,7 @@ from relay.server.socket_activation import Side
 from tests.server.test_listener import GRACE, LIMIT, client_address, get
 
 PID = 4711
+OTHER = Address("[::1]:9")
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_sockets_that_cannot_be_told_apart_are_refused(
 
 
 def test_the_variables_are_gone_once_they_were_read(opened: ExitStack) -> None:
-    given = opened.enter_context(bind("127.0.0.1:0"))
+    given = opened.enter_context(bind(Address("127.0.0.1:0")))
     environ = handed_over(given)
     taken = take(environ, given)
     opened.enter_context(taken["public"])
@@ -99,7 +101,7 @@ def test_what_is_meant_for_another_process_is_left_alone(environ: dict[str, str]
 
 
 def test_a_child_gets_none_of_it(opened: ExitStack) -> None:
-    given = opened.enter_context(bind("127.0.0.1:0"))
+    given = opened.enter_context(bind(Address("127.0.0.1:0")))
     descriptor = os.dup(given.fileno())
     os.set_inheritable(descriptor, True)  # noqa: FBT003  it takes no name
     taken = socket_activation.take(handed_over(given), pid=PID, first=descriptor)
@@ -113,7 +115,7 @@ def test_a_number_that_is_none_is_refused(count: str) -> None:
 
 
 def test_a_connection_in_place_of_a_listening_socket_is_refused(opened: ExitStack) -> None:
-    listening = opened.enter_context(bind("127.0.0.1:0"))
+    listening = opened.enter_context(bind(Address("127.0.0.1:0")))
     connection = opened.enter_context(socket.create_connection(listening.getsockname()))
     with pytest.raises(SocketRefused, match="must not have Accept=yes"):
         take(handed_over(connection), connection)
@@ -144,11 +146,11 @@ def test_what_is_not_there_is_refused() -> None:
 
 
 async def test_it_is_served_in_place_of_the_address_and_lives_on(opened: ExitStack) -> None:
-    kept = opened.enter_context(bind("127.0.0.1:0"))
+    kept = opened.enter_context(bind(Address("127.0.0.1:0")))
     for _ in range(3):
         given = opened.enter_context(kept.dup())
         given.settimeout(0)
-        listener = Listener(client_address, "[::1]:9", grace=GRACE, limit=LIMIT, handed_over=given)
+        listener = Listener(client_address, OTHER, grace=GRACE, limit=LIMIT, handed_over=given)
         await listener.start()
         host, port = kept.getsockname()
         assert listener.url == f"http://{host}:{port}"
@@ -164,9 +166,7 @@ async def test_the_length_of_its_queue_stays_as_it_was_set(backlog: int) -> None
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         kept.listen(backlog)
-        listener = Listener(
-            client_address, "[::1]:9", grace=GRACE, limit=LIMIT, handed_over=kept.dup()
-        )
+        listener = Listener(client_address, OTHER, grace=GRACE, limit=LIMIT, handed_over=kept.dup())
         await listener.start()
         await listener.stop()
         assert backlog < BACKLOG

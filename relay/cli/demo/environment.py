@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TextIO
 
-from relay.core.config_values import Secret
+from relay.core.config_values import Address, Secret
 from relay.core.errors import ListenFailed
 from relay.server.listener import bind
 
@@ -92,8 +92,8 @@ async def read_lines(read_end: TextIO) -> asyncio.StreamReader:
 
 def _free_address(port: int) -> str:
     try:
-        bind(f"127.0.0.1:{port}").close()
+        bind(Address(f"127.0.0.1:{port}")).close()
     except ListenFailed:
-        with bind("127.0.0.1:0") as bound:
+        with bind(Address("127.0.0.1:0")) as bound:
             port = bound.getsockname()[1]
     return f"127.0.0.1:{port}"
