@@ -333,7 +333,7 @@ class Service:
     async def _hand_back(self, grace: Duration) -> None:
         """Close the public side last: from then on, connections wait for the next relay."""
         await self.supervisor.drain(grace)
-        await self.supervisor.part()
+        await self.supervisor.close()
         await self.public.retire()
         self._receiver.draining = True
         await self.public.stop()

@@ -74,9 +74,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     duration_ms: int
     result: Result
-    status: int | None
-    reason: str
-    answer: str
+    status: int | None = None
+    reason: str = ""
+    answer: str = ""
     """A bounded excerpt of the response; may hold personal data, so it is never logged."""
 
 

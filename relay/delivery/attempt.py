@@ -7,9 +7,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Attempt, Delivery, Settlement, SinkResponse
 from relay.core.errors import SinkError, Temporary
@@ -24,23 +23,13 @@ Send = Callable[[Sequence[Event]], Awaitable[Outcomes]]
 AttemptResult = tuple[SinkResponse, SinkError | None]
 
 
-class Moment(NamedTuple):
-    """One moment on the wall clock and on the monotonic clock."""
-
-    ms: int
-    s: float
-
-    @classmethod
-    def of(cls, clock: Clock) -> "Moment":
-        return cls(clock.now_ms(), clock.monotonic())
-
-
-class DecidedAttempt(NamedTuple):
-    """A delivery's attempt, and the decision that follows from it."""
+class FinishedAttempt(NamedTuple):
+    """A delivery's attempt, its duration, and the decision that follows from it."""
 
     settlement: Settlement
-    error: SinkError | None
-    standing: Standing
+    seconds: float
+    error: SinkError | None = None
+    standing: Standing = "untried"
 
     @property
     def asks_for_pause(self) -> bool:
@@ -49,20 +38,9 @@ class DecidedAttempt(NamedTuple):
 
 def send_function(sink: Sink) -> Send:
     """Return a function that sends a batch, of one event if the sink takes no batches."""
-    return _batch_send(sink) if isinstance(sink, BatchSink) else _single_send(sink)
+    if isinstance(sink, BatchSink):
+        return sink.send_batch
 
-
-def _batch_send(sink: BatchSink) -> Send:
-    async def send(events: Sequence[Event]) -> Outcomes:
-        outcomes = await sink.send_batch(events)
-        if len(outcomes) != len(events):
-            raise RuntimeError(f"{len(outcomes)} outcomes for {len(events)} events")
-        return outcomes
-
-    return send
-
-
-def _single_send(sink: Sink) -> Send:
     async def send(events: Sequence[Event]) -> Outcomes:
         (event,) = events
         return (await sink.send(event),)
@@ -87,6 +65,9 @@ async def attempt(
         outcomes = [error] * len(events)
     except Exception as error:  # noqa: BLE001
         outcomes = [error] * len(events)
+    if len(outcomes) != len(events):
+        bug = RuntimeError(f"{len(outcomes)} outcomes for {len(events)} events")
+        outcomes = [bug] * len(events)
     _log_bugs(name, events, outcomes)
     return [_result(outcome) for outcome in outcomes]
 
@@ -98,13 +79,16 @@ def decide_batch(
     *,
     last_delivered_ms: int | None,
     probing: bool,
-    started: Moment,
-    finished: Moment,
+    started_ms: int,
+    now_ms: int,
+    seconds: float,
     random: Random,
-) -> list[DecidedAttempt]:
-    """Decide on each delivery of a batch; `last_delivered_ms` is its sink's last success."""
-    duration_ms = round((finished.s - started.s) * 1000)
-    decided = []
+) -> list[FinishedAttempt]:
+    """Decide on each delivery of a batch; `last_delivered_ms` is its sink's last success.
+
+    `seconds` is the duration of the attempt by the monotonic clock.
+    """
+    finished = []
     for delivery, (response, error) in zip(batch, results, strict=True):
         its_standing = standing(delivery, last_delivered_ms)
         decision = decide(
@@ -113,13 +97,13 @@ def decide_batch(
             policy,
             standing=its_standing,
             probing=probing,
-            started_ms=started.ms,
-            now_ms=finished.ms,
+            started_ms=started_ms,
+            now_ms=now_ms,
             random=random,
         )
         record = Attempt(
-            started_ms=started.ms,
-            duration_ms=duration_ms,
+            started_ms=started_ms,
+            duration_ms=round(seconds * 1000),
             result=decision.result,
             status=response.status,
             reason=decision.reason,
@@ -128,40 +112,28 @@ def decide_batch(
         settlement = Settlement(
             delivery=delivery, attempt=record, due_ms=decision.due_ms, counts=decision.counts
         )
-        decided.append(DecidedAttempt(settlement, error, its_standing))
-    return decided
+        finished.append(FinishedAttempt(settlement, seconds, error, its_standing))
+    return finished
 
 
 def _result(outcome: SinkResponse | BaseException) -> AttemptResult:
     match outcome:
         case SinkResponse():
-            return _storable(outcome), None
+            return _storable(outcome.status, outcome.excerpt), None
         case SinkError():
-            return _storable(SinkResponse(outcome.status, outcome.answer)), outcome
+            return _storable(outcome.status, outcome.answer), outcome
         case _:
             reason = f"a bug in the sink: {type(outcome).__name__}"
             return SinkResponse(), Temporary(reason, about_event=True)
 
 
-def _storable(response: SinkResponse) -> SinkResponse:
+def _storable(status: Any, excerpt: Any) -> SinkResponse:
     """Drop values of a wrong type, which a client library may pass through from its peer.
 
     The store would refuse them at every retry of the write.
     """
-    if _is_code(response.status) and _is_text(response.excerpt):
-        return response
-    return SinkResponse(
-        response.status if _is_code(response.status) else None,
-        response.excerpt if _is_text(response.excerpt) else "",
-    )
-
-
-def _is_code(status: object) -> bool:
-    return status is None or (isinstance(status, int) and abs(status) < 1 << 63)
-
-
-def _is_text(excerpt: object) -> bool:
-    return isinstance(excerpt, str)
+    is_code = isinstance(status, int) and abs(status) < 1 << 63
+    return SinkResponse(status if is_code else None, excerpt if isinstance(excerpt, str) else "")
 
 
 def _log_bugs(

@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
 
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
@@ -13,19 +12,12 @@ from relay.core.delivery import Delivery
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State
 from relay.core.timeouts import Deadlines
-from relay.delivery.attempt import (
-    AttemptResult,
-    DecidedAttempt,
-    Moment,
-    attempt,
-    decide_batch,
-    send_function,
-)
+from relay.delivery.attempt import FinishedAttempt, attempt, decide_batch, send_function
 from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
 from relay.delivery.concurrency import ConcurrencyLimit
 from relay.delivery.fetcher import Fetcher
 from relay.delivery.reporter import DeliveryReporter
-from relay.delivery.settlement_writer import FinishedAttempt, SettlementWriter
+from relay.delivery.settlement_writer import SettlementWriter
 from relay.store import Store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -39,11 +31,8 @@ FLUSH_MIN_S = 1.0
 """Minimum time for writing outcomes at a drain, even if its sends took the whole grace."""
 
 
-class _Start(NamedTuple):
-    """A batch that starts, and the breaker's ticket for it."""
-
-    batch: list[Delivery]
-    ticket: Ticket
+_Start = tuple[list[Delivery], Ticket]
+"""A batch that starts, and the breaker's ticket for it."""
 
 
 class Dispatcher:
@@ -184,7 +173,7 @@ class Dispatcher:
         tried = sum(1 for delivery in batch if delivery.tries)
         ticket = self._breaker.start(untried=len(batch) - tried, tried=tried, now_s=now_s)
         self._concurrency.begin(len(batch))
-        return _Start(batch, ticket)
+        return batch, ticket
 
     def _wait_for_next_s(self) -> float:
         wait, buffer = self._breaker_wait(), self._fetcher.buffer
@@ -194,14 +183,11 @@ class Dispatcher:
         gap_s = buffer.wait_s(self._clock.monotonic())
         if gap_s > 0:
             # A timer of its own, because the main wait would end in a fetch.
-            self._notify_in(gap_s)
+            if self._gap_timer is None:
+                loop = asyncio.get_running_loop()
+                self._gap_timer = loop.call_later(gap_s, self._on_gap_over)
             return tried_s
         return 0.0
-
-    def _notify_in(self, wait_s: float) -> None:
-        if self._gap_timer is None:
-            loop = asyncio.get_running_loop()
-            self._gap_timer = loop.call_later(wait_s, self._on_gap_over)
 
     def _on_gap_over(self) -> None:
         self._gap_timer = None
@@ -238,30 +224,9 @@ class Dispatcher:
 
     async def _attempt(self, start: _Start, group: asyncio.TaskGroup) -> None:
         batch, ticket = start
-        started = Moment.of(self._clock)
-        results = await self._try(batch)
-        finished = Moment.of(self._clock)
-        self._reporter.sent([error for _, error in results], now_s=finished.s)
-        decided = decide_batch(
-            batch,
-            results,
-            self._settings.retry,
-            last_delivered_ms=self._reporter.last_delivered_ms,
-            probing=ticket.probing,
-            started=started,
-            finished=finished,
-            random=self._random,
-        )
-        self._update_breaker(decided, ticket, now_s=finished.s)
-        for attempted in decided:
-            self._settlement_writer.add(
-                group, FinishedAttempt(attempted.settlement, finished.s - started.s)
-            )
-
-    async def _try(self, batch: list[Delivery]) -> list[AttemptResult]:
-        """Make one attempt; its slots are free again before the outcomes are written."""
+        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
         try:
-            return await attempt(
+            results = await attempt(
                 self._send,
                 self.name,
                 [delivery.event for delivery in batch],
@@ -269,17 +234,33 @@ class Dispatcher:
                 deadlines=self._deadlines,
             )
         finally:
+            # The slots are free again before the outcomes are written.
             self._concurrency.end(len(batch))
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        self._reporter.sent([error for _, error in results], now_s=now_s)
+        finished = decide_batch(
+            batch,
+            results,
+            self._settings.retry,
+            last_delivered_ms=self._reporter.last_delivered_ms,
+            probing=ticket.probing,
+            started_ms=started_ms,
+            now_ms=now_ms,
+            seconds=now_s - started_s,
+            random=self._random,
+        )
+        self._update_breaker(finished, ticket, now_s=now_s)
+        self._settlement_writer.add(group, finished)
 
     def _update_breaker(
-        self, decided: Sequence[DecidedAttempt], ticket: Ticket, *, now_s: float
+        self, finished: Sequence[FinishedAttempt], ticket: Ticket, *, now_s: float
     ) -> None:
-        success = next((attempted for attempted in decided if attempted.error is None), None)
+        success = next((attempted for attempted in finished if attempted.error is None), None)
         if success is not None:
             # One success says more about the sink than failures beside it, but not than a pause.
-            pauses = (attempted for attempted in decided if attempted.asks_for_pause)
-            decided = [success, *pauses]
-        for attempted in decided:
+            pauses = (attempted for attempted in finished if attempted.asks_for_pause)
+            finished = [success, *pauses]
+        for attempted in finished:
             previous = self._breaker.state
             self._breaker.record(
                 attempted.error,

@@ -3,23 +3,16 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from relay.core.clock import Clock
 from relay.core.delivery import DAMAGED, Attempt, Delivery, Settlement
 from relay.core.errors import StoreBroken, StoreError
+from relay.delivery.attempt import FinishedAttempt
 from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
 from relay.telemetry import log
 
 STORE_RETRY_S = 1.0
-
-
-class FinishedAttempt(NamedTuple):
-    """A finished attempt, and its duration."""
-
-    settlement: Settlement
-    seconds: float
 
 
 class SettlementWriter:
@@ -50,10 +43,10 @@ class SettlementWriter:
         self.unsettled = 0
         """Number of results that are not on disk yet."""
 
-    def add(self, group: asyncio.TaskGroup, finished: FinishedAttempt) -> None:
-        """Queue a result; a broken store raises StoreBroken in the group."""
-        self.unsettled += 1
-        self._queue.append(finished)
+    def add(self, group: asyncio.TaskGroup, batch: Sequence[FinishedAttempt]) -> None:
+        """Queue results; a broken store raises StoreBroken in the group."""
+        self.unsettled += len(batch)
+        self._queue += batch
         if self._writing is None:
             self._writing = group.create_task(self._write_all())
 
@@ -61,17 +54,10 @@ class SettlementWriter:
         """Dead-letter deliveries that cannot be sent, because their stored body is damaged."""
         now_ms = self._clock.now_ms()
         self._reporter.damaged(len(damaged))
+        attempt = Attempt(started_ms=now_ms, duration_ms=0, result="dead", reason=DAMAGED)
         for delivery in damaged:
-            attempt = Attempt(
-                started_ms=now_ms,
-                duration_ms=0,
-                result="dead",
-                status=None,
-                reason=DAMAGED,
-                answer="",
-            )
             settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=now_ms)
-            self.add(group, FinishedAttempt(settlement, 0.0))
+            self.add(group, [FinishedAttempt(settlement, 0.0)])
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all results are on disk, or for the timeout."""

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import SystemRandom
 
 from relay import sinks
@@ -29,15 +30,10 @@ class _Member:
     sink: Sink
     dispatcher: Dispatcher
     life: asyncio.Task[None] | None = None
-    leave: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
         return self.settings.name
-
-    @property
-    def is_paused(self) -> bool:
-        return self.dispatcher.status().state == "paused"
 
 
 class DispatcherSupervisor:
@@ -56,15 +52,21 @@ class DispatcherSupervisor:
         self._store = store
         self._metrics = metrics
         self._clock = clock
-        self._backpressure = backpressure
-        self._activity = activity
+        self._dispatcher = partial(
+            Dispatcher,
+            store=store,
+            metrics=metrics,
+            clock=clock,
+            random=SystemRandom(),
+            backpressure=backpressure,
+            activity=activity,
+        )
         self._log = log.get()
         settings = tuple(settings)
-        made = self.build(settings)
-        self._members = {each.name: self._member(each, made[each.name]) for each in settings}
-        self._leaving: set[_Member] = set()
+        self._members = self._new_members(settings, self.build(settings))
+        self._leaving: dict[_Member, asyncio.Task[None]] = {}
         self._parts: asyncio.TaskGroup | None = None
-        self._has_parted = False
+        self._is_closed = False
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         """Make sinks by name, with no connection; on any thread, because some take a while.
@@ -73,18 +75,14 @@ class DispatcherSupervisor:
         """
         return {each.name: sinks.load(each.type).build(each, self._clock) for each in settings}
 
-    def _member(self, settings: SinkSettings, sink: Sink) -> _Member:
-        dispatcher = Dispatcher(
-            settings,
-            sink,
-            store=self._store,
-            metrics=self._metrics,
-            clock=self._clock,
-            random=SystemRandom(),
-            backpressure=self._backpressure,
-            activity=self._activity,
-        )
-        return _Member(settings, sink, dispatcher)
+    def _new_members(
+        self, settings: Iterable[SinkSettings], made: Mapping[str, Sink]
+    ) -> dict[str, _Member]:
+        """Give each sink in `made` a dispatcher."""
+        chosen = ((each, made[each.name]) for each in settings if each.name in made)
+        return {
+            each.name: _Member(each, sink, self._dispatcher(each, sink)) for each, sink in chosen
+        }
 
     async def start(self, parts: asyncio.TaskGroup) -> None:
         """Run the dispatchers as tasks of the group; paused sinks stay paused."""
@@ -107,14 +105,13 @@ class DispatcherSupervisor:
         paused: Mapping[str, int],
         grace: Duration,
     ) -> None:
-        """Have these sinks from now on: the ones in `made` anew, the others go on as they are.
+        """Run these sinks from now on: those in `made` are new, the others run on unchanged.
 
-        What is replaced or left out starts nothing more, and what it has on its way gets the grace.
-        A successor begins after that; without one, the backlog stays in the store.
+        A sink that is replaced or removed starts no further sends, and those in flight finish
+        within the grace. Its replacement starts afterwards; the backlog of a removed sink stays in
+        the store.
         """
-        fresh = {
-            each.name: self._member(each, made[each.name]) for each in settings if each.name in made
-        }
+        fresh = self._new_members(settings, made)
         before, self._members = self._members, {}
         for each in settings:
             old = before.pop(each.name, None)
@@ -124,20 +121,20 @@ class DispatcherSupervisor:
                 continue
             member = self._members[each.name] = fresh[each.name]
             self._metrics.add_sink(each.name)
-            # The old one knows best: it may have been resumed since `paused` was read.
-            stays_paused = each.name in paused if old is None else old.is_paused
+            stays_paused = each.name in paused
+            if old is not None:
+                # It may have been resumed since `paused` was read.
+                stays_paused = old.dispatcher.status().state == "paused"
+                self._retire(old, grace)
             if stays_paused:
                 member.dispatcher.pause(since_ms=paused.get(each.name))
-            if old is not None:
-                self._retire(old, grace)
-            leaves = [each.leave for each in self._leaving if each.name == member.name]
-            member.life = self._begin(_live(member, after=leaves))
+            before_it = [task for one, task in self._leaving.items() if one.name == each.name]
+            member.life = self._begin(_run_after(before_it, member.dispatcher))
         for old in before.values():
             self._retire(old, grace)
 
     def _retire(self, member: _Member, grace: Duration) -> None:
-        self._leaving.add(member)
-        member.leave = self._begin(self._leave(member, grace))
+        self._leaving[member] = self._begin(self._leave(member, grace))
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         if self._parts is None:
@@ -149,14 +146,14 @@ class DispatcherSupervisor:
         if member.life is not None:
             await asyncio.wait((member.life,))
         await self._store.reclaim(member.name)
-        await self._part(member)
-        self._leaving.discard(member)
+        await self._close(member)
+        del self._leaving[member]
         if member.name not in self._members:
             self._metrics.drop_sink(member.name)
             with suppress(StoreError):
                 await self.report_orphans({member.name})
 
-    async def _part(self, member: _Member) -> None:
+    async def _close(self, member: _Member) -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await member.sink.close()
@@ -252,26 +249,18 @@ class DispatcherSupervisor:
         """Start no further sends, and let those in flight finish within the grace."""
         await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
 
-    async def part(self) -> None:
-        """Close all sinks in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing."""
-        self._has_parted = True
-        await asyncio.gather(*(self._part(member) for member in self._everyone()))
-
     async def close(self) -> None:
-        """Close every sink, even if one fails."""
-        if self._has_parted:
-            return
-        async with AsyncExitStack() as closing:
-            for member in self._everyone():
-                closing.push_async_callback(member.sink.close)
+        """Close all sinks once, in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.gather(*(self._close(member) for member in self._everyone()))
 
     def _everyone(self) -> list[_Member]:
         return [*self._members.values(), *self._leaving]
 
 
-async def _live(member: _Member, *, after: Iterable[asyncio.Task[None] | None]) -> None:
-    """Send, once those who had the name before have left."""
-    leaves = [each for each in after if each is not None]
-    if leaves:
-        await asyncio.wait(leaves)
-    await member.dispatcher.run()
+async def _run_after(predecessors: list[asyncio.Task[None]], dispatcher: Dispatcher) -> None:
+    """Run once those that had the same name have left."""
+    if predecessors:
+        await asyncio.wait(predecessors)
+    await dispatcher.run()

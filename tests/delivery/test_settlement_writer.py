@@ -12,8 +12,9 @@ from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.errors import StoreBroken, StoreFull
 from relay.core.event import Event
 from relay.core.sink import SinkSettings
+from relay.delivery.attempt import FinishedAttempt
 from relay.delivery.reporter import DeliveryReporter
-from relay.delivery.settlement_writer import STORE_RETRY_S, FinishedAttempt, SettlementWriter
+from relay.delivery.settlement_writer import STORE_RETRY_S, SettlementWriter
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -76,7 +77,7 @@ class Bench:
                 started_ms=0, duration_ms=5, result=result, status=None, reason="", answer=""
             )
             settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
-            self.settlement_writer.add(self._group, FinishedAttempt(settlement, 0.005))
+            self.settlement_writer.add(self._group, [FinishedAttempt(settlement, 0.005)])
 
 
 @asynccontextmanager

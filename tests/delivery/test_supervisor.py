@@ -92,8 +92,7 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
             for member in opened.supervisor._everyone():
                 await member.sink.close()
                 member.sink.close = closing(member.name)  # type: ignore[method-assign,assignment]
-            with pytest.raises(OSError, match=r"all|leads|tests"):
-                await opened.supervisor.close()
+            await opened.supervisor.close()
         finally:
             await opened._store.close()
     assert sorted(closed) == ["all", "leads", "tests"]
@@ -119,7 +118,7 @@ async def test_one_hanging_or_failing_sink_does_not_delay_closing_the_others(
             for member in opened.supervisor._everyone():
                 await member.sink.close()
                 monkeypatch.setattr(member.sink, "close", partial(closing, member.name))
-            await opened.supervisor.part()
+            await opened.supervisor.close()
             await opened.supervisor.close()
         finally:
             await opened._store.close()
