@@ -74,7 +74,6 @@ class ListenFailed(RelayError):
 
     def __init__(self, address: str, cause: str) -> None:
         super().__init__(f"cannot listen on {address}: {cause}")
-        self.address = address
 
 
 class SocketRefused(RelayError):

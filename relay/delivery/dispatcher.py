@@ -64,16 +64,13 @@ class Dispatcher:
         self._slots: set[asyncio.Task[None]] = set()
         self._concurrency = ConcurrencyLimit(settings.slots(), settings.batch())
         self._settlement_writer = SettlementWriter(
-            self.name,
-            store=store,
-            clock=clock,
-            reporter=self._reporter,
-            on_settled=self._on_settled,
+            store=store, clock=clock, reporter=self._reporter, on_settled=self._on_settled
         )
         self._fetcher = Fetcher(
             settings,
             store=store,
             clock=clock,
+            reporter=self._reporter,
             notify=self._wakeup.set,
             dead_letter=self._settlement_writer.dead_letter,
         )

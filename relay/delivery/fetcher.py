@@ -10,9 +10,9 @@ from relay.core.errors import StoreBroken, StoreError
 from relay.core.retry import RETRY_AFTER_CAP_MS
 from relay.core.sink import SinkSettings
 from relay.delivery.prefetch import PrefetchBuffer
+from relay.delivery.reporter import DeliveryReporter
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import Store, Tier
-from relay.telemetry import log
 
 
 class Fetcher:
@@ -24,6 +24,7 @@ class Fetcher:
         *,
         store: Store,
         clock: Clock,
+        reporter: DeliveryReporter,
         notify: Callable[[], None],
         dead_letter: Callable[[asyncio.TaskGroup, Sequence[Delivery]], None],
     ) -> None:
@@ -34,6 +35,7 @@ class Fetcher:
         self._name = settings.name
         self._store = store
         self._clock = clock
+        self._reporter = reporter
         self._notify = notify
         self._dead_letter = dead_letter
         self._longest_ms = settings.retry.longest_ms
@@ -44,7 +46,6 @@ class Fetcher:
 
         A longer one comes from a clock that was ahead.
         """
-        self._sampled = log.Sampled(clock)
         self._fetch_at_ms = 0.0
         self._outdated = False
         """Whether to release the deliveries that the running fetch will return."""
@@ -107,7 +108,7 @@ class Fetcher:
         except StoreBroken:
             raise
         except StoreError as error:
-            self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
+            self._reporter.store_failed(error)
             self._fetch_at_ms = now_ms + STORE_RETRY_S * 1000
         else:
             self.buffer.fetched(limits)

@@ -10,7 +10,14 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.routing import Route, match
 from relay.store.operations import Operations
-from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
+from relay.store.replays import (
+    Forecast,
+    Mark,
+    PlannedDelivery,
+    Replay,
+    ReplayCandidate,
+    ReplayState,
+)
 from relay.store.selection import Selection
 from relay.telemetry import log
 
@@ -84,11 +91,10 @@ class Replayer:
         if replay is None or replay.state == "done":
             return replay
         self._refetch()
-        ended = await self._operations.end(replay, "cancelled", now_ms=self._clock.now_ms())
+        ended = await self._end(replay, "cancelled")
         for route in self._routes(replay.selection):
             # Deliveries of another replay may have waited for one that is taken back.
             self._wake(route.sink)
-        self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
 
     async def run(self) -> None:
@@ -134,46 +140,37 @@ class Replayer:
         unfinished = {sink for sink in sinks if cursors[sink] < replay.until.event}
         if not unfinished:
             if not sinks & ahead.keys():
-                await self._finish(replay)
+                await self._end(replay, "done")
             return False
-        low = [sink for sink in unfinished if ahead.get(sink, 0) < PENDING_MAX]
+        low = {sink: cursors[sink] for sink in unfinished if ahead.get(sink, 0) < PENDING_MAX}
         if not low:
             return False
         # Sinks with the same progress share one read.
-        start = min(cursors[sink] for sink in low)
-        group = frozenset(sink for sink in low if cursors[sink] == start)
+        start = min(low.values())
+        group = [sink for sink, cursor in low.items() if cursor == start]
         chosen = await self._operations.choose(
             replay.selection, self.routes, after=start, until=replay.until, limit=EVENTS_PER_STEP
         )
         end = chosen[-1].seq if chosen else replay.until.event
         cursors |= dict.fromkeys(group, end)
-        current = await self._open(replay, chosen, group, cursor=min(cursors.values()))
-        own_cursors |= {sink: cursors[sink] for sink in group}
-        return current.state == "running"
-
-    async def _open(
-        self,
-        replay: Replay,
-        chosen: Sequence[ReplayCandidate],
-        sinks: frozenset[str],
-        *,
-        cursor: int,
-    ) -> Replay:
         deliveries = [
             delivery
             for candidate in chosen
             for delivery in self._deliveries(candidate, replay.selection)
-            if delivery.sink in sinks
+            if delivery.sink in group
         ]
-        now_ms = self._clock.now_ms()
-        current = await self._operations.open(replay, deliveries, cursor=cursor, now_ms=now_ms)
+        current = await self._operations.open(
+            replay, deliveries, cursor=min(cursors.values()), now_ms=self._clock.now_ms()
+        )
+        own_cursors |= dict.fromkeys(group, end)
         for sink in {delivery.sink for delivery in deliveries}:
             self._wake(sink)
-        return current
+        return current.state == "running"
 
-    async def _finish(self, replay: Replay) -> None:
-        ended = await self._operations.end(replay, "done", now_ms=self._clock.now_ms())
+    async def _end(self, replay: Replay, state: ReplayState) -> Replay:
+        ended = await self._operations.end(replay, state, now_ms=self._clock.now_ms())
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
+        return ended
 
     async def _count(self, selection: Selection, *, until: Mark) -> Forecast:
         deliveries: Counter[tuple[str, str, str | None]] = Counter()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from relay.core.clock import Clock
 from relay.core.delivery import Result, Settlement
-from relay.core.errors import SinkError
+from relay.core.errors import SinkError, StoreError
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import SinkStatus, State, ThroughputWindow
 from relay.delivery.circuit_breaker import CircuitBreaker
@@ -29,6 +29,7 @@ class DeliveryReporter:
         self._clock = clock
         self._activity = activity
         self._log = log.get().bind(sink=settings.name)
+        self._sampled = log.Sampled(clock)
         self._last_error: tuple[str, int] | None = None
         self.last_delivered_ms: int | None = None
         """Time of the last success."""
@@ -65,6 +66,10 @@ class DeliveryReporter:
     def damaged(self, count: int) -> None:
         """Count deliveries whose stored body is damaged."""
         self._metrics.damaged(self._name, count)
+
+    def store_failed(self, error: StoreError) -> None:
+        """Log that the store did not take or return deliveries."""
+        self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
 
     def attempted(self, settlement: Settlement, *, seconds: float) -> None:
         """Count an attempt whose outcome is on disk, and publish it to the stream."""

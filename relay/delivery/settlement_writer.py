@@ -10,7 +10,6 @@ from relay.core.errors import StoreBroken, StoreError
 from relay.delivery.attempt import FinishedAttempt
 from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
-from relay.telemetry import log
 
 STORE_RETRY_S = 1.0
 
@@ -24,7 +23,6 @@ class SettlementWriter:
 
     def __init__(
         self,
-        name: str,
         *,
         store: Store,
         clock: Clock,
@@ -32,12 +30,10 @@ class SettlementWriter:
         on_settled: Callable[[Delivery, float | None], None],
     ) -> None:
         """`on_settled` takes each delivery and its next due time, None if it is finished."""
-        self._name = name
         self._store = store
         self._clock = clock
         self._reporter = reporter
         self._on_settled = on_settled
-        self._sampled = log.Sampled(clock)
         self._queue: list[FinishedAttempt] = []
         self._writing: asyncio.Task[None] | None = None
         self.unsettled = 0
@@ -102,7 +98,7 @@ class SettlementWriter:
         return []
 
     def _fail(self, finished: FinishedAttempt, error: StoreError) -> list[FinishedAttempt]:
-        self._sampled.line("store.unavailable", reason=str(error), sink=self._name)
+        self._reporter.store_failed(error)
         if not _stays_pending(finished):
             return [finished]
         self._store.release((finished.settlement.delivery,))

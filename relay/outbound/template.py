@@ -139,12 +139,6 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 class _Capture(NodeTransformer):
     """Have statements that write the result of a call output it as an expression does."""
 
-    def visit_FilterBlock(self, node: nodes.FilterBlock) -> list[nodes.Node]:  # noqa: N802
-        return self._captured(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> list[nodes.Node]:  # noqa: N802
-        return self._captured(node)
-
     def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:  # noqa: N802
         return self._captured(node) if node.recursive else self.generic_visit(node)
 
@@ -155,6 +149,8 @@ class _Capture(NodeTransformer):
             nodes.AssignBlock(target, None, [inner], lineno=line),
             nodes.Output([value], lineno=line),
         ]
+
+    visit_FilterBlock = visit_CallBlock = _captured  # noqa: N815  names that Jinja looks up
 
 
 @cache

@@ -25,8 +25,6 @@ class QuarantineBudget:
     dropped: int = 0
     under_way: int = 0
     """Writes that the store's own figures may not include yet."""
-    begun: int = 0
-    """Writes since the start."""
 
     def excess(self, size: int, now_s: float) -> str | None:
         """Count a request, or return the limit that it would exceed."""
@@ -41,5 +39,4 @@ class QuarantineBudget:
         self.allowance -= 1
         self.count += 1
         self.bytes += size
-        self.begun += 1
         return None

@@ -223,9 +223,9 @@ class SecretRotations:
 
     async def _refresh(self, name: str) -> Rotation | None:
         held = self._held[name]
-        under_way, begun = held.under_way, held.begun
+        under_way, count = held.under_way, held.count
         rotation = await self._quarantine.rotation(name)
-        if rotation is not None and not under_way and begun == held.begun:
+        if rotation is not None and not under_way and count == held.count:
             self._hold(rotation)
         return rotation
 

@@ -72,7 +72,7 @@ class Listener:
             timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._socket: socket.socket | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
         self._pausing: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -83,7 +83,6 @@ class Listener:
         self._socket.settimeout(0)
         self._config.load()
         self._set_date()
-        self._ticking = asyncio.create_task(self._keep_date())
         self._loop.add_reader(self._socket, self._accept)
 
     async def retire(self) -> None:
@@ -200,12 +199,8 @@ class Listener:
     def _is_busy(self) -> bool:
         return bool(self._connections or self._exchanges.tasks or self._opening)
 
-    async def _keep_date(self) -> None:
-        while True:
-            await asyncio.sleep(1)
-            self._set_date()
-
     def _set_date(self) -> None:
+        self._ticking = self._loop.call_later(1, self._set_date)
         self._exchanges.headers = [(b"date", formatdate(usegmt=True).encode())]
 
     async def _drain(self) -> None:

@@ -57,7 +57,6 @@ class Bench:
         settings = SinkSettings(name=SINK, type="http")
         metrics = Metrics(["main"], [SINK], sqlite="3")
         self.settlement_writer = SettlementWriter(
-            SINK,
             store=cast("Any", self.store),
             clock=self.clock,
             reporter=DeliveryReporter(

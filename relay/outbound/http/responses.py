@@ -78,18 +78,12 @@ def judge(response: Response, *, now_ms: int, method: str | None = None) -> None
     if 200 <= status < 300:
         return
     meaning = MEANINGS.get(status, _UNKNOWN)
-    reason = (
-        f"{status}: {meaning.text}" if method is None else f"{status} to {method}: {meaning.text}"
-    )
-    if meaning.error is not Temporary:
-        raise meaning.error(reason, status=status, answer=response.excerpt, about_event=True)
-    raise Temporary(
-        reason,
-        status=status,
-        answer=response.excerpt,
-        about_event=True,
-        retry_after_ms=retry_after_ms(response.headers, now_ms=now_ms),
-    )
+    answered = status if method is None else f"{status} to {method}"
+    reason = f"{answered}: {meaning.text}"
+    error = meaning.error(reason, status=status, answer=response.excerpt, about_event=True)
+    if isinstance(error, Temporary):
+        error.retry_after_ms = retry_after_ms(response.headers, now_ms=now_ms)
+    raise error
 
 
 def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
