@@ -1,4 +1,4 @@
-"""Events that go out together: in parts that the far end takes, and each with its own outcome."""
+"""Batches of events, split into parts that the destination takes; each event has its outcome."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
 
 Chain = Sequence[Sequence[int]]
-"""Parts that go one after the other, each as the places of its items in the batch."""
+"""Parts that are sent one after another; each is a list of positions in the batch."""
 
 
 class BatchOnlySink(ABC):
@@ -34,30 +34,30 @@ class BatchOnlySink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class BatchSplitter(Generic[Item]):
-    """How a sink parts its batches."""
+    """Splits and sends the batches of one sink."""
 
     prepare: Callable[[Event], Item]
-    """What it raises is this event's alone."""
+    """An error that it raises fails only its event."""
     part: Callable[[Mapping[int, Item]], Iterable[Chain]]
-    """Chains of parts over all items, by their places in the batch; chains go side by side."""
+    """Splits the items, keyed by position in the batch, into chains, which are sent in parallel."""
     send: Send[Item]
-    """Returns each item's outcome, in their order, or raises what holds for all of them.
+    """Returns the outcome of each item, in order, or raises an error that applies to all of them.
 
-    Refused says that none of them was taken, and that it may be the fault of one.
+    Refused means that none of them was taken, and that one of them may be at fault.
     """
     within_s: float
-    """So long for each chain; what was not sent or answered by then is Temporary."""
+    """Timeout of a chain, in seconds; items without an outcome by then are Temporary."""
 
     async def deliver(self, events: Sequence[Event]) -> Outcomes:
-        """Send all of them, where what fails one, or one part, fails no other.
+        """Send all events; a failure of one event, or of one part, fails no other.
 
-        Once it is cancelled, nothing more is sent.
+        A cancellation stops all further sends.
         """
         batch = _Batch(self.send, self.within_s)
         for place, event in enumerate(events):
             try:
                 batch.items[place] = self.prepare(event)
-            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
+            except Exception as error:  # noqa: BLE001  a bug fails only its event, too
                 batch.outcomes[place] = error
         if batch.items:
             await batch.follow(*self.part(batch.items))
@@ -66,7 +66,7 @@ class BatchSplitter(Generic[Item]):
 
 @dataclass(slots=True)
 class _Batch(Generic[Item]):
-    """One batch on its way: who has an outcome keeps it, whatever becomes of the others."""
+    """A batch in flight; an item that has an outcome keeps it."""
 
     send: Send[Item]
     within_s: float
@@ -94,7 +94,7 @@ class _Batch(Generic[Item]):
     async def _deliver(self, part: Sequence[int]) -> None:
         result = await self._try(part)
         if isinstance(result, Refused) and len(part) > 1:
-            # By halves one is soon found whose fault it is; the others are taken.
+            # Halving finds the item at fault quickly; the others are taken.
             middle = len(part) // 2
             await self._deliver(part[:middle])
             await self._deliver(part[middle:])
@@ -104,9 +104,9 @@ class _Batch(Generic[Item]):
             self.outcomes.update(result)
 
     async def _try(self, part: Sequence[int]) -> Mapping[int, SinkResponse | Exception] | Exception:
-        """What became of each, or an error of all of them."""
+        """Return the outcome of each item, or an error that applies to all of them."""
         if is_cancelled():
-            # The client kept the cancellation for itself, and answered.
+            # The client swallowed the cancellation and returned a result.
             raise asyncio.CancelledError
         try:
             result = await self.send([self.items[place] for place in part])
@@ -117,14 +117,14 @@ class _Batch(Generic[Item]):
             return Temporary("the client library broke it off")
         except TimeoutError:
             return Temporary("no answer in time")
-        except Exception as error:  # noqa: BLE001  also after a bug the other parts are sent
+        except Exception as error:  # noqa: BLE001  the other parts are sent after a bug, too
             return error
 
 
 def cut(
     items: Mapping[int, Item], size: Callable[[Item], int], count_max: int, size_max: int
 ) -> Chain:
-    """Fill one part after the other; an item that is too large by itself has one for itself."""
+    """Fill one part after another; an item above `size_max` gets a part of its own."""
     parts: list[list[int]] = []
     filled = 0
     for place, item in items.items():
@@ -137,6 +137,6 @@ def cut(
 
 
 def is_cancelled() -> bool:
-    """Whether somebody wants the present task to end; if not, a client has cancelled itself."""
+    """Whether the current task was cancelled; if not, a client library has cancelled itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,6 +1,6 @@
-"""CloudEvents 1.0 in binary mode: an event's attributes, and how HTTP carries them (pure).
+"""CloudEvents 1.0 in binary mode: an event's attributes, and how HTTP carries them.
 
-outgoing-http.md, section 2; the body stays what it was, so its type is the request's content-type.
+outgoing-http.md, section 2; the body is unchanged, so its type is the request's content-type.
 """
 
 import re
@@ -19,7 +19,7 @@ _TIME = re.compile(
 
 
 def header_value(text: str) -> str:
-    """Percent-encode what a header cannot carry, and `%` itself, so that unquoting gives `text`.
+    """Percent-encode what a header cannot hold, and `%` itself, so that unquoting gives `text`.
 
     HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2.
     """
@@ -27,7 +27,7 @@ def header_value(text: str) -> str:
 
 
 def attributes(event: Event) -> dict[str, str]:
-    """Name the context attributes; `time` is the time of receipt where createdAt is no time."""
+    """Return the context attributes; `time` is the time of receipt if createdAt is no time."""
     named = {
         "specversion": "1.0",
         "id": event.id,
@@ -41,19 +41,19 @@ def attributes(event: Event) -> dict[str, str]:
 
 
 def headers(event: Event) -> list[tuple[str, str]]:
-    """Make the `ce-` headers of HTTP's binary mode."""
+    """Return the `ce-` headers of HTTP's binary mode."""
     return [(f"ce-{name}", header_value(value)) for name, value in attributes(event).items()]
 
 
 def rfc3339(ms: int) -> str:
-    """Write milliseconds since the epoch as a time in UTC."""
+    """Format milliseconds since the epoch as a time in UTC."""
     seconds, rest = divmod(ms, 1000)
     return f"{_to_the_second(seconds)}.{rest:03}Z"
 
 
 @lru_cache(maxsize=64)
 def _to_the_second(seconds: int) -> str:
-    """Many events share a second, and to write it costs more than all else about a time."""
+    """Cached, because many events share a second, and formatting it is the expensive part."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 

@@ -1,4 +1,4 @@
-"""Why there is no connection to a far end, as the operating system and TLS tell it."""
+"""Errors of the operating system and of TLS on connecting, as sink errors."""
 
 import socket
 
@@ -7,7 +7,7 @@ from relay.outbound import tls
 
 
 def failure(error: BaseException, *, peer: str) -> SinkError | None:
-    """What an error means to an operator; None for one that only the client library can explain."""
+    """Return the sink error for an exception; None if only the client library can explain it."""
     of_tls = tls.failure(error, peer=peer)
     if of_tls is not None:
         return of_tls

@@ -1,4 +1,4 @@
-"""What a queue sink puts beside the body, and where the message goes (pure)."""
+"""Headers of a queue message, and the template of its destination."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ _MARK = re.compile(r"\{[{%#]")
 
 
 def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
-    """Name what a consumer needs to route and to drop duplicates; values are any text.
+    """Return the headers by which a consumer routes and drops duplicates; values are any text.
 
-    `prefix` is that of the CloudEvents binding: `ce_` for Kafka, `ce-` for NATS, and so on.
+    `prefix` is the CloudEvents binding's: `ce_` for Kafka, `ce-` for NATS, and so on.
     """
     own = {
         "relay-id": event.id,
@@ -37,10 +37,10 @@ def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
 
 
 class Target:
-    """A subject, a stream, a key: plain text, which costs nothing, or a template over the event."""
+    """A subject, stream or key: plain text, or a template over the event."""
 
     def __init__(self, source: str, *, key: str, escape: Escape = str) -> None:
-        """`key` is the setting's name in errors; raises ValueError where it is no template."""
+        """`key` is the setting's name in errors; raises ValueError for an invalid template."""
         self.source = source
         self._key = key
         self._template: Template | None = None
@@ -56,11 +56,11 @@ class Target:
         return self._template is not None
 
     def render(self, event: Event) -> str:
-        """Raises InvalidTemplate where the template fails on this event."""
+        """Raises InvalidTemplate if the template fails on this event."""
         return self.source if self._template is None else self._template.render(event)
 
     def resolve(self, event: Event) -> str:
-        """Render for a delivery; raises Refused where the template fails on this event."""
+        """Render for a delivery; raises Refused if the template fails on this event."""
         try:
             return self.render(event)
         except InvalidTemplate as error:
@@ -68,7 +68,7 @@ class Target:
         raise Refused(reason)
 
     def samples(self, settings: SinkSettings) -> tuple[str, ...]:
-        """Render every sample that the sink would be sent; raises ValueError where that fails."""
+        """Render every sample that the sink would be sent; raises ValueError if that fails."""
         if self._template is None:
             return (self.source,)
         return tuple(sorted({self._try(sample) for sample in _taken(settings)}))
@@ -82,45 +82,45 @@ class Target:
 
 
 class Reserved(NamedTuple):
-    """Names that a broker gives a meaning of their own, so that no event may choose one."""
+    """Names that a broker reserves, so that no event may choose one."""
 
     prefix: str
     meaning: str
     until: str | None = None
-    """The operator may choose one by fixed text that goes on to this mark; None for nobody."""
+    """The operator may choose one by fixed text up to this mark; with None, no one may."""
 
 
 @dataclass(frozen=True)
 class Naming:
-    """Names of a broker's subjects, topics, queues or streams, and how to tell them from others."""
+    """Rules for the names of a broker's subjects, topics, queues or streams."""
 
     fits: Callable[[str], object]
-    """Whether it is of the right form; length and reserved names are judged apart."""
+    """Whether the form is right; length and reserved names are checked separately."""
     expected: str
     """The form in words."""
     max_bytes: int | None = None
     escape: Escape = str
     """Makes each value fit."""
     reserved: tuple[Reserved, ...] = ()
-    """The first row that fits decides."""
+    """The first row that matches decides."""
 
 
 class DestinationTemplate(Target):
-    """Where a message goes: a target that is a name to the broker, and not a reserved one."""
+    """A message's destination: a target whose result is a valid name, and not a reserved one."""
 
     def __init__(self, source: str, *, key: str, naming: Naming) -> None:
-        """Raises ValueError for fixed text that cannot be such a name, and for a bad template."""
+        """Raises ValueError for fixed text that is no valid name, and for an invalid template."""
         super().__init__(source, key=key, escape=naming.escape)
         self._naming = naming
         self._reserved = tuple(row.prefix for row in naming.reserved)
         self._fixed = _MARK.split(source, maxsplit=1)[0]
-        """The operator's own words before anything that an event may fill."""
+        """The operator's own text before the first value of an event."""
         fault = None if self.is_template else self._fault(source)
         if fault is not None:
             raise ValueError(f"{key}: {fault}")
 
     def render(self, event: Event) -> str:
-        """Raises InvalidTemplate also where the result cannot be such a name."""
+        """Raises InvalidTemplate also if the result is no valid name."""
         name = super().render(event)
         fault = self._fault(name) if self.is_template else None
         if fault is not None:
@@ -128,7 +128,7 @@ class DestinationTemplate(Target):
         return name
 
     def _fault(self, name: str) -> str | None:
-        """Say what is wrong with a name, without repeating it."""
+        """Return the fault of a name, without repeating the name; None if it is valid."""
         naming = self._naming
         if naming.max_bytes is not None and len(name.encode()) > naming.max_bytes:
             return f"is longer than {naming.max_bytes} bytes"
@@ -137,18 +137,14 @@ class DestinationTemplate(Target):
         if not name.startswith(self._reserved):
             return None
         row = next(reserved for reserved in naming.reserved if name.startswith(reserved.prefix))
-        if self._is_chosen_by_operator(row):
+        operators_own = self._fixed[len(row.prefix) :]
+        if row.until is not None and (not self.is_template or row.until in operators_own):
             return None
         return f"begins with {row.prefix}, which is reserved for {row.meaning}"
 
-    def _is_chosen_by_operator(self, row: Reserved) -> bool:
-        if row.until is None:
-            return False
-        return not self.is_template or row.until in self._fixed[len(row.prefix) :]
-
 
 def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target | None:
-    """A target that may be left out, tried on all samples; raises ValueError as these do."""
+    """Return an optional target, tried on all samples; raises ValueError as `Target` does."""
     if source is None:
         return None
     target = Target(source, key=key)
@@ -159,11 +155,9 @@ def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target 
 def _taken(settings: SinkSettings) -> Iterator[Event]:
     try:
         route = Route(settings.name, events=settings.events, when=settings.when)
-    except InvalidRule:  # which the config reports by itself
+    except InvalidRule:  # the config reports it
         return
     for kind in KINDS:
-        yield from (
-            sample
-            for sample in sample_events.series(kind)
-            if route.evaluate(sample).outcome == "takes"
-        )
+        for sample in sample_events.series(kind):
+            if route.evaluate(sample).outcome == "takes":
+                yield sample

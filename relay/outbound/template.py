@@ -1,7 +1,7 @@
-"""What an operator's template may do, and how its mistakes read (pure).
+"""Operators' templates: the names and filters that they may use, and the texts of their errors.
 
-Templates come from the config only, never from an event: the sandbox bounds mistakes, not enemies
-(dependencies.md, section 4).
+Templates come from the config only, never from an event, so the sandbox protects from mistakes, not
+from attackers (dependencies.md, section 4).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,52 +20,52 @@ from relay.core.errors import InvalidTemplate
 from relay.core.event import KINDS, Event
 
 OUTPUT_MAX = 65_536
-"""The longest output and the longest repetition, in characters or members."""
+"""Maximum length of an output, and of a repetition, in characters or items."""
 
 NAMES = ("createdAt", "data", "event", "id", "source")
-"""What a template can speak of: the envelope's four fields, and the source's name in the config."""
+"""Names in a template: the envelope's four fields, and the source's name in the config."""
 
 _OF_A_KIND = frozenset({"event", "source"})
-"""What speaks of these only writes the same for every event of a kind and a source."""
+"""A template with only these names renders the same for all events of a kind and source."""
 
 Escape = Callable[[str], str]
 
 
 class Value(str):
-    """The output of an expression; every other piece of an output is its author's own text."""
+    """The output of an expression; all other pieces of an output are the author's own text."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        """Jinja asks for the text of each output, and is to hand on what it is as well."""
+        """Jinja calls `str` on each output, and must keep the type."""
         return self
 
 
 Pieces = Iterable[str]
-"""An output in its order: literal texts of the author's, and between them values."""
+"""An output in order: literal texts of the author, and values between them."""
 
 Write = Callable[[Pieces], Iterator[str]]
-"""How the values among the pieces are escaped."""
+"""Escapes the values among the pieces."""
 
 
 def escaping(escape: Escape) -> Write:
-    """Escape every value in the same way, wherever it lands."""
+    """Escape every value in the same way, whatever its context."""
     return lambda pieces: (escape(piece) if isinstance(piece, Value) else piece for piece in pieces)
 
 
-# They escape for HTML, or mark a text as escaped already.
+# These escape for HTML, or mark a text as escaped.
 _BARRED_FILTERS = ("e", "escape", "forceescape", "safe", "urlize", "xmlattr")
 
 
 class Template:
     """One compiled template.
 
-    What any expression outputs is a value, which `write` escapes; only literal text is not.
-    A `set` block, a macro, a `call` or `filter` block and a recursive loop make values of theirs.
+    The output of any expression is a value, which `write` escapes; literal text is not escaped.
+    `set`, `call` and `filter` blocks, macros and recursive loops produce values, too.
     """
 
     def __init__(self, source: str, *, write: Write = iter) -> None:
-        """Raises InvalidTemplate with the line and what is wrong there."""
+        """Raises InvalidTemplate with the line and its fault."""
         self._source = source
         self._write = write
         self._template, names = _compile(source, _environment())
@@ -73,7 +73,7 @@ class Template:
         self._known: dict[tuple[str, str], str] = {}
 
     def render(self, event: Event) -> str:
-        """Fill in one event; raises InvalidTemplate with a text that holds no value of it."""
+        """Render for one event; raises InvalidTemplate, whose text holds none of its values."""
         if not self._is_same_for_kind or event.kind not in KINDS:
             return self._try(event)
         place = (event.kind, event.source)
@@ -86,7 +86,7 @@ class Template:
             return self._fill(event)
         except Exception as error:  # noqa: BLE001  a template can raise whatever Python can
             reason = _at_line(_line(error), self._reason(error))
-        # Out here, because an error raised in the handler carries the first one and its values.
+        # Raised outside the handler, so that it does not refer to the first error and its values.
         raise InvalidTemplate(reason)
 
     def _fill(self, event: Event) -> str:
@@ -110,13 +110,13 @@ class Template:
             case UndefinedError():
                 return "something is missing in this event: write | default('') where it may be"
             case SecurityError():
-                return "it reaches for something that templates may not use"
-        # Python's own texts quote the values that they stumble over.
+                return "it uses something that templates may not use"
+        # Python's own texts quote the values at fault.
         return f"it fails with {type(error).__name__}"
 
 
 class _Missing(StrictUndefined):
-    """Fails at every use; says the bare name, for `Template` to judge whether it may be shown."""
+    """Fails at every use with the bare name; `Template` decides whether it may be shown."""
 
     @property
     def _undefined_message(self) -> str:
@@ -124,7 +124,7 @@ class _Missing(StrictUndefined):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with a bound on the one thing that it lets through: huge repetition."""
+    """Jinja's sandbox, and a limit on huge repetitions, which it does not stop."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -137,7 +137,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Capture(NodeTransformer):
-    """Have statements that write the result of a call output it as an expression does."""
+    """Makes statements that output the result of a call do so as an expression does."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:  # noqa: N802
         return self._captured(node) if node.recursive else self.generic_visit(node)
@@ -155,7 +155,7 @@ class _Capture(NodeTransformer):
 
 @cache
 def _environment() -> _Sandbox:
-    # With a context, because Jinja would take the value of a constant expression for literal text.
+    # With a context, because Jinja would otherwise treat a constant expression as literal text.
     @pass_context
     def finalize(_: Any, value: Any) -> Value:
         return Value(_text(value))
@@ -169,7 +169,7 @@ def _environment() -> _Sandbox:
 
 
 def opens_with(source: str, name: str) -> bool:
-    """Whether a template's output can begin with a value of `name`; False where it is none."""
+    """Whether the output can begin with a value of `name`; False if the template is invalid."""
     try:
         tree = _environment().parse(source)
     except (TemplateSyntaxError, RecursionError):
@@ -177,7 +177,7 @@ def opens_with(source: str, name: str) -> bool:
     names = list(tree.find_all(nodes.Name))
     if all(node.name != name for node in names):
         return False
-    # What a template keeps under a name of its own may hold it.
+    # A variable that the template sets may hold it.
     held_by = {name, *(node.name for node in names if node.ctx != "load")}
     return any(
         isinstance(part, nodes.Name) and part.name in held_by
@@ -187,7 +187,7 @@ def opens_with(source: str, name: str) -> bool:
 
 
 def _first(body: Sequence[nodes.Node]) -> Iterator[nodes.Node]:
-    """List what may be written first, by each way through a template."""
+    """Yield the nodes that may be output first, one for each branch."""
     for node in body:
         if isinstance(node, nodes.Output):
             yield node.nodes[0]
@@ -212,18 +212,18 @@ def _json(value: object) -> str:
 
 
 def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | None]:
-    """Also the names that it uses; None where dice may fall otherwise the next time."""
+    """Return the compiled template and the names that it uses; None if its output is random."""
     try:
         tree = environment.parse(source)
         names = frozenset(find_undeclared_variables(tree))
         unknown = names - {*NAMES, *environment.globals}
         if any(tree.find_all(nodes.ScopedEvalContextModifier)):
-            raise InvalidTemplate("autoescape: values are always escaped for where they land")
+            raise InvalidTemplate("autoescape: values are always escaped for their context")
         if not unknown:
             is_random = any(node.name == "random" for node in tree.find_all(nodes.Filter))
             tree = _Capture().visit(tree).set_environment(environment)
             template = environment.from_string(tree)
-            # Jinja copies them for every event, which is slow from the mapping that it makes.
+            # Jinja copies them for every event, and copying its own mapping is slow.
             template.globals = dict(template.globals)
             return template, None if is_random else names
         reason = _unknown_name(tree, unknown)
@@ -240,7 +240,7 @@ def _unknown_name(tree: nodes.Template, unknown: frozenset[str]) -> str:
 
 
 def _line(error: Exception) -> int | None:
-    # Jinja names a template that has no file so, and puts its own line numbers into the traceback.
+    # Jinja's file name for a template without a file; its tracebacks have the template's lines.
     frames = walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == "<template>"]
     return lines[-1] if lines else None

@@ -1,4 +1,4 @@
-"""TLS towards a far end: whom we trust, who we are, and what a handshake that failed means.
+"""TLS to a destination: trusted CAs, our own certificate, and errors of the handshake.
 
 outgoing-http.md, sections 7 and 8.
 """
@@ -23,14 +23,14 @@ class Files(Protocol):
 
     @property
     def ca_file(self) -> str | None:
-        """In place of the system's CAs."""
+        """CAs to trust in place of the system's."""
 
     @property
     def client_cert_file(self) -> str | None: ...
 
     @property
     def client_key_file(self) -> str | None:
-        """Only where the key is not in `client_cert_file`."""
+        """Only if the key is not in `client_cert_file`."""
 
 
 def is_asked_for(files: Files) -> bool:
@@ -52,7 +52,7 @@ def default_cas() -> str:
 
 
 def context(files: Files) -> ssl.SSLContext:
-    """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
+    """Load the files; raises ValueErrors as `Faults` does, each starting with the key at fault."""
     faults = Faults()
     loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with faults.collect():
@@ -89,13 +89,13 @@ def _why(error: OSError) -> str:
 
 
 def failure(error: BaseException, *, peer: str) -> SinkError | None:
-    """What an error of the handshake means; None for one that is not of TLS.
+    """Return the sink error for an error of the handshake; None for other errors.
 
-    Someone has to act on a certificate, here or there, and until then nobody knows who listens.
+    A certificate that does not verify parks the sink: an operator has to act, here or there.
     """
     match error:
         case ssl.SSLCertVerificationError():
-            why = str(getattr(error, "verify_message", "")).rstrip(".") or "nobody says why"
+            why = str(getattr(error, "verify_message", "")).rstrip(".") or "no reason given"
             return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
         case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
@@ -105,10 +105,10 @@ def failure(error: BaseException, *, peer: str) -> SinkError | None:
 
 
 async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | None:
-    """What the peer says of our certificate, over a connection on which we say nothing.
+    """Return the peer's error about our certificate, from a connection on which we send nothing.
 
-    TLS 1.3 lets a client speak before its certificate is judged (RFC 8446, section 4.4.2.4), and
-    one that did may find its connection reset, without the reason.
+    TLS 1.3 lets a client send before its certificate is checked (RFC 8446, section 4.4.2.4); the
+    connection may then be reset without the reason.
     """
     try:
         async with asyncio.timeout(_VERDICT_S):

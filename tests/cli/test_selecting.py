@@ -144,12 +144,12 @@ async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: 
         dry = await run("dead-letters", "replay", "--all", "--dry-run")
         assert dry.output.splitlines() == [
             "DELIVERIES  SINK  REASON",
-            "2           crm   422: the far end refuses this event",
+            "2           crm   422: the destination refuses this event",
             "2 in all; repeat without --dry-run to deliver them.",
         ]
         dry = await run("dead-letters", "discard", "--sink", "crm", "--dry-run")
         assert dry.output.splitlines()[1:] == [
-            "2      crm   422: the far end refuses this event",
+            "2      crm   422: the destination refuses this event",
             "2 in all; repeat without --dry-run to discard them.",
         ]
         assert (await run("dead-letters", "discard", "--all")).output == "2 discarded.\n"

@@ -77,7 +77,7 @@ async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> No
         "sink": "crm",
         "id": "a",
         "status": 500,
-        "reason": "500: the far end has a fault",
+        "reason": "500: the destination has a fault",
     }
     assert tried["duration_ms"] >= 0
     assert tried["at"].endswith("Z")

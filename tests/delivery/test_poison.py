@@ -30,7 +30,7 @@ from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 HOUR_S = 3600.0
 FORBIDDEN = Misconfigured("403: our credentials do not permit this", status=403, about_event=True)
-FAULT = Temporary("500: the far end has a fault", status=500, about_event=True)
+FAULT = Temporary("500: the destination has a fault", status=500, about_event=True)
 RESET = Temporary("connection reset", about_event=True)
 
 SOON_S = 15.0

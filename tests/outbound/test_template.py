@@ -95,7 +95,7 @@ def test_without_escaping_json_can_be_written() -> None:
         ("{{ data.name | shout }}", "line 1: No filter named 'shout'."),
         (
             "{% autoescape true %}{{ data.name }}{% endautoescape %}",
-            "autoescape: values are always escaped for where they land",
+            "autoescape: values are always escaped for their context",
         ),
         (
             "a\n{{ dta.name }}",
@@ -120,10 +120,10 @@ def test_a_mistake_is_named_with_its_line_before_anything_is_rendered(
             "line 3: nope is missing in this event: write | default('') where it may be",
         ),
         ("{{ data.name.first.letter }}", "line 1: first is missing in this event: write"),
-        ("{{ data.name.__class__ }}", "line 1: it reaches for something that templates may not"),
+        ("{{ data.name.__class__ }}", "line 1: it uses something that templates may not"),
         ("{{ data.n / 0 }}", "line 1: it fails with ZeroDivisionError"),
         ("{% include 'other' %}", "line 1: it fails with TypeError"),
-        ("{{ data.list.append(1) }}", "line 1: it reaches for something that templates may not"),
+        ("{{ data.list.append(1) }}", "line 1: it uses something that templates may not"),
     ],
 )
 def test_a_failure_on_an_event_is_named_with_its_line(source: str, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Meanings of HTTP responses: status, Retry-After, and the error that follows from them (pure).
+"""Meanings of HTTP responses: status, Retry-After, and the error that follows from them.
 
 outgoing-http.md, sections 3 and 4.
 """
@@ -40,29 +40,29 @@ _BY_CLASS = {
     3: Meaning(
         Misconfigured, "a redirect, which is never followed: put the final URL into the config"
     ),
-    4: Meaning(Refused, "the far end refuses this event"),
-    5: Meaning(Temporary, "the far end has a fault"),
+    4: Meaning(Refused, "the destination refuses this event"),
+    5: Meaning(Temporary, "the destination has a fault"),
 }
 
 MEANINGS: dict[int, Meaning] = {
     **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
-    401: Meaning(Misconfigured, "the far end does not know our credentials"),
-    402: Meaning(Misconfigured, "the far end requires payment"),
+    401: Meaning(Misconfigured, "the destination does not know our credentials"),
+    402: Meaning(Misconfigured, "the destination requires payment"),
     403: Meaning(Misconfigured, "our credentials do not permit this"),
     404: Meaning(Misconfigured, "nothing is at this URL"),
     405: Meaning(Misconfigured, "the URL does not take this method"),
     407: Meaning(Misconfigured, "a proxy requires credentials"),
-    408: Meaning(Temporary, "the far end gave up waiting for our request"),
+    408: Meaning(Temporary, "the destination gave up waiting for our request"),
     410: Meaning(Misconfigured, "the URL is gone for good"),
-    413: Meaning(Refused, "the event is too large for the far end"),
-    415: Meaning(Refused, "the far end does not take this type of content"),
-    421: Meaning(Misconfigured, "the far end does not serve this host name"),
-    425: Meaning(Temporary, "the far end asks for it later"),
-    426: Meaning(Misconfigured, "the far end requires another protocol"),
-    429: Meaning(Temporary, "the far end asks for a slower pace"),
-    502: Meaning(Temporary, "the server behind the far end fails"),
-    503: Meaning(Temporary, "the far end cannot serve now"),
-    504: Meaning(Temporary, "the server behind the far end does not answer"),
+    413: Meaning(Refused, "the event is too large for the destination"),
+    415: Meaning(Refused, "the destination does not take this type of content"),
+    421: Meaning(Misconfigured, "the destination does not serve this host name"),
+    425: Meaning(Temporary, "the destination asks for a later try"),
+    426: Meaning(Misconfigured, "the destination requires another protocol"),
+    429: Meaning(Temporary, "the destination asks for a slower pace"),
+    502: Meaning(Temporary, "the server behind the destination fails"),
+    503: Meaning(Temporary, "the destination cannot serve now"),
+    504: Meaning(Temporary, "the server behind the destination does not answer"),
 }
 """Every status from 300 to 599; 2xx alone is success (outgoing-http.md, section 3)."""
 

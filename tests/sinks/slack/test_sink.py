@@ -438,7 +438,7 @@ def with_data(data: bytes) -> Event:
             {"text": "{% for i in range(70000) %}x{% endfor %}"},
             "text: the output is longer than 65536",
         ),
-        ({"text": "{{ data.__class__ }}"}, "text: line 1: it reaches for something"),
+        ({"text": "{{ data.__class__ }}"}, "text: line 1: it uses something"),
         ({"blocks": []}, "blocks: expected 1 to 49"),
         ({"blocks": [{"type": "divider"}] * 50}, "blocks: expected 1 to 49"),
         ({"blocks": [{"text": "x"}]}, r"blocks\[0\].type: expected"),
