@@ -4,20 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Literal
 
 from relay.core.clock import Clock
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken, StoreError
 from relay.core.routing import Route, match
 from relay.store.operations import Operations
-from relay.store.replays import (
-    Forecast,
-    Mark,
-    PlannedDelivery,
-    Replay,
-    ReplayCandidate,
-    ReplayState,
-)
+from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
 from relay.store.selection import Selection
 from relay.telemetry import log
 
@@ -167,7 +161,7 @@ class Replayer:
             self._wake(sink)
         return current.state == "running"
 
-    async def _end(self, replay: Replay, state: ReplayState) -> Replay:
+    async def _end(self, replay: Replay, state: Literal["done", "cancelled"]) -> Replay:
         ended = await self._operations.end(replay, state, now_ms=self._clock.now_ms())
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended

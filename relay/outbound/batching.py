@@ -1,4 +1,4 @@
-"""Batches of events, split into parts that the destination takes; each event has its outcome."""
+"""Batches of events, split into parts that the destination accepts, each event with an outcome."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -57,7 +57,7 @@ class BatchSplitter(Generic[Item]):
         for place, event in enumerate(events):
             try:
                 batch.items[place] = self.prepare(event)
-            except Exception as error:  # noqa: BLE001  a bug fails only its event, too
+            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
                 batch.outcomes[place] = error
         if batch.items:
             await batch.follow(*self.part(batch.items))

@@ -1,4 +1,4 @@
-"""Errors of the operating system and of TLS on connecting, as sink errors."""
+"""Meanings of failures to connect, as reported by the operating system and TLS."""
 
 import socket
 

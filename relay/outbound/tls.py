@@ -1,4 +1,4 @@
-"""TLS to a destination: trusted CAs, our own certificate, and errors of the handshake.
+"""TLS towards destinations: trusted CAs, client certificates, and meanings of its failures.
 
 outgoing-http.md, sections 7 and 8.
 """
@@ -23,14 +23,14 @@ class Files(Protocol):
 
     @property
     def ca_file(self) -> str | None:
-        """CAs to trust in place of the system's."""
+        """In place of the system's CAs."""
 
     @property
     def client_cert_file(self) -> str | None: ...
 
     @property
     def client_key_file(self) -> str | None:
-        """Only if the key is not in `client_cert_file`."""
+        """Only where the key is not in `client_cert_file`."""
 
 
 def is_asked_for(files: Files) -> bool:
@@ -52,7 +52,7 @@ def default_cas() -> str:
 
 
 def context(files: Files) -> ssl.SSLContext:
-    """Load the files; raises ValueErrors as `Faults` does, each starting with the key at fault."""
+    """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
     faults = Faults()
     loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with faults.collect():

@@ -68,7 +68,7 @@ async def test_the_next_page_command_keeps_every_option(tmp_path: Path) -> None:
         await send(relay, *(body(f"e-{number}") for number in range(11)))
         await relay.until_counted("relay_deliveries_total", "dead", "crm", value=11)
         every = [f"e-{number}" for number in reversed(range(11))]
-        reason = "422: the far end"
+        reason = "422: the destination"
         filters = ["--sink", "crm", "--reason", reason, "--since", "1h", "--limit", "3"]
         printed = (await run("events", "list", *filters)).output
         again = hint(printed)

@@ -1,4 +1,4 @@
-"""Meanings of HTTP responses: status, Retry-After, and the error that follows from them.
+"""Meanings of HTTP responses: status, Retry-After, and the error that follows from them (pure).
 
 outgoing-http.md, sections 3 and 4.
 """
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import orjson
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
@@ -28,8 +31,7 @@ class Response:
     """The bytes as read, with any secret in them: to be parsed, never to be shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(NamedTuple):
     """The error that a status outside 2xx raises, and its sentence for the operator."""
 
     error: type[SinkError]
@@ -57,7 +59,7 @@ MEANINGS: dict[int, Meaning] = {
     413: Meaning(Refused, "the event is too large for the destination"),
     415: Meaning(Refused, "the destination does not take this type of content"),
     421: Meaning(Misconfigured, "the destination does not serve this host name"),
-    425: Meaning(Temporary, "the destination asks for a later try"),
+    425: Meaning(Temporary, "the destination asks for it later"),
     426: Meaning(Misconfigured, "the destination requires another protocol"),
     429: Meaning(Temporary, "the destination asks for a slower pace"),
     502: Meaning(Temporary, "the server behind the destination fails"),
@@ -78,12 +80,30 @@ def judge(response: Response, *, now_ms: int, method: str | None = None) -> None
     if 200 <= status < 300:
         return
     meaning = MEANINGS.get(status, _UNKNOWN)
-    answered = status if method is None else f"{status} to {method}"
-    reason = f"{answered}: {meaning.text}"
-    error = meaning.error(reason, status=status, answer=response.excerpt, about_event=True)
-    if isinstance(error, Temporary):
-        error.retry_after_ms = retry_after_ms(response.headers, now_ms=now_ms)
-    raise error
+    said = f"{status}" if method is None else f"{status} to {method}"
+    raise error(meaning, response, said=said, now_ms=now_ms)
+
+
+def error(meaning: Meaning, response: Response, *, said: str, now_ms: int) -> SinkError:
+    """Make the error of a response; `said` sums the response up for the operator."""
+    result = meaning.error(
+        f"{said}: {meaning.text}",
+        status=response.status,
+        answer=response.excerpt,
+        about_event=True,
+    )
+    if isinstance(result, Temporary):
+        result.retry_after_ms = retry_after_ms(response.headers, now_ms=now_ms)
+    return result
+
+
+def document(response: Response) -> Mapping[str, Any]:
+    """Return the response's JSON object, or an empty one."""
+    try:
+        read = orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
