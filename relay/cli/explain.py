@@ -66,7 +66,7 @@ def render(*, sink: str, file: BinaryIO, path: Path | None, source: str | None) 
 
 def _read_event(file: BinaryIO, config: Config, source: str | None) -> Event:
     chosen = config.sources[0] if source is None else named("source", source, config.sources)
-    content = authentication.read(chosen.name, (), file.read(), now_ms=SystemClock().now_ms())
+    content = authentication.read(chosen.name, b"", file.read(), now_ms=SystemClock().now_ms())
     if isinstance(content, Event):
         return content
     raise click.ClickException(

@@ -116,7 +116,7 @@ def authenticate(
     header = source.header
     values = [value for name, value in headers if name == header]
     verified, label = _verify(source, values, body, now_ms=now_ms)
-    content = _read(source.name, _kept_head(headers), body, now_ms=now_ms)
+    content = read(source.name, _kept_head(headers), body, now_ms=now_ms)
     return Authenticated(content, verified.skew_s, label)
 
 
@@ -135,7 +135,7 @@ def reverify(source: SourceSettings, request: UnverifiedRequest) -> Authenticate
     """Verify with the source's current secrets, as of the time of receipt; raises Rejected."""
     now_ms = request.received_ms
     verified, label = _verify(source, [request.signature], request.body, now_ms=now_ms)
-    content = _read(source.name, request.headers, request.body, now_ms=now_ms)
+    content = read(source.name, request.headers, request.body, now_ms=now_ms)
     return Authenticated(content, verified.skew_s, label)
 
 
@@ -153,12 +153,11 @@ def _verify(
     return verified, keys[verified.secret].label
 
 
-def read(source: str, headers: Headers, body: bytes, *, now_ms: int) -> Event | Unreadable:
-    """Read the envelope of a body that needs no verification."""
-    return _read(source, _kept_head(headers), body, now_ms=now_ms)
+def read(source: str, head: bytes, body: bytes, *, now_ms: int) -> Event | Unreadable:
+    """Read the envelope of a body that is verified, or needs no verification.
 
-
-def _read(source: str, head: bytes, body: bytes, *, now_ms: int) -> Event | Unreadable:
+    `head` has the format of `Event.headers`.
+    """
     try:
         envelope = _parse(body)
         return Event(

@@ -1,7 +1,6 @@
 """Timeouts that share one timer, because a timer per request costs more than a signature."""
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from relay.core.clock import Clock
@@ -71,12 +70,7 @@ class Deadline:
         self._deadlines.add(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self._deadlines.remove(self)
         if not self._struck or self._task is None:
             return

@@ -1,7 +1,7 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
-from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +65,7 @@ class DispatcherSupervisor:
         settings = tuple(settings)
         self._members = self._new_members(settings, self.build(settings))
         self._leaving: dict[_Member, asyncio.Task[None]] = {}
-        self._parts: asyncio.TaskGroup | None = None
+        self._parts: asyncio.TaskGroup
         self._is_closed = False
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
@@ -91,7 +91,7 @@ class DispatcherSupervisor:
         for name, member in self._members.items():
             if name in paused:
                 member.dispatcher.pause(since_ms=paused[name])
-            member.life = self._begin(member.dispatcher.run())
+            member.life = parts.create_task(member.dispatcher.run())
 
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
@@ -129,17 +129,12 @@ class DispatcherSupervisor:
             if stays_paused:
                 member.dispatcher.pause(since_ms=paused.get(each.name))
             before_it = [task for one, task in self._leaving.items() if one.name == each.name]
-            member.life = self._begin(_run_after(before_it, member.dispatcher))
+            member.life = self._parts.create_task(_run_after(before_it, member.dispatcher))
         for old in before.values():
             self._retire(old, grace)
 
     def _retire(self, member: _Member, grace: Duration) -> None:
-        self._leaving[member] = self._begin(self._leave(member, grace))
-
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        if self._parts is None:
-            raise RuntimeError("the sinks have not been started")
-        return self._parts.create_task(work)
+        self._leaving[member] = self._parts.create_task(self._leave(member, grace))
 
     async def _leave(self, member: _Member, grace: Duration) -> None:
         await member.dispatcher.drain(grace)

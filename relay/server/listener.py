@@ -63,8 +63,6 @@ class Listener:
             self._exchanges,
             http="httptools",
             ws="none",
-            lifespan="off",
-            interface="asgi3",
             log_config=None,
             access_log=False,
             server_header=False,

@@ -250,6 +250,6 @@ def test_a_mismatch_outside_the_tolerance_is_not_kept() -> None:
 
 
 def test_an_envelope_can_be_read_without_a_signature() -> None:
-    event = authentication.read("main", [], BODY, now_ms=NOW_MS)
+    event = authentication.read("main", b"", BODY, now_ms=NOW_MS)
     assert isinstance(event, Event)
     assert event.id == "evt_1"
