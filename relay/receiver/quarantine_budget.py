@@ -16,10 +16,10 @@ RATE_MAX = 200
 class QuarantineBudget:
     """A rotation's figures in memory, so that refusing a request needs no query."""
 
-    until_ms: int
-    expires_ms: int
-    count: int
-    bytes: int
+    until_ms: int = 0
+    expires_ms: int = 0
+    count: int = 0
+    bytes: int = 0
     allowance: float = RATE_MAX
     at_s: float = 0.0
     dropped: int = 0

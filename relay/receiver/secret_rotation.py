@@ -8,14 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from relay.core.authentication import (
-    Authenticated,
-    Headers,
-    SourceSettings,
-    UnverifiedRequest,
-    reverify,
-    unverified,
-)
+from relay.core.authentication import Headers, SourceSettings, reverify, unverified
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.downtime import WINDOW_MS
@@ -94,8 +87,15 @@ class SecretRotations:
         if request is None:
             return
         excess = held.excess(request.size, self._clock.monotonic())
-        if excess is None and not await self._is_kept(request, held):
-            excess = "store"
+        if excess is None:
+            held.under_way += 1
+            try:
+                async with asyncio.timeout(KEEP_WITHIN_S):
+                    await self._quarantine.keep(request)
+            except (StoreError, TimeoutError):
+                excess = "store"
+            finally:
+                held.under_way -= 1
         if excess is not None:
             held.dropped += 1
             self._metrics.not_kept(source.name, excess)
@@ -105,17 +105,6 @@ class SecretRotations:
         if source is not self._sources.get(source.name):
             # It arrived before the secrets changed, and the others have been verified since.
             self._wakeup.set()
-
-    async def _is_kept(self, request: UnverifiedRequest, held: QuarantineBudget) -> bool:
-        held.under_way += 1
-        try:
-            async with asyncio.timeout(KEEP_WITHIN_S):
-                await self._quarantine.keep(request)
-        except (StoreError, TimeoutError):
-            return False
-        finally:
-            held.under_way -= 1
-        return True
 
     def dropped(self, name: str) -> int:
         """Number of requests dropped since the relay's start, because of a limit."""
@@ -201,13 +190,15 @@ class SecretRotations:
             self._log.info("rotation.verified", source=name, count=verified)
 
     async def _admit_good(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
-        good = list(_good(source, batch))
+        good = {}
+        for number, request in batch:
+            with suppress(Rejected):
+                good[number] = reverify(source, request)
         if good:
             # After a crash in between, these are duplicates when they are verified again.
-            outcomes = await asyncio.gather(*(self._intake.admit(each) for _, each in good))
+            outcomes = await asyncio.gather(*(self._intake.admit(each) for each in good.values()))
             known = sum(outcome in {"duplicate", "conflict"} for outcome in outcomes)
-            numbers = [number for number, _ in good]
-            await self._quarantine.release(source.name, numbers, duplicates=known)
+            await self._quarantine.release(source.name, list(good), duplicates=known)
         return len(good)
 
     async def _expire(self, name: str) -> None:
@@ -231,15 +222,7 @@ class SecretRotations:
 
     def _hold(self, rotation: Rotation) -> None:
         name = rotation.source
-        held = self._held.setdefault(
-            name, QuarantineBudget(0, 0, 0, 0, at_s=self._clock.monotonic())
-        )
+        held = self._held.setdefault(name, QuarantineBudget(at_s=self._clock.monotonic()))
         held.until_ms, held.expires_ms = rotation.until_ms, rotation.expires_ms
         held.count, held.bytes = rotation.waiting, rotation.bytes
         self._metrics.quarantined(name, rotation.waiting)
-
-
-def _good(source: SourceSettings, batch: Iterable[Kept]) -> Iterable[tuple[int, Authenticated]]:
-    for number, request in batch:
-        with suppress(Rejected):
-            yield number, reverify(source, request)
