@@ -175,7 +175,8 @@ class CircuitBreaker:
                 self._reset(now_s)
             case Temporary(retry_after_ms=int(retry_after_ms)):
                 self._trip("throttled", 1, now_s)
-                self._delay_probes(now_s + min(retry_after_ms, RETRY_AFTER_CAP_MS) / 1000)
+                until_s = now_s + min(retry_after_ms, RETRY_AFTER_CAP_MS) / 1000
+                self._untried.at_s = self._tried.at_s = max(self._tried.at_s, until_s)
             case _ if self.is_tripped:
                 self._fail_probe(error, standing, now_s)
             case _ if standing != "suspect" and self._reaches_threshold(error, event):
@@ -209,10 +210,6 @@ class CircuitBreaker:
         wait_s = self._backoff_s(self._tried.failures)
         self._tried.begin(now_s + wait_s)
         self._untried.begin(now_s + min(wait_s, ROUND_WAIT_S), round_size)
-
-    def _delay_probes(self, until_s: float) -> None:
-        self._untried.at_s = max(self._tried.at_s, until_s)
-        self._tried.at_s = self._untried.at_s
 
     def _fail_probe(self, error: SinkError, standing: Standing, now_s: float) -> None:
         if standing != "suspect":

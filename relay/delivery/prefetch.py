@@ -6,6 +6,7 @@ Live ones go before replayed ones, and deliveries never tried before retries.
 import math
 from collections import deque
 from collections.abc import Iterable
+from typing import get_args
 
 from relay.core.delivery import Delivery
 from relay.delivery.circuit_breaker import Room
@@ -39,11 +40,7 @@ class PrefetchBuffer:
     def __init__(self, slots: int) -> None:
         self._low = 2 * min(slots, BUFFERED_SLOTS_MAX)
         self._capacity = self._low + max(self._low, FETCH_MIN)
-        self._tiers: dict[Tier, deque[Delivery]] = {
-            "live": deque(),
-            "replay": deque(),
-            "tried": deque(),
-        }
+        self._tiers: dict[Tier, deque[Delivery]] = {tier: deque() for tier in get_args(Tier)}
         self._bytes = 0
         self._skipped: set[Tier] = set()
         self._last_pop_s: dict[Tier, float] = dict.fromkeys(self._tiers, -math.inf)

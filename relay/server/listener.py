@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -81,7 +80,7 @@ class Listener:
         self._socket.settimeout(0)
         self._config.load()
         self._set_date()
-        self._loop.add_reader(self._socket, self._accept)
+        self._loop.add_reader(self._socket, self._accept, self._socket)
 
     async def retire(self) -> None:
         """Accept no further connections, and answer requests on the open ones as usual.
@@ -137,12 +136,11 @@ class Listener:
         """URL of the listener, from this machine where its address is a wildcard."""
         return self._address.url(self.port)
 
-    def _accept(self) -> None:
+    def _accept(self, bound: socket.socket) -> None:
         """Accept one connection per turn of the loop, so that requests are served in between.
 
         The loop's own server has no limit, and does not report a lack of file descriptors.
         """
-        bound = cast("socket.socket", self._socket)
         if not self._limit.has_room():
             self._pause(bound)
             return
@@ -181,7 +179,7 @@ class Listener:
     def _pause(self, bound: socket.socket) -> None:
         self._loop.remove_reader(bound)
         self._pausing = self._loop.call_later(
-            ACCEPT_PAUSE_S, self._loop.add_reader, bound, self._accept
+            ACCEPT_PAUSE_S, self._loop.add_reader, bound, self._accept, bound
         )
 
     def _close(self) -> None:
