@@ -1,6 +1,7 @@
 """Metrics, log lines and the activity stream of requests: one method per fact."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from relay.core.clock import Clock
 from relay.core.errors import Rejected
@@ -49,16 +50,9 @@ class RequestReporter:
             self._metrics.mismatch_retried(source)
 
     def refused(
-        self,
-        source: str,
-        reason: str,
-        *,
-        code: int,
-        skew_s: int | None,
-        client: str | None,
-        request_id: str | None,
+        self, source: str, reason: str, *, code: int, skew_s: int | None, **caller: Any
     ) -> None:
-        """A request is not accepted."""
+        """A request is not accepted; `caller` names the client and the request in the log."""
         if skew_s is not None:
             self._metrics.skew(source, skew_s)
         self._activity.publish("refused", source=source, code=code, reason=reason)
@@ -69,8 +63,7 @@ class RequestReporter:
             code=code,
             reason=reason,
             skew_s=skew_s,
-            client=client,
-            request_id=request_id,
+            **caller,
         )
 
     def unavailable(self, source: str, error: Exception) -> None:

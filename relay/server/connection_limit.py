@@ -7,9 +7,9 @@ import ipaddress
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from relay.core.clock import Clock
 from relay.telemetry import log
@@ -82,13 +82,20 @@ class ConnectionLimit:
         site = _site(address)
         if self._counts[site] < self.per_address or self._is_trusted(address):
             return True
-        evicted = self._evict(held for held, of in self._held.items() if of == site)
+        evicted = self.evict(site)
         self.reached("address", client=address)
         return evicted
 
-    def evict(self) -> bool:
-        """Close the connection that has been idle for longest; returns whether there was one."""
-        return self._evict(iter(self._held))
+    def evict(self, site: str | None = None) -> bool:
+        """Close the connection, of any site or of one, that has been idle for longest.
+
+        Returns whether there was one.
+        """
+        for connection, its_site in self._held.items():
+            if site in (None, its_site) and connection.evict():
+                self.leave(connection)
+                return True
+        return False
 
     def enter(self, connection: Evictable, host: str) -> None:
         site = _site(_unmapped(host))
@@ -110,12 +117,6 @@ class ConnectionLimit:
         if not self._counts[site]:
             del self._counts[site]
 
-    def _evict(self, candidates: Iterator[Evictable]) -> bool:
-        evicted = next((each for each in candidates if each.evict()), None)
-        if evicted is not None:
-            self.leave(evicted)
-        return evicted is not None
-
 
 def limited(
     listener: Listener,
@@ -128,16 +129,15 @@ def limited(
     """Return a limit that is counted and logged when reached, at most one line a minute."""
     sampled = log.Sampled(clock, limit=1)
 
-    def reached(cause: Cause, client: str | None = None, message: str | None = None) -> None:
+    def reached(cause: Cause, **fields: Any) -> None:
         metrics.connection_limited(listener, cause)
         sampled.line(
             "listener.limit_reached",
             reason=cause,
             key=_KEYS[listener],
             count=total,
-            client=client,
-            message=message,
             advice=ADVICE[cause],
+            **fields,
         )
 
     return ConnectionLimit(total, is_trusted=is_trusted, reached=reached)
