@@ -1,4 +1,4 @@
-"""Batches of events, split into parts that the destination accepts, each event with an outcome."""
+"""Events that go out together: in parts that the far end takes, and each with its own outcome."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ class BatchOnlySink(ABC):
 
     @abstractmethod
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        """As `relay.core.sink.BatchSink` says."""
+        """Fulfil `relay.core.sink.BatchSink`."""
 
     async def send(self, event: Event) -> SinkResponse:
         (outcome,) = await self.send_batch((event,))
@@ -34,24 +34,24 @@ class BatchOnlySink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class BatchSplitter(Generic[Item]):
-    """Splits and sends the batches of one sink."""
+    """How a sink parts its batches."""
 
     prepare: Callable[[Event], Item]
-    """An error that it raises fails only its event."""
+    """What it raises is this event's alone."""
     part: Callable[[Mapping[int, Item]], Iterable[Chain]]
-    """Splits the items, keyed by position in the batch, into chains, which are sent in parallel."""
+    """Chains of parts over all items, by their places in the batch; chains go side by side."""
     send: Send[Item]
-    """Returns the outcome of each item, in order, or raises an error that applies to all of them.
+    """Returns each item's outcome, in their order, or raises what holds for all of them.
 
-    Refused means that none of them was taken, and that one of them may be at fault.
+    Refused says that none of them was taken, and that it may be the fault of one.
     """
     within_s: float
-    """Timeout of a chain, in seconds; items without an outcome by then are Temporary."""
+    """So long for each chain; what was not sent or answered by then is Temporary."""
 
     async def deliver(self, events: Sequence[Event]) -> Outcomes:
-        """Send all events; a failure of one event, or of one part, fails no other.
+        """Send all of them, where what fails one, or one part, fails no other.
 
-        A cancellation stops all further sends.
+        Once it is cancelled, nothing more is sent.
         """
         batch = _Batch(self.send, self.within_s)
         for place, event in enumerate(events):
@@ -66,7 +66,7 @@ class BatchSplitter(Generic[Item]):
 
 @dataclass(slots=True)
 class _Batch(Generic[Item]):
-    """A batch in flight; an item that has an outcome keeps it."""
+    """One batch on its way: who has an outcome keeps it, whatever becomes of the others."""
 
     send: Send[Item]
     within_s: float

@@ -1,4 +1,4 @@
-"""TLS towards destinations: trusted CAs, client certificates, and meanings of its failures.
+"""TLS towards a far end: whom we trust, who we are, and what a handshake that failed means.
 
 outgoing-http.md, sections 7 and 8.
 """
@@ -89,13 +89,13 @@ def _why(error: OSError) -> str:
 
 
 def failure(error: BaseException, *, peer: str) -> SinkError | None:
-    """Return the sink error for an error of the handshake; None for other errors.
+    """What an error of the handshake means; None for one that is not of TLS.
 
-    A certificate that does not verify parks the sink: an operator has to act, here or there.
+    Someone has to act on a certificate, here or there, and until then nobody knows who listens.
     """
     match error:
         case ssl.SSLCertVerificationError():
-            why = str(getattr(error, "verify_message", "")).rstrip(".") or "no reason given"
+            why = str(getattr(error, "verify_message", "")).rstrip(".") or "nobody says why"
             return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
         case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
