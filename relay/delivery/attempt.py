@@ -55,7 +55,7 @@ async def attempt(
     outcomes: Sequence[SinkResponse | BaseException]
     try:
         with deadlines.within(limit.seconds):
-            outcomes = await send(events)
+            outcomes = tuple(await send(events))
     except TimeoutError:
         outcomes = [Temporary(f"no answer within {limit.seconds:g} s")] * len(events)
     except asyncio.CancelledError as error:

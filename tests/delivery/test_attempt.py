@@ -197,8 +197,9 @@ async def test_an_exception_of_a_batch_sink_applies_to_the_whole_batch(lead: Eve
 async def test_a_wrong_number_of_outcomes_is_a_bug_of_the_sink(
     lead: Event, lines: list[Any]
 ) -> None:
-    for outcomes in ([], [SinkResponse()] * 3):
+    nothing: Any = None
+    for outcomes in ([], [SinkResponse()] * 3, nothing):
         results = await attempt_batch(outcomes, lead, lead)
         assert [type(error) for _, error in results] == [Temporary] * 2
-    assert [line["event"] for line in lines] == ["sink.bug"] * 2
-    assert [line["count"] for line in lines] == [2, 2]
+    assert [line["event"] for line in lines] == ["sink.bug"] * 3
+    assert [line["count"] for line in lines] == [2, 2, 2]
