@@ -54,11 +54,8 @@ class BatchSplitter(Generic[Item]):
         Once it is cancelled, nothing more is sent.
         """
         batch = _Batch(self.send, self.within_s)
-        for place, event in enumerate(events):
-            try:
-                batch.items[place] = self.prepare(event)
-            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
-                batch.outcomes[place] = error
+        batch.items, failures = prepare(self.prepare, events)
+        batch.outcomes.update(failures)
         if batch.items:
             await batch.follow(*self.part(batch.items))
         return [batch.outcomes[place] for place in range(len(events))]
@@ -119,6 +116,20 @@ class _Batch(Generic[Item]):
             return Temporary("no answer in time")
         except Exception as error:  # noqa: BLE001  the other parts are sent after a bug, too
             return error
+
+
+def prepare(
+    make: Callable[[Event], Item], events: Iterable[Event]
+) -> tuple[dict[int, Item], dict[int, Exception]]:
+    """Return what `make` returns or raises for each event, both by the event's place."""
+    items: dict[int, Item] = {}
+    failures: dict[int, Exception] = {}
+    for place, event in enumerate(events):
+        try:
+            items[place] = make(event)
+        except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
+            failures[place] = error
+    return items, failures
 
 
 def cut(

@@ -6,34 +6,29 @@ outgoing-http.md, sections 7 and 8.
 import asyncio
 import re
 import ssl
-from typing import Protocol
 
 import certifi
 import httpx
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.setting_errors import Faults
+from relay.core.sink import SinkSettings
 
 _VERDICT_S = 1.0
 _CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
-class Files(Protocol):
-    """The keys of a sink that name PEM files."""
+class TlsSettings(SinkSettings, frozen=True, kw_only=True):
+    """Settings of a sink with TLS; the keys name PEM files."""
 
-    @property
-    def ca_file(self) -> str | None:
-        """In place of the system's CAs."""
-
-    @property
-    def client_cert_file(self) -> str | None: ...
-
-    @property
-    def client_key_file(self) -> str | None:
-        """Only where the key is not in `client_cert_file`."""
+    ca_file: str | None = None
+    """Verifies the destination in place of the system's CAs."""
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    """Only if the key is not in `client_cert_file`."""
 
 
-def is_asked_for(files: Files) -> bool:
+def is_asked_for(files: TlsSettings) -> bool:
     return any((files.ca_file, files.client_cert_file, files.client_key_file))
 
 
@@ -51,7 +46,7 @@ def default_cas() -> str:
     return paths.cafile or paths.capath or certifi.where()
 
 
-def context(files: Files) -> ssl.SSLContext:
+def context(files: TlsSettings) -> ssl.SSLContext:
     """Load the files; raises ValueErrors as `Faults` does, each with the key at fault before it."""
     faults = Faults()
     loaded = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -70,7 +65,7 @@ def _with_cas(ca_file: str | None) -> ssl.SSLContext:
         raise ValueError(f"ca_file: {_why(error)}") from None
 
 
-def _identify(loaded: ssl.SSLContext, files: Files) -> None:
+def _identify(loaded: ssl.SSLContext, files: TlsSettings) -> None:
     if files.client_key_file and not files.client_cert_file:
         raise ValueError("client_key_file: needs client_cert_file")
     if not files.client_cert_file:
@@ -116,3 +111,17 @@ async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | Non
     except OSError as error:
         return failure(error, peer=peer)
     return None
+
+
+async def ask_verdict(
+    host: str | None, port: int | None, context: ssl.SSLContext | None, *, peer: str
+) -> SinkError | None:
+    """Connect once more, to read the peer's verdict on our certificate."""
+    try:
+        reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    except OSError as error:
+        return failure(error, peer=peer)
+    try:
+        return await verdict(reader, peer=peer)
+    finally:
+        writer.transport.abort()

@@ -64,16 +64,17 @@ class Connection:
             return
         self.abort()
         if reset and self._context is not None:
-            failure = await self._stream.verdict() or failure
+            host, port = self._stream.address
+            failure = await tls.ask_verdict(host, port, self._context, peer="broker") or failure
         raise failure
 
     async def open_channel(self) -> aiormq.Channel:
-        """Open a channel with publisher confirms; raises SinkError."""
+        """Open a channel with publisher confirms; cut the connection and raise SinkError if not."""
         try:
             with _translated():
                 await self.unblocked()
                 return await self._channel(publisher_confirms=True)
-        except asyncio.CancelledError:
+        except (SinkError, asyncio.CancelledError):
             self.abort()
             raise
 
@@ -156,12 +157,12 @@ class _Stream(aiormq.TransportFactory):
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
-        self._url = URL()
+        self.address: tuple[str | None, int | None] = (None, None)
         self._reader: _Reader | None = None
         self._transport: asyncio.WriteTransport | None = None
 
     async def create(self, url: URL, **_: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._url, loop = url, asyncio.get_running_loop()
+        self.address, loop = (url.host, url.port), asyncio.get_running_loop()
         reader = self._reader = _Reader(loop=loop)
         self._transport, protocol = await loop.create_connection(
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
@@ -184,19 +185,6 @@ class _Stream(aiormq.TransportFactory):
             # In CPython 3.11.2 a TLS transport that is closed already has nothing to abort.
             with suppress(AttributeError):
                 self._transport.abort()
-
-    async def verdict(self) -> SinkError | None:
-        """Connect once more, to read the broker's verdict on our certificate."""
-        try:
-            reader, writer = await asyncio.open_connection(
-                self._url.host, self._url.port, ssl=self._context
-            )
-        except OSError as error:
-            return tls.failure(error, peer="broker")
-        try:
-            return await tls.verdict(reader, peer="broker")
-        finally:
-            writer.transport.abort()
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class Publisher:
     """
 
     def __init__(self, connection: Connection, channel: aiormq.Channel, *, exchange: str) -> None:
-        self._connection = connection
+        self.connection = connection
         self._channel = channel
         self._exchange = exchange
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -50,12 +50,16 @@ class Publisher:
         """Of these, the number when the broker closed the channel."""
 
     @property
-    def is_open(self) -> bool:
+    def is_usable(self) -> bool:
         """False as soon as the broker has closed the channel, which learns of that later."""
         known = self._channel.connection.channels.get(self._channel.number)
-        return known is self._channel and not self._channel.is_closed
+        is_open = known is self._channel and not self._channel.is_closed
+        return is_open and self.connection.is_usable
 
-    async def publish_all(self, publications: Sequence[Publication]) -> None:
+    async def close(self) -> None:
+        await self.connection.close()
+
+    async def publish(self, publications: Sequence[Publication]) -> None:
         """Return once each has an outcome, except where the fault of another closed the channel.
 
         Cancelled, it publishes nothing more, and leaves those without a confirm as they are.
@@ -66,8 +70,8 @@ class Publisher:
         message_id = str(publication.properties.message_id)
         turn = self._turns.get(message_id) or self._turns.setdefault(message_id, asyncio.Lock())
         async with turn:
-            await self._connection.unblocked()
-            if self.is_open:
+            await self.connection.unblocked()
+            if self.is_usable:
                 self._unconfirmed += 1
                 try:
                     publication.outcome = await self._confirm(publication)
@@ -91,9 +95,9 @@ class Publisher:
         except asyncio.CancelledError:
             if not is_cancelled():
                 return Temporary(LOST)  # the library ends what waits on a connection in this way
-            if number > self._answered and not await self._connection.is_blocked():
+            if number > self._answered and not await self.connection.is_blocked():
                 # A frozen broker would take the rest later, unasked.
-                self._connection.abort()
+                self.connection.abort()
             raise
         except aiormq.ChannelClosed as error:
             self._unconfirmed_at_end = self._unconfirmed_at_end or self._unconfirmed

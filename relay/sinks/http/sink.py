@@ -7,7 +7,6 @@ import base64
 import re
 from collections.abc import Iterable
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -17,8 +16,7 @@ from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
-from relay.core.sink import SinkSettings
-from relay.outbound import cloudevents, tls
+from relay.outbound import cloudevents, sink_url, tls
 from relay.outbound.http import client as http_client
 from relay.outbound.http import responses
 from relay.sinks.http import standard_webhooks
@@ -37,7 +35,7 @@ OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
 Headers = list[tuple[str, str]]
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(tls.TlsSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type http."""
 
     url: Secret
@@ -46,11 +44,6 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     signing_secrets: tuple[Secret, ...] = ()
     """Standard Webhooks; all of them sign, so that a consumer can change over without loss."""
     format: Literal["raw", "cloudevents"] = "raw"
-    ca_file: str | None = None
-    """Verifies the far end in place of the system's CAs."""
-    client_cert_file: str | None = None
-    client_key_file: str | None = None
-    """Only where the key is not in client_cert_file."""
     concurrency: int = 16
 
 
@@ -113,8 +106,10 @@ class HttpSink:
 def build(settings: Settings, clock: Clock) -> HttpSink:
     faults, verify = Faults(), None
     with faults.collect():
-        url = _url(settings.url)
-        _fit(settings, url)
+        schemes = ("http", "https")
+        url = sink_url.parse(settings.url, settings, schemes=schemes, kind=httpx.URL)
+        if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
+            raise ValueError("headers.authorization: url carries credentials already")
     with faults.collect():
         _own_headers(settings.headers)
     with faults.collect():
@@ -126,28 +121,6 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
     )
     return HttpSink(client, clock, settings=settings, url=url)
-
-
-def _fit(settings: Settings, url: httpx.URL) -> None:
-    faults = Faults()
-    with faults.collect():
-        if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
-            raise ValueError("headers.authorization: url carries credentials already")
-    with faults.collect():
-        if url.scheme != "https" and tls.is_asked_for(settings):
-            raise ValueError("url: expected https://, because TLS files are given")
-    faults.raise_all()
-
-
-def _url(secret: Secret) -> httpx.URL:
-    try:
-        url = httpx.URL(secret.reveal())
-        port = urlsplit(secret.reveal()).port  # httpx lets odd ports and half an IPv6 address pass
-    except (httpx.InvalidURL, ValueError):
-        raise ValueError("url: is not a URL") from None  # the errors' own texts repeat it
-    if url.scheme not in ("http", "https") or not url.host or port == 0:
-        raise ValueError("url: expected http:// or https:// and a host")
-    return url
 
 
 def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:

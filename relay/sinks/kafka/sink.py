@@ -14,7 +14,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
-from relay.outbound.batching import BatchOnlySink
+from relay.outbound.batching import BatchOnlySink, prepare
 from relay.sinks.kafka.cluster import Cluster
 from relay.sinks.kafka.producer import Record
 
@@ -33,7 +33,7 @@ _TOPIC = message.Naming(
 _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type kafka."""
 
     destination: ClassVar[str | None] = "topic"
@@ -47,9 +47,6 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     username: str | None = None
     password: Secret | None = None
     format: message.Format = "raw"
-    ca_file: str | None = None
-    client_cert_file: str | None = None
-    client_key_file: str | None = None
     concurrency: int = 64
 
     def batch(self) -> int:
@@ -75,13 +72,7 @@ class KafkaSink(BatchOnlySink):
         self._cluster = Cluster(options, limit_s=self._limit_s)
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        records: dict[int, Record] = {}
-        failures: dict[int, Exception] = {}
-        for number, event in enumerate(events):
-            try:
-                records[number] = self._record(event)
-            except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
-                failures[number] = error
+        records, failures = prepare(self._record, events)
         outcomes = failures | await self._cluster.deliver(records, until_s=self._until_s())
         return [outcomes[number] for number in range(len(events))]
 

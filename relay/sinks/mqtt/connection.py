@@ -239,7 +239,8 @@ async def connect(broker: Broker) -> Connection:
     except BaseException as error:
         connection.abort()
         if isinstance(error, SinkError) and error.status is None and broker.context is not None:
-            raise (await _verdict(broker) or error) from None
+            verdict = await tls.ask_verdict(broker.host, broker.port, broker.context, peer="broker")
+            raise (verdict or error) from None
         raise
     return connection
 
@@ -272,15 +273,3 @@ def _connect(broker: Broker, opened: Future[Client]) -> None:
         opened.set_exception(error)
     else:
         opened.set_result(client)
-
-
-async def _verdict(broker: Broker) -> SinkError | None:
-    """Connect once more, to read what the broker says of our certificate."""
-    try:
-        reader, writer = await asyncio.open_connection(broker.host, broker.port, ssl=broker.context)
-    except OSError as error:
-        return tls.failure(error, peer="broker")
-    try:
-        return await tls.verdict(reader, peer="broker")
-    finally:
-        writer.transport.abort()

@@ -18,6 +18,8 @@ from relay.sinks.mqtt.errors import OF_MESSAGE, SUCCESS, TOO_LARGE, classify
 class Publication:
     """One message and its outcome."""
 
+    kind: str
+    """Of the event."""
     topic: str
     body: bytes
     properties: Properties
@@ -36,7 +38,7 @@ class Publisher:
     """Keeps within the broker's limits, with at most `concurrency` messages in flight."""
 
     def __init__(self, connection: Connection, *, concurrency: int) -> None:
-        self._connection = connection
+        self.connection = connection
         self._slots = asyncio.Semaphore(min(concurrency, connection.receive_maximum))
         self._in_flight: dict[int, Publication] = {}
         """By packet identifier, until the PUBACK: also messages that nothing waits for."""
@@ -48,6 +50,13 @@ class Publisher:
         """Whether the broker refused a message; some brokers end the connection afterwards."""
         connection.on_puback = self._on_puback
         connection.on_end = self._on_end
+
+    @property
+    def is_usable(self) -> bool:
+        return self.connection.usable
+
+    async def close(self) -> None:
+        self.connection.close()
 
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Return once each has its outcome; if cancelled, publish nothing more."""
@@ -69,7 +78,7 @@ class Publisher:
     def _abort(self, late: Sequence[Publication]) -> None:
         """Cut a connection on which the broker is silent; late messages remain without outcome."""
         in_flight = list(self._in_flight.values())
-        self._connection.abort()
+        self.connection.abort()
         for publication in late:
             if publication in in_flight:
                 publication.outcome = None
@@ -78,7 +87,7 @@ class Publisher:
         publication.done = asyncio.get_running_loop().create_future()
         try:
             publication.size = self._checked_size(publication)
-            packet_id = self._connection.publish(
+            packet_id = self.connection.publish(
                 publication.topic, publication.body, publication.properties
             )
         except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
@@ -90,12 +99,12 @@ class Publisher:
 
     def _checked_size(self, publication: Publication) -> int:
         """Return the size of the packet in bytes."""
-        if not self._connection.usable:
+        if not self.connection.usable:
             raise Temporary(LOST)
         properties = len(publication.properties.pack())
         remaining = 4 + len(publication.topic.encode()) + properties + len(publication.body)
         size = 1 + _length_bytes(remaining) + remaining
-        if size > self._connection.max_packet_bytes:
+        if size > self.connection.max_packet_bytes:
             raise Refused(f"{size} bytes are more than the broker's maximum packet size")
         return size
 

@@ -5,9 +5,8 @@ brokers.md, section 10; MQTT drops no duplicates, so consumers do, by the user p
 
 import asyncio
 import re
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -15,13 +14,13 @@ from paho.mqtt.properties import Properties
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
-from relay.core.sink import BatchSettings, Outcomes
-from relay.outbound import message, tls
-from relay.outbound.batching import BatchOnlySink, is_cancelled
-from relay.sinks.mqtt.connection import Broker, Connection, connect
+from relay.core.sink import BatchSettings
+from relay.outbound import message, sink_url, tls
+from relay.outbound.publishing import PublishingSink
+from relay.sinks.mqtt.connection import Broker, connect
 from relay.sinks.mqtt.errors import NO_SUBSCRIBER
 from relay.sinks.mqtt.publisher import Publication, Publisher
 
@@ -29,13 +28,10 @@ STRING_MAX_BYTES = 65_535
 """MQTT 5.0, section 1.5.4: of topics, names and values."""
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
-_TRIES = 5
-
 _CHECK_SHARE = 0.9
 """Part of `timeout` for a check, so that the sink's reason comes before the caller's timeout."""
 
 _CONTENT_TYPE = "application/json"
-_LATE = "the broker did not answer in time"
 
 _NO_LEVEL = re.compile(r"[+#/]")
 
@@ -60,7 +56,7 @@ _TOPIC = message.Naming(
 """Other topics under `$` may be written out: brokers take messages there, such as `$aws/rules/`."""
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type mqtt."""
 
     destination: ClassVar[str | None] = "topic"
@@ -74,40 +70,31 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     unheard: Literal["park", "accept"] = "park"
     """Outcome where the broker drops a message because nobody subscribes to its topic."""
     format: message.Format = "raw"
-    ca_file: str | None = None
-    client_cert_file: str | None = None
-    client_key_file: str | None = None
     concurrency: int = 32
 
 
-class MqttSink(BatchOnlySink):
-    """Publishes over one connection, opened on demand."""
+class MqttSink(PublishingSink[Publication, Publisher]):
+    """Publishes over one connection."""
+
+    tries_alone = 5
+    """With other batches in flight, each of which may end the connection."""
 
     def __init__(
         self, settings: Settings, *, broker: Broker, topic: message.DestinationTemplate
     ) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._broker = broker
         self._topic = topic
-        self._connecting = asyncio.Lock()
-        self._open: tuple[Connection, Publisher] | None = None
-
-    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        prepared = [self._publication(event) for event in events]
-        failure = await self._publish([item for item in prepared if isinstance(item, Publication)])
-        return [
-            self._outcome(item, event, failure) if isinstance(item, Publication) else item
-            for item, event in zip(prepared, events, strict=True)
-        ]
 
     async def check(self) -> None:
         try:
             async with asyncio.timeout(self._settings.timeout.seconds * _CHECK_SHARE):
-                connection, _ = await self._connected()
-                await connection.ping()
+                await (await self._connected()).connection.ping()
         except TimeoutError:
-            self._abort()
-            raise Temporary(_LATE) from None
+            if self._publisher is not None:
+                self._publisher.connection.abort()
+            raise await self._lateness() from None
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -117,77 +104,26 @@ class MqttSink(BatchOnlySink):
             "body": event.body.decode(errors="replace"),
         }
 
-    async def close(self) -> None:
-        connected, self._open = self._open, None
-        if connected is not None:
-            connected[0].close()
+    def _message(self, event: Event) -> Publication:
+        topic, pairs = self._topic.resolve(event), self._user_properties(event)
+        for name, value in pairs.items():
+            if len(value.encode()) > STRING_MAX_BYTES:
+                raise Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
+        properties = Properties(PacketTypes.PUBLISH)
+        properties.ContentType = _CONTENT_TYPE
+        properties.UserProperty = list(pairs.items())
+        return Publication(event.kind, topic, event.body, properties)
 
-    def _abort(self) -> None:
-        if self._open is not None:
-            self._open[0].abort()
-
-    def _publication(self, event: Event) -> Publication | Exception:
-        try:
-            topic, pairs = self._topic.resolve(event), self._user_properties(event)
-            for name, value in pairs.items():
-                if len(value.encode()) > STRING_MAX_BYTES:
-                    return Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
-            properties = Properties(PacketTypes.PUBLISH)
-            properties.ContentType = _CONTENT_TYPE
-            properties.UserProperty = list(pairs.items())
-            return Publication(topic, event.body, properties)
-        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
-            return error
-
-    async def _publish(self, publications: Sequence[Publication]) -> SinkError:
-        """Publish within the timeout, and return the error of messages without an outcome."""
-        try:
-            async with asyncio.timeout(self._settings.timeout.seconds):
-                await self._publish_once(publications)
-                for publication in publications:
-                    # The broker ended the connection because of another message. Alone, a message
-                    # harms no other; with other batches in flight, it may need several tries.
-                    for _ in range(_TRIES):
-                        if publication.outcome is None:
-                            await self._publish_once([publication])
-        except SinkError as error:
-            return error
-        except TimeoutError:
-            return Temporary(_LATE)
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            return Temporary("the client library broke it off")
-        reason = "the broker ended the connection because of another event"
-        return Temporary(reason, about_event=True)
-
-    async def _publish_once(self, publications: Sequence[Publication]) -> None:
-        if publications:
-            _, publisher = await self._connected()
-            await publisher.publish(publications)
-
-    async def _connected(self) -> tuple[Connection, Publisher]:
-        async with self._connecting:
-            if self._open is None or not self._open[0].usable:
-                self._open = None  # frees the messages of a dead connection
-                self._open = await self._connect()
-            if is_cancelled():
-                # The client swallowed the cancellation.
-                raise asyncio.CancelledError
-            return self._open
-
-    async def _connect(self) -> tuple[Connection, Publisher]:
+    async def _connect(self) -> Publisher:
         connection = await connect(self._broker)
-        return connection, Publisher(connection, concurrency=self._settings.concurrency)
+        return Publisher(connection, concurrency=self._settings.concurrency)
 
-    def _outcome(
-        self, publication: Publication, event: Event, failure: SinkError
-    ) -> SinkResponse | Exception:
-        code = publication.outcome
+    def _outcome(self, message: Publication) -> SinkResponse | Exception | None:
+        code = message.outcome
         if code is None or isinstance(code, Exception):
-            return code or failure
+            return code
         if code == NO_SUBSCRIBER and self._settings.unheard == "park":
-            reason = f"nobody subscribes to the topic of {event.kind}"
+            reason = f"nobody subscribes to the topic of {message.kind}"
             return Misconfigured(reason, status=code, about_event=True)
         return SinkResponse(status=code or None)
 
@@ -220,8 +156,8 @@ def _broker(settings: Settings) -> Broker:
         for secret in (settings.username, settings.password)
     )
     with faults.collect():
-        scheme, host, port = _address(settings)
-        context = tls.context(settings) if scheme == "mqtts" else None
+        url = _url(settings)
+        context = tls.context(settings) if url.scheme == "mqtts" else None
     with faults.collect():
         if not settings.client_id.isprintable():
             raise ValueError("client_id: expected printable characters")
@@ -231,8 +167,8 @@ def _broker(settings: Settings) -> Broker:
             _check_length(key, text or "")
     faults.raise_all()
     return Broker(
-        host,
-        port,
+        str(url.hostname),
+        url.port or _PORTS[url.scheme],
         context=context,
         client_id=settings.client_id,
         timeout_s=settings.timeout.seconds,
@@ -241,22 +177,13 @@ def _broker(settings: Settings) -> Broker:
     )
 
 
-def _address(settings: Settings) -> tuple[str, str, int]:
-    """Return scheme, host and port."""
-    try:
-        url = urlsplit(settings.url.reveal())
-        host, port = url.hostname, url.port
-    except ValueError:
-        raise ValueError("url: is not a URL") from None  # the error's own text repeats it
-    if url.scheme not in _PORTS or not host or port == 0:
-        raise ValueError("url: expected mqtt:// or mqtts:// and a host")
+def _url(settings: Settings) -> SplitResult:
+    url = sink_url.parse(settings.url, settings, schemes=("mqtt", "mqtts"), kind=urlsplit)
     if url.username is not None:
         raise ValueError("url: username and password have keys of their own")
     if url.path.strip("/") or url.query or url.fragment:
         raise ValueError("url: nothing may follow the port")
-    if url.scheme == "mqtt" and tls.is_asked_for(settings):
-        raise ValueError("url: expected mqtts://, because TLS files are given")
-    return url.scheme, host, port or _PORTS[url.scheme]
+    return url
 
 
 def _printable(value: str) -> str:

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 from relay.sinks.nats.credentials import Server
 from relay.sinks.nats.stream import Stream
@@ -105,28 +105,19 @@ class Connection:
     def is_usable(self) -> bool:
         return self._client.is_connected and not self._stream.is_closing
 
-    @property
-    def max_payload(self) -> int:
-        return self._client.max_payload
-
     async def request(self, subject: str, body: bytes) -> Msg:
         """Return the reply; raises SinkError where none can come any more."""
         request = Request(subject, body)
-        await self.request_all([request])
+        await self.publish([request])
         if isinstance(request.reply, Msg):
             return request.reply
         raise request.reply or self._loss()
 
-    async def request_all(self, requests: Sequence[Request]) -> None:
-        """Send all of them, and wait until each has a reply or an error.
-
-        Cancelled, it leaves those without a reply as they are.
-        """
+    async def publish(self, requests: Sequence[Request]) -> None:
+        """Send all of them, and wait until each has a reply or an error."""
         try:
             # Publishing waits for nothing: the library gathers what is sent until the loop turns.
-            pending = [await self._publish(request) for request in requests]
-            if pending:
-                await asyncio.wait(pending)
+            await asyncio.wait([await self._publish(request) for request in requests])
         except NatsError:
             loss = self._loss()
             for request in requests:
@@ -147,9 +138,13 @@ class Connection:
         return max(numbers, default=0)
 
     async def _publish(self, request: Request) -> asyncio.Future[None]:
+        settled = request.settled = asyncio.get_running_loop().create_future()
+        size = _size(request)
+        if size > self._client.max_payload:
+            _settle(request, Refused(f"{size} bytes are more than the server's max_payload"))
+            return settled
         self._sent = request.number = self._sent + 1
         token = str(request.number)
-        settled = request.settled = asyncio.get_running_loop().create_future()
         self._waiting[token] = request
         await self._client.publish(
             request.subject,
@@ -226,3 +221,11 @@ def _failure(error: Exception) -> SinkError:
     meanings = (meaning for refusal, meaning in REFUSALS.items() if refusal in text)
     kind, reason = next(meanings, (Temporary, "could not connect"))
     return kind(reason)
+
+
+def _size(request: Request) -> int:
+    """Size of a message as the server counts it: everything behind the control line."""
+    headers = request.headers or {}
+    text = len("".join(headers)) + len("".join(headers.values()))  # in ASCII
+    lines = text + len(headers) * len(": \r\n")
+    return len("NATS/1.0\r\n\r\n") + lines + len(request.body)

@@ -3,11 +3,9 @@
 brokers.md, section 5; within the stream's window its Nats-Msg-Id makes a second one harmless.
 """
 
-import asyncio
 import re
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import orjson
@@ -15,12 +13,12 @@ import orjson
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, SinkError
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
-from relay.core.sink import BatchSettings, Outcomes
+from relay.core.sink import BatchSettings
 from relay.outbound import cloudevents, message, tls
-from relay.outbound.batching import BatchOnlySink
+from relay.outbound.publishing import PublishingSink
 from relay.sinks.nats import credentials, jetstream
 from relay.sinks.nats.connection import Connection, Request
 from relay.sinks.nats.credentials import Server
@@ -50,7 +48,7 @@ _SUBJECT = message.Naming(
 """`$KV.bucket.` may be written out: to put a value into a bucket is to publish to its stream."""
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type nats."""
 
     destination: ClassVar[str | None] = "subject"
@@ -62,14 +60,11 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     credentials_file: str | None = None
     """A user's JWT and NKEY seed; read at every connection."""
     format: message.Format = "raw"
-    ca_file: str | None = None
-    client_cert_file: str | None = None
-    client_key_file: str | None = None
     concurrency: int = 64
 
 
-class NatsSink(BatchOnlySink):
-    """Publishes over one connection, made when it is needed."""
+class NatsSink(PublishingSink[Request, Connection]):
+    """Publishes over one connection."""
 
     def __init__(
         self,
@@ -79,22 +74,12 @@ class NatsSink(BatchOnlySink):
         subject: message.DestinationTemplate,
         context: ssl.SSLContext,
     ) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._servers = servers
         self._subject = subject
         self._context = context
         self._fixed_headers = _fixed_headers(settings)
-        self._connecting = asyncio.Lock()
-        self._connection: Connection | None = None
-
-    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        prepared = [self._request(event) for event in events]
-        timeout_s = self._settings.timeout.seconds
-        with suppress(TimeoutError):  # which leaves some without a reply
-            async with asyncio.timeout(timeout_s):
-                await self._send([each for each in prepared if isinstance(each, Request)])
-        late = Temporary(f"no answer within {timeout_s:g} s")
-        return [self._outcome(each, late) for each in prepared]
 
     async def check(self) -> None:
         connection = await self._connected()
@@ -116,47 +101,17 @@ class NatsSink(BatchOnlySink):
             "body": event.body.decode(errors="replace"),
         }
 
-    async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+    def _message(self, event: Event) -> Request:
+        return Request(_filled(self._subject.resolve(event)), event.body, self._headers(event))
 
-    def _request(self, event: Event) -> Request | Exception:
-        try:
-            subject = _filled(self._subject.resolve(event))
-            return Request(subject, event.body, self._headers(event))
-        except Exception as error:  # noqa: BLE001  one event's fault is not its neighbours'
-            return error
-
-    async def _send(self, requests: Sequence[Request]) -> None:
-        if not requests:
-            return
-        try:
-            connection = await self._connected()
-        except SinkError as error:
-            for request in requests:
-                request.reply = error
-            return
-        for request in requests:
-            size = _size(request)
-            if size > connection.max_payload:
-                request.reply = Refused(f"{size} bytes are more than the server's max_payload")
-        await connection.request_all([each for each in requests if each.reply is None])
-
-    def _outcome(self, prepared: Request | Exception, late: Temporary) -> SinkResponse | Exception:
-        reply = prepared.reply or late if isinstance(prepared, Request) else prepared
-        if isinstance(reply, Exception):
+    def _outcome(self, message: Request) -> SinkResponse | Exception | None:
+        reply = message.reply
+        if reply is None or isinstance(reply, Exception):
             return reply
         return jetstream.outcome(reply, self._subject.source, stream=self._settings.stream)
 
-    async def _connected(self) -> Connection:
-        async with self._connecting:
-            if self._connection is None or not self._connection.is_usable:
-                await self.close()
-                self._connection = await self._connect()
-            return self._connection
-
     async def _connect(self) -> Connection:
+        await self.close()
         failures: list[SinkError] = []
         options = self._options()
         for server in self._servers:
@@ -235,11 +190,3 @@ def _fixed_headers(settings: Settings) -> dict[str, str]:
     if settings.stream is not None:
         headers["Nats-Expected-Stream"] = settings.stream
     return headers
-
-
-def _size(request: Request) -> int:
-    """Size of a message as the server counts it: everything behind the control line."""
-    headers = request.headers or {}
-    text = len("".join(headers)) + len("".join(headers.values()))  # in ASCII
-    lines = text + len(headers) * len(": \r\n")
-    return len("NATS/1.0\r\n\r\n") + lines + len(request.body)

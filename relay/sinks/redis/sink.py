@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from redis.asyncio import Redis
@@ -23,7 +23,7 @@ from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
-from relay.outbound import message, tls
+from relay.outbound import message, sink_url, tls
 from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
 from relay.sinks.redis.errors import classify, code
 
@@ -38,7 +38,7 @@ LARGE_BYTES = 1 << 20
 """Smallest proto-max-bulk-len that can be set; a longer value breaks the connection."""
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type redis."""
 
     destination: ClassVar[str | None] = "stream"
@@ -46,9 +46,6 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     """`redis://` or `rediss://`, with user, password and the number of the database."""
     stream: str = "relay"
     format: message.Format = "raw"
-    ca_file: str | None = None
-    client_cert_file: str | None = None
-    client_key_file: str | None = None
     concurrency: int = 32
 
     def batch(self) -> int:
@@ -192,7 +189,7 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
         stream = message.DestinationTemplate(settings.stream, key="stream", naming=_KEY)
         stream.samples(settings)
     with faults.collect():
-        options = _tls(settings) if _check_url(settings) else {}
+        options = _tls(settings) if _url(settings).scheme == "rediss" else {}
     faults.raise_all()
     client = Redis.from_url(
         settings.url.reveal(),
@@ -205,20 +202,11 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
     return RedisSink(client, settings, stream=stream)
 
 
-def _check_url(settings: Settings) -> bool:
-    """Whether the URL asks for TLS."""
-    try:
-        url = urlsplit(settings.url.reveal())
-        usable = url.hostname is not None and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable or url.scheme not in ("redis", "rediss"):
-        raise ValueError("url: expected redis:// or rediss:// and a host")
+def _url(settings: Settings) -> SplitResult:
+    url = sink_url.parse(settings.url, settings, schemes=("redis", "rediss"), kind=urlsplit)
     if url.query or re.fullmatch(r"/?[0-9]*", url.path) is None:
         raise ValueError("url: expected nothing but the number of a database after the host")
-    if tls.is_asked_for(settings) and url.scheme != "rediss":
-        raise ValueError("url: expected rediss://, because TLS files are given")
-    return url.scheme == "rediss"
+    return url
 
 
 def _tls(settings: Settings) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def refuse_by_topic(publish: Publish) -> bytes:
 
 def remembered(sink: MqttSink) -> list[Any]:
     """List the messages that are kept until their PUBACK."""
-    assert sink._open is not None
-    return list(sink._open[1]._in_flight.values())
+    assert sink._publisher is not None
+    return list(sink._publisher._in_flight.values())
 
 
 async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
@@ -147,8 +147,8 @@ async def test_no_more_than_the_receive_maximum_is_on_its_way_of_a_larger_batch(
     for answered in range(10):
         expected = min(answered + 3, 10)
         await until_published(broker, expected)
-        assert sink._open is not None
-        assert sink._open[1]._sent == expected
+        assert sink._publisher is not None
+        assert sink._publisher._sent == expected
         broker.say(puback(broker.published[answered].packet_id))
     assert told(await sending) == [DELIVERED] * 10
     assert published(broker) == [event.id for event in events]

@@ -30,7 +30,7 @@ from tests.sinks.mqtt.test_sink import Make, build, make, server
 
 __all__ = ["broker", "make", "server", "sink"]  # fixtures
 
-LATE = (Temporary, "the broker did not answer in time")
+LATE = (Temporary, "no answer within 1 s")
 LOST = (Temporary, "the connection was lost")
 
 

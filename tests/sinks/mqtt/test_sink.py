@@ -278,7 +278,7 @@ async def test_a_check_finds_that_a_connection_is_dead(
     sink = make(timeout="300ms")
     await sink.send(lead)
     server.freeze()
-    with pytest.raises(Temporary, match="the broker did not answer in time"):
+    with pytest.raises(Temporary, match=r"no answer within 0\.3 s"):
         await sink.check()
     server.thaw()
     await sink.check()
@@ -355,8 +355,8 @@ async def test_a_frozen_broker_ends_in_time_and_goes_on(
     for _ in range(2):  # on the connection that was there, and while it makes another
         async with asyncio.timeout(1):
             error = await error_of(sink, lead)
-        assert (type(error), error.reason) == (Temporary, "the broker did not answer in time")
-    with pytest.raises(Temporary, match="the broker did not answer in time"):
+        assert (type(error), error.reason) == (Temporary, "no answer within 0.3 s")
+    with pytest.raises(Temporary, match=r"no answer within 0\.3 s"):
         await sink.check()
     server.thaw()
     await sink.send(replace(lead, id="evt_after"))

@@ -41,7 +41,7 @@ def each_told(outcome: SinkResponse | Exception) -> Any:
 
 def heard(sink: NatsSink) -> int:
     """The number of the last that was answered, in the order of asking."""
-    return 0 if sink._connection is None else sink._connection._answered
+    return 0 if sink._publisher is None else sink._publisher._answered
 
 
 def ids(events: Sequence[Any]) -> list[str]:
@@ -205,7 +205,7 @@ async def test_a_connection_that_is_gone_is_asked_nothing(lead: Event) -> None:
     async with NatsDouble(lambda _: True) as double:
         sink = build(servers=double.url)
         await sink.send(lead)
-        connection = sink._connection
+        connection = sink._publisher
         assert connection is not None
         await connection.close()
         with pytest.raises(Temporary, match="the connection was lost"):

@@ -5,8 +5,7 @@ from msgspec.structs import replace
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import Event
-from relay.sinks.nats import sink as nats
-from relay.sinks.nats.connection import Request
+from relay.sinks.nats import connection as nats_connection
 from tests.brokers.nats import STREAM, NatsServer
 from tests.sinks.nats.test_sink import Make, build, error_of, make, server
 
@@ -76,9 +75,8 @@ async def test_the_largest_message_is_taken_and_a_larger_one_refused(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     sink = make(subject="relay.fixed")
-    request = sink._request(replace(lead, body=b""))
-    assert isinstance(request, Request)
-    room = (1 << 20) - nats._size(request)
+    request = sink._message(replace(lead, body=b""))
+    room = (1 << 20) - nats_connection._size(request)
     error = await error_of(sink, replace(lead, body=b"x" * (room + 1)))
     assert type(error) is Refused
     assert error.reason == "1048577 bytes are more than the server's max_payload"
