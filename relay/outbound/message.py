@@ -71,7 +71,7 @@ class Target:
         """Render every sample that the sink would be sent; raises ValueError if that fails."""
         if self._template is None:
             return (self.source,)
-        return tuple(sorted({self._try(sample) for sample in _taken(settings)}))
+        return tuple(sorted({self._try(sample) for sample in samples(settings)}))
 
     def _try(self, sample: Event) -> str:
         try:
@@ -152,7 +152,8 @@ def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target 
     return target
 
 
-def _taken(settings: SinkSettings) -> Iterator[Event]:
+def samples(settings: SinkSettings) -> Iterator[Event]:
+    """Yield every sample that the sink would be sent."""
     try:
         route = Route(settings.name, events=settings.events, when=settings.when)
     except InvalidRule:  # the config reports it

@@ -12,21 +12,23 @@ from relay.outbound import tls
 Url = TypeVar("Url")
 
 
-def parse(
-    secret: Secret, files: tls.TlsSettings, *, schemes: tuple[str, str], kind: Callable[[str], Url]
-) -> Url:
-    """Return the URL as the client's `kind`; `schemes` are without and with TLS.
+def parse(secret: Secret, *, schemes: tuple[str, str], kind: Callable[[str], Url]) -> Url:
+    """Return the URL as the client's `kind`.
 
     Raises ValueError, which does not repeat the URL.
     """
-    plain, secure = schemes
     try:
         url, parts = kind(secret.reveal()), urlsplit(secret.reveal())
         has_host = bool(parts.hostname) and parts.port != 0
     except (httpx.InvalidURL, ValueError):
         raise ValueError("url: is not a URL") from None  # the errors' own texts repeat it
     if parts.scheme not in schemes or not has_host:
-        raise ValueError(f"url: expected {plain}:// or {secure}:// and a host")
-    if parts.scheme == plain and tls.is_asked_for(files):
-        raise ValueError(f"url: expected {secure}://, because TLS files are given")
+        raise ValueError(f"url: expected {schemes[0]}:// or {schemes[1]}:// and a host")
     return url
+
+
+def uses_tls(scheme: str, files: tls.TlsSettings, *, secure: str) -> bool:
+    """Whether the scheme is the `secure` one; raises ValueError if files are given in vain."""
+    if scheme != secure and tls.is_asked_for(files):
+        raise ValueError(f"url: expected {secure}://, because TLS files are given")
+    return scheme == secure

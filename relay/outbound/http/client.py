@@ -199,7 +199,7 @@ def _failure(error: Exception) -> SinkError:
     causes = tuple(_causes(unexpected or error))
     # Those of aiohttp are errors of ssl as well, but without its reason.
     own = (cause for cause in causes if not isinstance(cause, aiohttp.ClientError))
-    of_tls = [failure for cause in own if (failure := tls.failure(cause, peer="far end"))]
+    of_tls = [failure for cause in own if (failure := tls.failure(cause, peer="destination"))]
     if of_tls:
         # A certificate says more than that the handshake failed.
         return next(

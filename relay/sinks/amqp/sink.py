@@ -142,13 +142,14 @@ def build(settings: Settings, clock: Clock) -> AmqpSink:  # noqa: ARG001
             raise ValueError("exchange: begins with amq.rabbitmq., to which only the broker writes")
     with faults.collect():
         url = _url(settings)
-        context = tls.context(settings) if url.scheme == "amqps" else None
+        if sink_url.uses_tls(url.scheme, settings, secure="amqps"):
+            context = tls.context(settings)
     faults.raise_all()
     return AmqpSink(settings, url=url, key=key, context=context)
 
 
 def _url(settings: Settings) -> URL:
-    url = sink_url.parse(settings.url, settings, schemes=("amqp", "amqps"), kind=URL)
+    url = sink_url.parse(settings.url, schemes=("amqp", "amqps"), kind=URL)
     if url.query or url.fragment:
         raise ValueError("url: nothing may follow the virtual host; TLS files have their own keys")
     return url.with_query(heartbeat=str(_HEARTBEAT_S))

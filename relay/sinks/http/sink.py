@@ -106,10 +106,11 @@ class HttpSink:
 def build(settings: Settings, clock: Clock) -> HttpSink:
     faults, verify = Faults(), None
     with faults.collect():
-        schemes = ("http", "https")
-        url = sink_url.parse(settings.url, settings, schemes=schemes, kind=httpx.URL)
-        if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
-            raise ValueError("headers.authorization: url carries credentials already")
+        url = sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
+        with faults.collect():
+            if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
+                raise ValueError("headers.authorization: url carries credentials already")
+        sink_url.uses_tls(url.scheme, settings, secure="https")
     with faults.collect():
         _own_headers(settings.headers)
     with faults.collect():

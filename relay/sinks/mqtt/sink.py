@@ -157,7 +157,8 @@ def _broker(settings: Settings) -> Broker:
     )
     with faults.collect():
         url = _url(settings)
-        context = tls.context(settings) if url.scheme == "mqtts" else None
+        if sink_url.uses_tls(url.scheme, settings, secure="mqtts"):
+            context = tls.context(settings)
     with faults.collect():
         if not settings.client_id.isprintable():
             raise ValueError("client_id: expected printable characters")
@@ -178,7 +179,7 @@ def _broker(settings: Settings) -> Broker:
 
 
 def _url(settings: Settings) -> SplitResult:
-    url = sink_url.parse(settings.url, settings, schemes=("mqtt", "mqtts"), kind=urlsplit)
+    url = sink_url.parse(settings.url, schemes=("mqtt", "mqtts"), kind=urlsplit)
     if url.username is not None:
         raise ValueError("url: username and password have keys of their own")
     if url.path.strip("/") or url.query or url.fragment:

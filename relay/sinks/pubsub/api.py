@@ -9,6 +9,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured
 from relay.outbound.http import client as http_client
+from relay.outbound.http import responses
 from relay.outbound.http.responses import Response
 from relay.sinks.pubsub import errors
 from relay.sinks.pubsub import tokens as google_tokens
@@ -54,7 +55,7 @@ class Topics:
         # Any account may ask this; a publisher may not read the topic.
         asked = orjson.dumps({"permissions": [PUBLISH]})
         response = await self._ask("POST", topic, ":testIamPermissions", asked)
-        granted = errors.document(response).get("permissions")
+        granted = responses.document(response).get("permissions")
         if not isinstance(granted, list) or PUBLISH not in granted:
             await self._ask("GET", topic)  # raises where there is no topic
             raise Misconfigured(f"the credentials lack {PUBLISH} on the topic {topic}")

@@ -1,7 +1,7 @@
 """Google's credentials: their search, their requests, and the meanings of their failures.
 
-The library's calls block, so they belong into a thread; the network is asked through the event loop
-all the same, and so by the relay's one way out by HTTP.
+The library's calls block, so they run in a thread; its requests still go through the relay's own
+HTTP client, on the event loop, where closing the sink cancels them.
 """
 
 import asyncio
@@ -9,23 +9,20 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import google.auth
 import orjson
-from google.auth import exceptions
+from google.auth import exceptions, transport
 from google.oauth2 import credentials as authorized_user
 from google.oauth2 import service_account
 
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound.http import client as http_client
-from relay.outbound.http.responses import Response
 
 # It warns of each failed attempt, which the dispatcher reports once.
 for _name in ("google.auth", "google.oauth2"):
@@ -50,7 +47,7 @@ Load = Callable[[Any], Any]
 """Find the credentials; runs in a thread."""
 
 
-def given(text: str) -> Load:
+def from_json(text: str) -> Load:
     """Read a credentials file; raises ValueError, which quotes nothing of it."""
     expected = "expected the JSON of a service account's key or of an authorized user's login"
     try:
@@ -61,7 +58,7 @@ def given(text: str) -> Load:
     return lambda _: credentials
 
 
-def found(request: Any) -> Any:
+def search(request: Any) -> Any:
     """Search Google's usual places: a named file, gcloud's login, the metadata server."""
     try:
         return google.auth.default(request=request)[0]
@@ -75,24 +72,23 @@ def found(request: Any) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response(NamedTuple):
     """A response as the library expects it."""
 
     status: int
     headers: Mapping[str, str]
-    data: bytes = field(repr=False)
+    data: bytes
 
 
-class Asker:
-    """The library's transport, called in its thread."""
+class Transport(transport.Request):
+    """Sends the library's requests, which it makes in a thread, through the event loop."""
 
     def __init__(self, timeout: Duration) -> None:
         self.client = http_client.Client(timeout_s=timeout.seconds, connections=1)
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop
+        """Set before the first request."""
         self._timeout_s = timeout.seconds
-        self._closed = False
-        self._cancel: Callable[[], object] = lambda: None
+        self._pending: Future[Any] | None = None
 
     def __call__(
         self,
@@ -102,50 +98,38 @@ class Asker:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **_: object,
-    ) -> _Answer:
+    ) -> _Response:
         host, path = urlsplit(url).hostname, urlsplit(url).path
-        request = self._request(
-            url, method, body or b"", headers or {}, min(timeout or math.inf, self._timeout_s)
+        exchange = self.client.exchange(
+            http_client.Endpoint.of(url),
+            method=method,
+            headers=(headers or {}).items(),
+            body=body or b"",
         )
+        limited = asyncio.wait_for(exchange, min(timeout or math.inf, self._timeout_s))
+        self._pending = asyncio.run_coroutine_threadsafe(limited, self.loop)
         try:
-            response = self._run(request)
-        except SinkError as error:
+            response = self._pending.result()
+        except CancelledError:
+            raise Temporary("no token: the sink is closed") from None
+        except (SinkError, TimeoutError) as error:
             if path in ("", "/"):
-                # Only the search for a metadata server has no path: there is none, then.
-                return _Answer(0, {}, b"")
-            raise type(error)(f"no token: {host}: {error.reason}") from None
+                # Only the search for a metadata server has no path: there is none.
+                return _Response(0, {}, b"")
+            failure = error if isinstance(error, SinkError) else Temporary("no answer in time")
+            raise type(failure)(f"no token: {host}: {failure.reason}") from None
         if response.status in _TRANSIENT:
             # The library would sleep and retry; the relay does that, and reports it.
             raise Temporary(f"no token: {host} answers {response.status}")
-        return _Answer(response.status, response.headers, response.body)
+        return _Response(response.status, response.headers, response.body)
 
-    def close(self) -> None:
-        self._closed = True
-        self._cancel()
-
-    async def _request(
-        self, url: str, method: str, body: bytes, headers: Mapping[str, str], limit_s: float
-    ) -> Response:
-        try:
-            async with asyncio.timeout(limit_s):
-                return await self.client.exchange(
-                    http_client.Endpoint.of(url), method=method, headers=headers.items(), body=body
-                )
-        except TimeoutError:
-            raise Temporary("no answer in time") from None
-
-    def _run(self, request: Coroutine[None, None, Response]) -> Response:
-        if self._closed or self.loop is None:
-            request.close()
-        else:
-            future = asyncio.run_coroutine_threadsafe(request, self.loop)
-            self._cancel = future.cancel
-            with suppress(CancelledError):
-                return future.result()
-        raise Temporary("the sink is closed")
+    def cancel(self) -> None:
+        """Cancel the pending request, if any."""
+        if self._pending is not None:
+            self._pending.cancel()
 
 
-def meaning(error: Exception) -> SinkError:
+def classify(error: Exception) -> SinkError:
     match error:
         case SinkError():
             return error
@@ -158,9 +142,9 @@ def meaning(error: Exception) -> SinkError:
 
 def _code(error: exceptions.GoogleAuthError) -> str:
     """Return OAuth's error code at most, because the library quotes whole responses."""
-    codes = [each.get("error") for each in error.args if isinstance(each, dict)]
-    texts = [each.removeprefix(_STS) for each in error.args if str(each).startswith(_STS)]
-    found = re.match("[a-z_]{1,40}(?=:|$)", str([*codes, *texts, ""][0]))
-    if found is None:
+    codes = [arg.get("error") for arg in error.args if isinstance(arg, dict)]
+    texts = [arg.removeprefix(_STS) for arg in error.args if str(arg).startswith(_STS)]
+    code = re.match("[a-z_]{1,40}(?=:|$)", str([*codes, *texts, ""][0]))
+    if code is None:
         return f"the credentials are not accepted ({type(error).__name__})"
-    return f"{found[0]}: {_CODES.get(found[0], 'the credentials are not accepted')}"
+    return f"{code[0]}: {_CODES.get(code[0], 'the credentials are not accepted')}"

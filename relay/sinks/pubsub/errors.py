@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Meaning, Response
+from relay.outbound.http.responses import Meaning, Response, document
 
 MEANINGS: Mapping[str, Meaning] = {
     "UNAUTHENTICATED": Meaning(Misconfigured, "Google does not accept the credentials"),
@@ -41,26 +39,17 @@ def judge(response: Response, *, now_ms: int) -> None:
 
     Google's own words, or a proxy's, are left out: they may quote the message or the token.
     """
+    response = replace(response, excerpt="")
     error = document(response).get("error")
     code = error.get("status") if isinstance(error, dict) else None
     meaning = MEANINGS.get(code) if isinstance(code, str) else None
     if 200 <= response.status < 300 or meaning is None or not isinstance(error, dict):
-        responses.judge(replace(response, excerpt=""), now_ms=now_ms)
+        responses.judge(response, now_ms=now_ms)
         return
-    reason = ", ".join([f"{response.status} {code}", *_reasons(error)]) + f": {meaning.text}"
-    if meaning.error is Temporary:
-        wait_ms = responses.retry_after_ms(response.headers, now_ms=now_ms)
-        raise Temporary(reason, status=response.status, about_event=True, retry_after_ms=wait_ms)
-    raise meaning.error(reason, status=response.status, about_event=code != "UNAUTHENTICATED")
-
-
-def document(response: Response) -> Mapping[str, Any]:
-    """Return the response's JSON object, or an empty one."""
-    try:
-        read = orjson.loads(response.body)
-    except orjson.JSONDecodeError:
-        return {}
-    return read if isinstance(read, dict) else {}
+    said = ", ".join([f"{response.status} {code}", *_reasons(error)])
+    failure = responses.error(meaning, response, said=said, now_ms=now_ms)
+    failure.about_event = code != "UNAUTHENTICATED"
+    raise failure
 
 
 def ids(response: Response, count: int) -> list[str | None]:

@@ -188,9 +188,9 @@ def _emulator(settings: Settings) -> Address | None:
 
 def _load(settings: Settings) -> google_credentials.Load:
     if settings.credentials is None:
-        return google_credentials.found
+        return google_credentials.search
     try:
-        return google_credentials.given(settings.credentials.reveal())
+        return google_credentials.from_json(settings.credentials.reveal())
     except ValueError as error:
         raise ValueError(f"credentials: {error}") from None
 

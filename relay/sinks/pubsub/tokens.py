@@ -4,7 +4,7 @@ import asyncio
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,13 +15,14 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import SinkError
 from relay.sinks.pubsub import credentials as google_credentials
-from relay.sinks.pubsub.credentials import Asker, Load
+from relay.sinks.pubsub.credentials import Load, Transport
 
-EARLY_S = 225.0
+REFRESH_EARLY_S = 225.0
 """Renewal time before expiry; a metadata server issues no new token much earlier."""
-AGAIN_S = 10.0
+RETRY_S = 10.0
 """Pause between two attempts to renew a valid token."""
-FAREWELL_S = 2.0
+_CLOSE_S = 2.0
+"""Time for a cancelled fetch to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,20 @@ class Tokens:
         self._load = load
         self._clock = clock
         self._scope = scope
-        self._asker = Asker(timeout)
+        self._transport = Transport(timeout)
         self._credentials: Any = None
         self._token: Token | None = None
         self._fetching: asyncio.Task[Token | SinkError] | None = None
-        self._waiting = 0
-        self._untold: SinkError | None = None
+        """A failed fetch stays here until a send has raised its error."""
 
     async def headers(self) -> Mapping[str, str]:
         """Return a valid token; raises Temporary or Misconfigured where there is none."""
-        now_s = self._clock.monotonic()
-        if self._token is None or now_s >= self._token.ends_at_s:
-            return (await self._wait()).headers
-        if now_s >= self._token.renew_at_s:
+        now_s, token = self._clock.monotonic(), self._token
+        if token is None or now_s >= token.ends_at_s:
+            token = await self._fetched()
+        elif now_s >= token.renew_at_s:
             self._fetch()  # while this one is still valid
-        return self._token.headers
+        return token.headers
 
     def forget(self, headers: Mapping[str, str]) -> None:
         """Drop a rejected token: the next one comes from freshly read credentials."""
@@ -62,22 +62,17 @@ class Tokens:
             self._token = self._credentials = None
 
     async def close(self) -> None:
-        self._asker.close()
+        self._transport.cancel()
         if self._fetching is not None:
-            await asyncio.wait({self._fetching}, timeout=FAREWELL_S)
-        await self._asker.client.close()
+            await asyncio.wait({self._fetching}, timeout=_CLOSE_S)
+        await self._transport.client.close()
 
-    async def _wait(self) -> Token:
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            raise untold
+    async def _fetched(self) -> Token:
         fetching = self._fetch()
-        self._waiting += 1
-        try:
-            # A cancelled send leaves the fetch to the other waiters.
-            await asyncio.wait({fetching})
-        finally:
-            self._waiting -= 1
+        # A cancelled send leaves the fetch to the others.
+        await asyncio.wait({fetching})
+        if self._fetching is fetching:
+            self._fetching = None
         outcome = fetching.result()
         if isinstance(outcome, Token):
             return outcome
@@ -85,43 +80,32 @@ class Tokens:
 
     def _fetch(self) -> asyncio.Task[Token | SinkError]:
         if self._fetching is None:
-            self._asker.loop = asyncio.get_running_loop()
-            self._fetching = asyncio.create_task(self._try())
-            self._fetching.add_done_callback(self._ended)
+            self._transport.loop = asyncio.get_running_loop()
+            self._fetching = asyncio.create_task(self._renew())
         return self._fetching
 
-    def _ended(self, fetching: asyncio.Task[Token | SinkError]) -> None:
-        self._fetching = None
-        if fetching.cancelled():
-            return
-        outcome = fetching.result()
-        now_s = self._clock.monotonic()
-        if isinstance(outcome, Token):
-            self._token = outcome
-        elif self._token is not None and now_s < self._token.ends_at_s:
-            again_s = now_s + AGAIN_S
-            self._token = Token(self._token.headers, again_s, self._token.ends_at_s)
-        elif not self._waiting:
-            # The waiters have run out of time, and so would the next one.
-            self._untold = outcome
-
-    async def _try(self) -> Token | SinkError:
+    async def _renew(self) -> Token | SinkError:
         try:
-            return await asyncio.to_thread(self._refresh)
-        except Exception as error:  # noqa: BLE001  every error goes to the waiters
+            token = await asyncio.to_thread(self._refresh)
+        except Exception as error:  # noqa: BLE001  every error goes to the waiting sends
             self._credentials = None
-            return google_credentials.meaning(error)
+            now_s, last = self._clock.monotonic(), self._token
+            if last is None or now_s >= last.ends_at_s:
+                return google_credentials.classify(error)
+            token = replace(last, renew_at_s=now_s + RETRY_S)
+        self._token, self._fetching = token, None
+        return token
 
     def _refresh(self) -> Token:
         """Runs in a thread, one at a time."""
-        credentials = self._credentials or self._signing(self._load(self._asker))
-        credentials.refresh(self._asker)
+        credentials = self._credentials or self._signing(self._load(self._transport))
+        credentials.refresh(self._transport)
         self._credentials = credentials
         headers: dict[str, str] = {}
         credentials.apply(headers)
         now_s = self._clock.monotonic()
         left_s = _left_s(credentials.expiry, now_ms=self._clock.now_ms())
-        return Token(headers, now_s + max(left_s - EARLY_S, left_s / 2), now_s + left_s)
+        return Token(headers, now_s + max(left_s - REFRESH_EARLY_S, left_s / 2), now_s + left_s)
 
     def _signing(self, credentials: Any) -> Any:
         scoped = with_scopes_if_required(credentials, [self._scope])

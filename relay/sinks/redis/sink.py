@@ -189,7 +189,8 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
         stream = message.DestinationTemplate(settings.stream, key="stream", naming=_KEY)
         stream.samples(settings)
     with faults.collect():
-        options = _tls(settings) if _url(settings).scheme == "rediss" else {}
+        if sink_url.uses_tls(_url(settings).scheme, settings, secure="rediss"):
+            options = _tls(settings)
     faults.raise_all()
     client = Redis.from_url(
         settings.url.reveal(),
@@ -203,7 +204,7 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
 
 
 def _url(settings: Settings) -> SplitResult:
-    url = sink_url.parse(settings.url, settings, schemes=("redis", "rediss"), kind=urlsplit)
+    url = sink_url.parse(settings.url, schemes=("redis", "rediss"), kind=urlsplit)
     if url.query or re.fullmatch(r"/?[0-9]*", url.path) is None:
         raise ValueError("url: expected nothing but the number of a database after the host")
     return url

@@ -1,7 +1,7 @@
-"""Keeps a burst of events from burying a channel: singly while they are few, else summed up."""
+"""Sends the events of a burst in digests, so that they do not bury a channel."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -16,36 +16,36 @@ class DigestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`digest` of a sink of type slack."""
 
     over: int = 5
-    """So many waiting events are still sent singly."""
+    """More waiting events than this are sent as a digest."""
     every: Duration = Duration.parse("1m")
-    """One digest in so much time; nothing is sent in between."""
+    """Pause after a digest, in which nothing is sent."""
 
 
 _Future = asyncio.Future[SinkResponse]
 
 
 class Burst:
-    """Every `send` waits for the message that its event is in, its own or a digest's."""
+    """Each `send` waits for the message that holds its event: its own, or a digest."""
 
     def __init__(
         self,
         settings: DigestSettings,
         *,
         single: Callable[[Event], Awaitable[SinkResponse]],
-        summed_up: Callable[[Sequence[Event]], Awaitable[SinkResponse]],
+        digest: Callable[[Sequence[Event]], Awaitable[SinkResponse]],
         interval_s: float,
     ) -> None:
-        """Two messages are at least `interval_s` apart."""
+        """`interval_s` is the minimum time between two messages."""
         self._settings = settings
         self._single = single
-        self._summed_up = summed_up
+        self._digest = digest
         self._interval_s = interval_s
         self._waiting: dict[_Future, Event] = {}
         self._working: asyncio.Task[None] | None = None
         self._next_s = 0.0
 
     async def send(self, event: Event) -> SinkResponse:
-        """Raises what the message was answered with."""
+        """Raises the error of the message."""
         outcome: _Future = asyncio.get_running_loop().create_future()
         self._waiting[outcome] = event
         if self._working is None:
@@ -53,10 +53,10 @@ class Burst:
         try:
             return await outcome
         finally:
-            self._waiting.pop(outcome, None)  # who was cancelled wants nothing sent
+            self._waiting.pop(outcome, None)  # if this send was cancelled
 
     async def close(self) -> None:
-        """Leave what waits; may be called twice."""
+        """Abandon waiting events; may be called twice."""
         working, self._working = self._working, None
         if working is not None:
             working.cancel()
@@ -66,52 +66,36 @@ class Burst:
         loop = asyncio.get_running_loop()
         while self._waiting:
             await asyncio.sleep(self._next_s - loop.time())
-            batch = self._take()
-            if len(batch) > 1:
-                self._next_s = loop.time() + max(self._interval_s, self._settings.every.seconds)
-                await self._deliver_summed_up(batch)
-            else:
-                self._next_s = loop.time() + self._interval_s
-                await self._deliver_singly(batch)
+            if batch := self._take():
+                pause_s = self._settings.every.seconds if len(batch) > 1 else 0.0
+                self._next_s = loop.time() + max(self._interval_s, pause_s)
+                await self._deliver(batch)
         self._working = None
 
     def _take(self) -> dict[_Future, Event]:
-        waiting = list(self._waiting.items())
-        count = len(waiting)
-        taken = share(list(self._waiting.values())) if count > self._settings.over else 1
-        batch = dict(waiting[:taken])
-        for outcome in batch:
-            del self._waiting[outcome]
-        return batch
+        events = list(self._waiting.values())
+        count = share(events) if len(events) > self._settings.over else 1
+        return {outcome: self._waiting.pop(outcome) for outcome in list(self._waiting)[:count]}
 
-    async def _deliver_summed_up(self, batch: dict[_Future, Event]) -> None:
+    async def _deliver(self, batch: dict[_Future, Event]) -> None:
+        """Send one message; if Slack refuses a digest, one for each event."""
+        events = list(batch.values())
+        result: SinkResponse | Exception
         try:
-            answer = await self._summed_up(list(batch.values()))
-        except Refused:
-            # One event's own fault must not fail its neighbours: each has its own message then.
+            result = await (self._digest(events) if len(events) > 1 else self._single(*events))
+        except Exception as error:  # noqa: BLE001  the waiting sends raise it, whatever it is
+            result = error
+        if isinstance(result, Refused) and len(batch) > 1:
+            # The fault of one event must not fail the others.
             for outcome, event in batch.items():
                 await asyncio.sleep(self._interval_s)
-                await self._deliver_singly({outcome: event})
-        except Exception as error:  # noqa: BLE001  those who wait have to know, whatever it is
-            _tell(batch, error)
-        else:
-            _tell(batch, answer)
-
-    async def _deliver_singly(self, batch: dict[_Future, Event]) -> None:
-        for outcome, event in batch.items():
+                if not outcome.done():
+                    await self._deliver({outcome: event})
+            return
+        for outcome in batch:
             if outcome.done():
                 continue
-            try:
-                _tell([outcome], await self._single(event))
-            except Exception as error:  # noqa: BLE001  as above
-                _tell([outcome], error)
-
-
-def _tell(outcomes: Iterable[_Future], result: SinkResponse | Exception) -> None:
-    for outcome in outcomes:
-        if outcome.done():
-            continue
-        if isinstance(result, SinkResponse):
-            outcome.set_result(result)
-        else:
-            outcome.set_exception(result)
+            if isinstance(result, Exception):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)

@@ -2,22 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
-import orjson
-
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import Meaning, Response, document
 
 _WORD = re.compile(r"[a-z_]+(?![a-z_0-9])")
-
-
-class Meaning(NamedTuple):
-    """What one of Slack's words is to us, and a sentence for the operator."""
-
-    error: type[SinkError]
-    text: str
 
 
 _NEW_HOOK = "create a new webhook in Slack and put its URL into the config"
@@ -67,7 +57,10 @@ def judge(response: Response, *, now_ms: int) -> None:
     if meaning is None or (is_temporary(response) and meaning.error is not Temporary):
         responses.judge(response, now_ms=now_ms)
         meaning = _NOT_OK
-    raise _error(meaning, response, now_ms=now_ms)
+    # Only known words are repeated: the rest of a response can hold anything.
+    word = _word(response)
+    code = f"{response.status} {word}" if word in MEANINGS else str(response.status)
+    raise responses.error(meaning, response, said=f"Slack says {code}", now_ms=now_ms)
 
 
 def is_temporary(response: Response) -> bool:
@@ -76,38 +69,11 @@ def is_temporary(response: Response) -> bool:
     return known is not None and known.error is Temporary
 
 
-def _error(meaning: Meaning, response: Response, *, now_ms: int) -> SinkError:
-    # Only words that we know are repeated: the rest of an answer can hold anything.
-    word = _word(response)
-    said = f"{response.status} {word}" if word in MEANINGS else str(response.status)
-    reason = f"Slack says {said}: {meaning.text}"
-    if meaning.error is not Temporary:
-        return meaning.error(
-            reason, status=response.status, answer=response.excerpt, about_event=True
-        )
-    wait_ms = responses.retry_after_ms(response.headers, now_ms=now_ms)
-    return Temporary(
-        reason,
-        status=response.status,
-        answer=response.excerpt,
-        about_event=True,
-        retry_after_ms=wait_ms,
-    )
-
-
 def _is_ok(response: Response) -> bool:
-    return response.excerpt.strip() == "ok" or _json(response).get("ok") is True
+    return response.excerpt.strip() == "ok" or document(response).get("ok") is True
 
 
 def _word(response: Response) -> str:
-    error = _json(response).get("error", response.excerpt)
+    error = document(response).get("error", response.excerpt)
     match = _WORD.match(error.strip()) if isinstance(error, str) else None
     return match[0] if match else ""
-
-
-def _json(response: Response) -> dict[str, Any]:
-    try:
-        document = orjson.loads(response.excerpt)
-    except orjson.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}

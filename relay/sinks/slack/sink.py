@@ -4,23 +4,22 @@ slack.md, sections 1 to 3; the words themselves come from `relay.slack`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import httpx
 import orjson
 
-from relay.core import sample_events
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Rate, Secret
 from relay.core.delivery import SinkResponse
-from relay.core.errors import InvalidRule, InvalidTemplate, Misconfigured, Refused, Temporary
-from relay.core.event import KINDS, Event
-from relay.core.routing import Route
+from relay.core.errors import InvalidTemplate, Misconfigured, Refused, Temporary
+from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
 from relay.outbound.http import client as http_client
 from relay.outbound.http.responses import Response
+from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plainest
@@ -66,10 +65,8 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
         return 0.0 if self.rate is None else 1 / self.rate
 
 
-class Words(Protocol):
-    """How an event becomes a payload; raises InvalidTemplate where it cannot."""
-
-    def __call__(self, event: Event, /) -> dict[str, Any]: ...
+Words = Callable[[Event], dict[str, Any]]
+"""Turns an event into a payload; raises InvalidTemplate if it cannot."""
 
 
 class SlackSink:
@@ -89,7 +86,7 @@ class SlackSink:
             self._burst = Burst(
                 settings.digest,
                 single=lambda event: self._in_time(self._send_one(event)),
-                summed_up=lambda events: self._in_time(self._post(digest(events))),
+                digest=lambda events: self._in_time(self._post(digest(events))),
                 interval_s=settings.interval_s(),
             )
         self._timeout = settings.timeout
@@ -233,22 +230,8 @@ def _words(settings: Settings) -> Words:
 
 
 def _check(words: Words, settings: Settings) -> None:
-    for sample in _samples(settings):
+    for sample in samples(settings):
         try:
             words(sample)
         except InvalidTemplate as error:
             raise InvalidTemplate(f"{error} (tried with a sample of {sample.kind})") from None
-
-
-def _samples(settings: Settings) -> Iterator[Event]:
-    """Every sample that the sink would be sent."""
-    try:
-        route = Route(settings.name, events=settings.events, when=settings.when)
-    except InvalidRule:  # which the config reports by itself
-        return
-    for kind in KINDS:
-        yield from (
-            sample
-            for sample in sample_events.series(kind)
-            if route.evaluate(sample).outcome == "takes"
-        )

@@ -19,7 +19,7 @@ from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import sink as pubsub
 from relay.sinks.pubsub.api import SCOPE
 from relay.sinks.pubsub.credentials import Load
-from relay.sinks.pubsub.tokens import AGAIN_S, EARLY_S, Tokens
+from relay.sinks.pubsub.tokens import REFRESH_EARLY_S, RETRY_S, Tokens
 from tests.brokers.program import free_port
 from tests.brokers.pubsub_double import PubsubDouble, said
 from tests.conftest import ManualClock
@@ -47,7 +47,9 @@ class Google:
         return Tokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
 
     def login(self, *, timeout: str = "5s", **changed: str) -> Tokens:
-        return self.tokens(google_credentials.given(json.dumps(LOGIN | changed)), timeout=timeout)
+        return self.tokens(
+            google_credentials.from_json(json.dumps(LOGIN | changed)), timeout=timeout
+        )
 
     def later(self, seconds: float) -> None:
         self.clock.ms += int(seconds * 1000)
@@ -96,7 +98,7 @@ async def failure(tokens: Tokens) -> SinkError:
 
 
 async def test_a_service_account_signs_its_tokens_itself(google: Google) -> None:
-    tokens = google.tokens(google_credentials.given(service_account()))
+    tokens = google.tokens(google_credentials.from_json(service_account()))
     token = await bearer(tokens)
     assert await bearer(tokens) == token
     await tokens.close()
@@ -129,7 +131,7 @@ async def test_nothing_else_waits_for_a_token(google: Google) -> None:
 async def test_a_token_is_renewed_before_it_ends_while_the_old_one_serves(google: Google) -> None:
     tokens = google.login()
     first = await bearer(tokens)
-    google.later(google.double.lasts_s - EARLY_S - 5)
+    google.later(google.double.lasts_s - REFRESH_EARLY_S - 5)
     assert await bearer(tokens) == first
     assert google.asked == 1
     google.later(10)
@@ -163,16 +165,16 @@ async def test_a_renewal_that_fails_spends_the_old_token_first(google: Google) -
     tokens = google.login()
     first = await bearer(tokens)
     google.far_end.reply = lambda _: Reply(503)
-    google.later(google.double.lasts_s - EARLY_S + 1)
+    google.later(google.double.lasts_s - REFRESH_EARLY_S + 1)
     for _ in range(3):
         assert await bearer(tokens) == first
         await until(lambda: tokens._fetching is None, what="the end of the renewal")
     assert google.asked == 2
-    google.later(AGAIN_S + 1)
+    google.later(RETRY_S + 1)
     assert await bearer(tokens) == first
     await until(lambda: google.asked == 3, what="one more try")
     await until(lambda: tokens._fetching is None, what="its end")
-    google.later(EARLY_S)
+    google.later(REFRESH_EARLY_S)
     assert type(await failure(tokens)) is Temporary
     google.far_end.reply = google.double.answer
     assert await bearer(tokens) == google.double.issued[-1]
@@ -227,7 +229,9 @@ async def test_a_failure_that_came_too_late_is_told_to_who_asks_next(google: Goo
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await tokens.headers()
-    await until(lambda: tokens._fetching is None, what="the end of the fetch")
+    fetching = tokens._fetching
+    assert fetching is not None
+    await until(fetching.done, what="the end of the fetch")
     assert (await failure(tokens)).reason == "no token: 127.0.0.1: no answer in time"
     assert google.asked == 1
     google.far_end.reply = google.double.answer
@@ -263,7 +267,7 @@ async def test_a_token_does_not_print(google: Google) -> None:
 async def test_where_there_are_no_credentials_the_reason_says_where_to_put_them(
     google: Google,
 ) -> None:
-    tokens = google.tokens(google_credentials.found)
+    tokens = google.tokens(google_credentials.search)
     error = await failure(tokens)
     await tokens.close()
     assert type(error) is Misconfigured
@@ -279,7 +283,7 @@ async def test_a_named_file_without_credentials_is_told(
     if content is not None:
         path.write_text(content)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    tokens = google.tokens(google_credentials.found)
+    tokens = google.tokens(google_credentials.search)
     error = await failure(tokens)
     assert type(error) is Misconfigured
     assert "the file that GOOGLE_APPLICATION_CREDENTIALS names is missing or" in error.reason
@@ -307,7 +311,7 @@ async def test_a_workload_of_another_cloud_gets_its_token_for_its_own_identity(
     path.write_text(json.dumps(federation))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "any")  # or Google would be asked for its name
-    tokens = google.tokens(google_credentials.found)
+    tokens = google.tokens(google_credentials.search)
     assert await bearer(tokens) == google.double.issued[0]
     google.later(google.double.lasts_s + 1)
     identity.write_text("marked-identity")
@@ -319,7 +323,7 @@ async def test_a_workload_of_another_cloud_gets_its_token_for_its_own_identity(
 
 @pytest.mark.usefixtures("metadata")
 async def test_on_a_machine_of_googles_the_metadata_server_gives_the_token(google: Google) -> None:
-    tokens = google.tokens(google_credentials.found)
+    tokens = google.tokens(google_credentials.search)
     assert await bearer(tokens) == google.double.issued[0]
     await tokens.close()
     assert {request.header["metadata-flavor"] for request in google.far_end.requests} == {"Google"}
@@ -327,7 +331,7 @@ async def test_on_a_machine_of_googles_the_metadata_server_gives_the_token(googl
 
 @pytest.mark.usefixtures("metadata")
 async def test_a_metadata_server_that_fails_is_temporary(google: Google) -> None:
-    tokens = google.tokens(google_credentials.found)
+    tokens = google.tokens(google_credentials.search)
     await tokens.headers()
     google.later(google.double.lasts_s + 1)
     await google.far_end.stop()

@@ -27,12 +27,12 @@ class Channel:
         self.refuses_digests = False
         self.error: Exception | None = None
         settings = DigestSettings(over=over, every=Duration.parse(every))
-        self.burst = Burst(settings, single=self._single, summed_up=self._summed_up, interval_s=1.0)
+        self.burst = Burst(settings, single=self._single, digest=self._digest, interval_s=1.0)
 
     async def _single(self, _: Event) -> SinkResponse:
         return self._note(1)
 
-    async def _summed_up(self, events: Sequence[Event]) -> SinkResponse:
+    async def _digest(self, events: Sequence[Event]) -> SinkResponse:
         if self.refuses_digests:
             raise Refused("too long")
         return self._note(len(events))
