@@ -1,4 +1,4 @@
-"""Events that go out together: in parts that the far end takes, and each with its own outcome."""
+"""Batches of events, split into parts that the destination accepts, each event with an outcome."""
 
 import asyncio
 from abc import ABC, abstractmethod

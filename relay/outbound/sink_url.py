@@ -19,10 +19,10 @@ def parse(secret: Secret, *, schemes: tuple[str, str], kind: Callable[[str], Url
     """
     try:
         url, parts = kind(secret.reveal()), urlsplit(secret.reveal())
-        has_host = bool(parts.hostname) and parts.port != 0
-    except (httpx.InvalidURL, ValueError):
-        raise ValueError("url: is not a URL") from None  # the errors' own texts repeat it
-    if parts.scheme not in schemes or not has_host:
+        is_usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except (httpx.InvalidURL, ValueError):  # their texts repeat the URL
+        is_usable = False
+    if not is_usable:
         raise ValueError(f"url: expected {schemes[0]}:// or {schemes[1]}:// and a host")
     return url
 

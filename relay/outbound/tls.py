@@ -1,4 +1,4 @@
-"""TLS towards a far end: whom we trust, who we are, and what a handshake that failed means.
+"""TLS towards destinations: trusted CAs, client certificates, and meanings of its failures.
 
 outgoing-http.md, sections 7 and 8.
 """

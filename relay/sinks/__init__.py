@@ -15,7 +15,7 @@ def names() -> tuple[str, ...]:
 def load(type_: str) -> SinkModule:
     """Import a sink type.
 
-    Raises ValueError where there is no such type, or where its client library is not installed.
+    Raises ValueError if there is no such type, or if its client library is not installed.
     """
     known = names()
     if type_ not in known:
@@ -24,7 +24,7 @@ def load(type_: str) -> SinkModule:
         module = import_module(f"{__name__}.{type_}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "relay":
-            raise  # a fault of ours, and no client would mend it
+            raise  # a bug in the relay, which no client library would fix
         needs = f"sink type `{type_}` needs its client: pip install 'relay[{type_}]'"
         raise ValueError(needs) from None
     return cast("SinkModule", module)

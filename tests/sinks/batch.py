@@ -23,7 +23,7 @@ def of_kind(event: Event, kind: str) -> Event:
 
 
 def unfit(key: str, fault: str) -> Any:
-    """Say what becomes of an event of which a template makes no name that the far end takes."""
+    """Say what becomes of an event of which a template makes no name that the destination takes."""
     return Refused, f"the template of `{key}` fails on this event: the result {fault}"
 
 

@@ -16,25 +16,25 @@ from relay.core.sink import Sink, SinkSettings
 
 @dataclass(frozen=True)
 class Message:
-    """One message at the far end: the event id as that system carries it, and what came with it."""
+    """One message at the destination: the event id as that system carries it, and its content."""
 
     id: str
     content: bytes
 
 
 class Harness(ABC):
-    """A sink type with a real far end; entered, the far end takes everything."""
+    """A sink type with a real destination, which takes everything once entered."""
 
     sink_type: ClassVar[str]
     failures: ClassVar[Mapping[str, type[SinkError]]]
-    """What the far end can be told to do to each event, and the error that has to come of it."""
-    down: ClassVar[str | None]
+    """Ways in which the destination can fail each event, and the error that must follow."""
+    down: ClassVar[str | None] = "nobody listens"
     """The failure in which nobody listens."""
-    wrong: ClassVar[Mapping[str, object]]
-    """For each of the type's own keys a value that it must not take."""
+    wrong: ClassVar[Mapping[str, object]] = {}
+    """Values that keys of the type must not take, if 1 is not wrong enough."""
     secrets: ClassVar[tuple[str, ...]] = ()
-    """Texts in the settings that may show nowhere; a failing far end repeats them all."""
-    raw: ClassVar[bool]
+    """Texts in the settings that may show nowhere; a failing destination repeats them all."""
+    raw: ClassVar[bool] = True
     """True where the received body is delivered byte for byte."""
     deviations: ClassVar[Mapping[str, str]] = {}
     """Facts that cannot hold for the type, and why."""
@@ -76,6 +76,12 @@ class Harness(ABC):
     def contacts(self) -> int:
         """Count the connections that there have been."""
         raise NotImplementedError
+
+    def wrong_values(self) -> dict[str, object]:
+        """Return a wrong value for each key that is not of every type, and for `concurrency`."""
+        own = set(sinks.load(self.sink_type).Settings.__struct_fields__)
+        own -= set(SinkSettings.__struct_fields__)
+        return {**dict.fromkeys(own, 1), "concurrency": "many", **self.wrong}
 
     def settings(self, **changed: object) -> SinkSettings:
         """Decode the table as the config does."""

@@ -84,7 +84,7 @@ class FarEnd:
         self._server.close()
         for writer in tuple(self._open):
             writer.transport.abort()
-        await until(lambda: not self._open, what="the end of the far end's connections")
+        await until(lambda: not self._open, what="the end of all connections")
         await self._server.wait_closed()
         self._server = None
 

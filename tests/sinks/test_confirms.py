@@ -1,4 +1,4 @@
-"""What confirms an event at each far end, and what only looks like it: docs/sinks.md says which."""
+"""What confirms an event at each destination, and what only looks like it (docs/sinks.md)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Real far ends that dislike some events: the others are not kept waiting."""
+"""Real destinations that dislike some events: the others are not kept waiting."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

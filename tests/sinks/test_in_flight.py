@@ -1,4 +1,4 @@
-"""How much a sink holds while its far end confirms nothing: no more than `concurrency` events."""
+"""How much a sink holds while its destination confirms nothing: at most `concurrency` events."""
 
 import asyncio
 import gc
@@ -20,12 +20,14 @@ from relay.sinks.redis.sink import RedisSink
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers import outage
 from tests.brokers.door import Door
+from tests.brokers.moto_sqs import MotoSqs
 from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import until
 from tests.sinks.harnesses import PARAMETERS
-from tests.sinks.sqs.harness import SqsHarness, shared_server
+from tests.sinks.servers import shared
+from tests.sinks.sqs.harness import SqsHarness
 
 CONCURRENCY = 8
 FIRST = 10
@@ -122,7 +124,7 @@ class SilentSqs(Silent):
         self.harness = SqsHarness()
 
     def start(self, folder: Path) -> outage.Hurtable:
-        return shared_server()
+        return shared(MotoSqs)
 
     async def prepare(self) -> None:
         await self.harness.__aenter__()
@@ -218,7 +220,7 @@ async def test_what_was_given_up_is_not_kept(
 
 
 def held() -> int:
-    """Count the bytes that are in use, but for what a far end in this process has read."""
+    """Count the bytes that are in use, but for what a destination in this process has read."""
     gc.collect()
     read = tracemalloc.Filter(inclusive=False, filename_pattern="*/asyncio/streams.py")
     found = tracemalloc.take_snapshot().filter_traces([read])

@@ -1,4 +1,4 @@
-"""A far end below HTTP: a listener on loopback whose connections are driven byte by byte."""
+"""A destination below HTTP: a listener on loopback whose connections are driven byte by byte."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ LOOPS = {"asyncio": False, "uvloop": True}
 
 
 class Wire:
-    """One connection at the far end."""
+    """One connection at the destination."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

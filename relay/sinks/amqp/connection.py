@@ -37,7 +37,7 @@ logging.getLogger("aiormq").setLevel(logging.CRITICAL + 1)
 
 
 class Connection:
-    """The library's connection over a stream of ours, which can be cut whatever the peer does."""
+    """The library's connection over `_Stream`, which can be cut whatever the peer does."""
 
     def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
         self._stream = _Stream(context)

@@ -94,9 +94,9 @@ class Publisher:
             )
         except asyncio.CancelledError:
             if not is_cancelled():
-                return Temporary(LOST)  # the library ends what waits on a connection in this way
+                return Temporary(LOST)  # so the library ends a wait when its connection ends
             if number > self._answered and not await self.connection.is_blocked():
-                # A frozen broker would take the rest later, unasked.
+                # A frozen broker would accept the rest later, after it was given up.
                 self.connection.abort()
             raise
         except aiormq.ChannelClosed as error:

@@ -128,16 +128,12 @@ def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
     faults, keys = Faults(), []
     for index, secret in enumerate(secrets):
         with faults.collect():
-            keys.append(_key(secret, f"signing_secrets[{index}]"))
+            try:
+                keys.append(standard_webhooks.key(secret.reveal()))
+            except ValueError as error:
+                raise ValueError(f"signing_secrets[{index}]: {error}") from None
     faults.raise_all()
     return tuple(keys)
-
-
-def _key(secret: Secret, place: str) -> bytes:
-    try:
-        return standard_webhooks.key(secret.reveal())
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
 
 
 def _own_headers(headers: dict[str, Secret]) -> Headers:

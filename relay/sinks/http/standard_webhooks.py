@@ -13,7 +13,7 @@ KEY_BYTES = range(24, 65)
 
 
 def key(secret: str) -> bytes:
-    """Decode a signing secret, `whsec_<base64>` or what the official libraries take besides.
+    """Decode a signing secret: `whsec_<base64>`, or other text that the official libraries take.
 
     Raises ValueError, which does not repeat the secret.
     """
@@ -29,15 +29,15 @@ def key(secret: str) -> bytes:
 
 
 def sign(key: bytes, *, id_: str, now_s: int, body: bytes) -> str:
-    """Make one signature, `v1,<base64>`, over the id as it stands in the header."""
+    """Make one signature, `v1,<base64>`, over the id as it is in the header."""
     digest = hmac.digest(key, f"{id_}.{now_s}.".encode() + body, "sha256")
     return "v1," + base64.b64encode(digest).decode()
 
 
 def headers(keys: Sequence[bytes], *, id_: str, now_s: int, body: bytes) -> list[tuple[str, str]]:
-    """Make the headers of one attempt; every key signs, in order, and without keys nothing does.
+    """Make the headers of one attempt, with a signature by each key, in order.
 
-    `id_` has to be fit for a header.
+    `id_` must be a valid header value.
     """
     signed = [("webhook-id", id_), ("webhook-timestamp", str(now_s))]
     if keys:
@@ -47,8 +47,8 @@ def headers(keys: Sequence[bytes], *, id_: str, now_s: int, body: bytes) -> list
 
 
 def _plain(secret: str) -> bytes:
-    # The official libraries read any text as base64 and skip what is not; another reading of ours
-    # would give a key that no consumer has.
+    # The official libraries decode any text as base64 and skip invalid characters; decoding it
+    # otherwise would give a key that no consumer has.
     try:
         decoded = base64.b64decode(secret + "==")
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Delivery to a Kafka cluster: a producer in use, another after it was abandoned."""
+"""Delivery to a Kafka cluster, with a new producer once one is abandoned."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from relay.core.errors import Refused, SinkError, Temporary
 from relay.sinks.kafka.producer import BATCH_BYTES, Producer, Record
 
 _MANY = 10_000
-"""Records in a batch at most."""
+"""Maximum number of records in a batch."""
 
 
 class Cluster:
@@ -42,7 +42,7 @@ class Cluster:
         `until_s` is in the time of the loop.
         """
         outcomes = await self._deliver(records, _MANY, until_s)
-        # A broker refuses whole batches: a record proves to be at fault only by itself.
+        # A broker refuses whole batches; only a record sent alone proves to be at fault.
         doubtful = {
             number: records[number]
             for number, outcome in outcomes.items()

@@ -5,6 +5,7 @@ brokers.md, section 7. Giving up purges all its records, so that none can arrive
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -159,23 +160,31 @@ class Producer:
         batch.add(number, outcome)
 
     def _serve(self) -> None:
-        """Send what was produced at once, which `flush` does, and have the reports called.
-
-        Runs in a thread of its own, which closes the client in the end.
-        """
-        while not self._abandoned:
-            self._work.wait(_IDLE_S)
-            self._work.clear()
-            try:
-                while len(self._client):
-                    self._client.flush(1)
-            except:  # noqa: E722  a fatal error comes out as KafkaError, which is no exception
-                self._is_spoilt = True
-                self._work.set()
+        """Run in a thread of its own, which closes the client in the end."""
         try:
-            self._client.close()
+            while not self._abandoned:
+                self._work.wait(_IDLE_S)
+                self._work.clear()
+                self._flush()
         finally:
+            self._is_spoilt = True
+            self._client.close()
             self._loop.call_soon_threadsafe(self.closed.set_result, None)
+
+    def _flush(self) -> None:
+        """Send without lingering, and call the delivery reports."""
+        try:
+            while len(self._client):
+                self._client.flush(1)
+        except:  # noqa: E722  see below
+            # confluent-kafka 2.16 raises a fatal error of the idempotent producer, such as a lost
+            # sequence, as a KafkaError. That class does not derive from BaseException, so that no
+            # other clause catches it. Any other error is a bug, and ends the thread.
+            kind: object = sys.exc_info()[0]
+            if kind is not KafkaError:
+                raise
+            self._is_spoilt = True
+            self._work.set()
 
     def _find(self, topics: Collection[str], within_s: float) -> dict[str, SinkError]:
         end_s = time.monotonic() + within_s
@@ -212,7 +221,7 @@ class Producer:
         self.trouble = None
 
     def _note(self, error: KafkaError) -> None:
-        """Called with errors of connections, which the client mends by itself."""
+        """Called with errors of connections, which the client restores without help."""
         if error.name() == "_ALL_BROKERS_DOWN":
             self._unreached = True
         elif not isinstance(self.trouble, Misconfigured):

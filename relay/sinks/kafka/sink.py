@@ -50,7 +50,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
     def batch(self) -> int:
-        # All of them: what makes a request costs more than what is in it.
+        # All of them, because a request costs more than its records.
         return self.concurrency
 
 

@@ -134,7 +134,7 @@ class Connection:
         await self._reply(packet_id)
 
     def abort(self) -> None:
-        """Cut the connection without sending what is queued."""
+        """Cut the connection and discard queued messages."""
         if self.usable:
             self._client.connect_async("localhost")  # documented to end a connection immediately
             self._end(None)
@@ -176,8 +176,8 @@ class Connection:
     def _write(self) -> None:
         # A write that fails would discard PUBACKs that came before the broker closed.
         self._read()
-        # The client writes each message by itself. In one piece they cost the broker less, and
-        # one that closes over a message does so after the last write.
+        # The client writes each message separately. Together they cost the broker less, and a
+        # broker that closes because of a message does so after the last write.
         self._set_option(_CORK, 1)
         self._client.loop_write()
         self._set_option(_CORK, 0)

@@ -71,7 +71,7 @@ class Publisher:
         except asyncio.CancelledError:
             is_starved = not is_queued and self._pubacks == pubacks
             if is_starved or last > self._acknowledged:
-                # A frozen broker would take what is queued later, after it was given up.
+                # A frozen broker would accept the queued messages later, after they were given up.
                 self._abort(publications)
             raise
 

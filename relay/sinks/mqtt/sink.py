@@ -68,7 +68,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     """Empty for one that the broker assigns; two clients with the same id disconnect each other."""
     topic: str = "relay/{{ event }}"
     unheard: Literal["park", "accept"] = "park"
-    """Outcome where the broker drops a message because nobody subscribes to its topic."""
+    """Outcome if the broker drops a message because its topic has no subscriber."""
     format: message.Format = "raw"
     concurrency: int = 32
 

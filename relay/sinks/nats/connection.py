@@ -1,7 +1,7 @@
-"""One NATS connection that is cut as a whole and at once, and the meaning of its failures.
+"""One NATS connection, which can be cut at once, and the meanings of its failures.
 
-brokers.md, section 5. Requests are the library's publish calls with a reply subject of ours: its
-own `request` waits on when the connection is lost, or when the server forbids the subject.
+brokers.md, section 5. Requests are the library's publish calls with a reply subject: its own
+`request` waits for its timeout if the connection is lost or the server forbids the subject.
 """
 
 import asyncio
@@ -42,25 +42,25 @@ class Request(msgspec.Struct, eq=False):
     """One message and the reply to it."""
 
     subject: str
-    """As the server takes it: the connection checks nothing in it."""
+    """Valid for the server: the connection does not check it."""
     body: bytes
     headers: dict[str, str] | None = None
     number: int = 0
-    """Its place among all requests of the connection."""
+    """Position among all requests of the connection."""
     reply: Msg | SinkError | None = None
-    """None while there is none, an error where none can come any more."""
+    """None until it arrives; an error once it no longer can."""
     settled: asyncio.Future[None] | None = None
 
 
 class Connection:
-    """A client that never reconnects: the library would send what was given up meanwhile."""
+    """A client that never reconnects: the library would then send messages that were given up."""
 
     def __init__(self, server: Server, context: ssl.SSLContext) -> None:
         self._server = server
         self._context = context
         self._stream = Stream(needs_tls=server.tls)
         self._client = Client()
-        # The library takes no stream, and closes its own only once the server has taken all of it.
+        # The library has no parameter for it, and its own closes only once all is sent.
         self._client._transport = self._stream  # noqa: SLF001
         self._inbox = ""
         self._waiting: dict[str, Request] = {}
@@ -106,7 +106,7 @@ class Connection:
         return self._client.is_connected and not self._stream.is_closing
 
     async def request(self, subject: str, body: bytes) -> Msg:
-        """Return the reply; raises SinkError where none can come any more."""
+        """Return the reply; raises SinkError once none can arrive."""
         request = Request(subject, body)
         await self.publish([request])
         if isinstance(request.reply, Msg):
@@ -116,7 +116,7 @@ class Connection:
     async def publish(self, requests: Sequence[Request]) -> None:
         """Send all of them, and wait until each has a reply or an error."""
         try:
-            # Publishing waits for nothing: the library gathers what is sent until the loop turns.
+            # Publishing never blocks: the library collects messages until the event loop runs.
             await asyncio.wait([await self._publish(request) for request in requests])
         except NatsError:
             loss = self._loss()
@@ -124,14 +124,14 @@ class Connection:
                 request.reply = request.reply or loss
         except asyncio.CancelledError:
             if self._forget(requests) > self._answered:
-                # A frozen server would take the rest later, unasked.
+                # A frozen server would accept the rest later, after it was given up.
                 await self.close()
             raise
         finally:
             self._forget(requests)
 
     def _forget(self, requests: Sequence[Request]) -> int:
-        """Wait for them no longer; return the highest number without a reply, or 0."""
+        """Stop waiting for them; return the highest number without a reply, or 0."""
         numbers = [request.number for request in requests if request.reply is None]
         for number in numbers:
             self._waiting.pop(str(number), None)
@@ -162,10 +162,10 @@ class Connection:
 
     async def _on_error(self, error: Exception) -> None:
         self._error = error
-        text = str(error)  # in small letters, by the library
+        text = str(error)  # the library lowers its case
         if "permissions violation for subscription" in text:
             self._verdict = Misconfigured(
-                "the user may not subscribe to _INBOX.>, where answers come"
+                "the user may not subscribe to _INBOX.>, where replies arrive"
             )
             await self.close()
         elif "permissions violation for publish" in text:
@@ -192,7 +192,7 @@ class Connection:
         stream, url = Stream(needs_tls=True), urlparse(self._server.url)
         try:
             await stream.connect(url, _LINE_MAX_BYTES, _VERDICT_S)
-            await stream.readline()  # it introduces itself before TLS begins
+            await stream.readline()  # its INFO comes before TLS begins
             await stream.connect_tls(url, self._context, _LINE_MAX_BYTES, _VERDICT_S)
             return await tls.verdict(stream.reader, peer="server")
         except OSError as error:

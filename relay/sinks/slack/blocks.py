@@ -1,6 +1,6 @@
-"""Slack's text and block objects, made so that no value can break one (slack.md, sections 4-6).
+"""Slack's text and block objects, which no value can break (slack.md, sections 4-6).
 
-Whatever text comes in here was typed by a stranger, unless a parameter says otherwise.
+Texts come from strangers, unless a parameter says otherwise.
 """
 
 import re

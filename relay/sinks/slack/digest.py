@@ -1,4 +1,4 @@
-"""One message that stands for many events: leads each by itself, the rest counted.
+"""One message for many events: leads listed one by one, all others counted.
 
 slack.md, sections 4 and 8.
 """
@@ -24,7 +24,7 @@ from relay.sinks.slack.summary import at
 
 EVENTS_MAX = 256
 LEADS_MAX = 30
-"""Each has a line of its own, and all of them fit into one message; more make up the next."""
+"""Maximum number of leads in one message, a line each; more go into the next."""
 
 VIDEOS_MAX = 12
 KINDS_MAX = 10
@@ -34,7 +34,7 @@ _TITLE_MAX = 70
 
 
 def share(events: Sequence[Event]) -> int:
-    """How many of these, from the first on, one digest takes."""
+    """Return the number of events, from the first on, that fit into one digest."""
     leads = 0
     for place, event in enumerate(events[:EVENTS_MAX]):
         leads += event.kind == LEAD_CAPTURED
@@ -44,7 +44,7 @@ def share(events: Sequence[Event]) -> int:
 
 
 def digest(events: Sequence[Event]) -> dict[str, Any]:
-    """The payload for events in the order of their receipt; valid whatever they hold."""
+    """Return the payload for events in order of receipt; valid whatever they hold."""
     leads = [event for event in events if event.kind == LEAD_CAPTURED]
     views = [event for event in events if event.kind == VIDEO_WATCHED]
     others = [event for event in events if event.kind not in (LEAD_CAPTURED, VIDEO_WATCHED)]
@@ -84,7 +84,7 @@ def _lead(data: object) -> str:
 
 
 def _views(events: Sequence[Event]) -> list[Fact]:
-    """A row per video, the most watched first, with its funnel as far as it was seen."""
+    """Return a row per video, the most watched first, with its funnel."""
     steps: defaultdict[str, Counter[str]] = defaultdict(Counter)
     titles: dict[str, str] = {}
     for event in events:
@@ -117,7 +117,7 @@ def _others(events: Sequence[Event]) -> list[Fact]:
 
 
 def _origin(events: Sequence[Event]) -> Block:
-    """When the first and the last came, and their ids: what lies between is in the store."""
+    """Return the last block: times, sources, and the ids of the first and last event."""
     first, last = events[0], events[-1]
     sources = ", ".join(sorted({event.source for event in events}))
     return context(

@@ -1,4 +1,4 @@
-"""The payload of one event: our own words in full, in one line, and in the plainest form."""
+"""Payloads of one event: in full, in one line, and in the plainest form."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _LATEST_S = 4_102_444_800  # the year 2100
 
 
 def message(event: Event) -> dict[str, Any]:
-    """Our own message; valid whatever the event holds."""
+    """Return the built-in message; valid whatever the event holds."""
     story = tell(event.kind, _data(event))
     notes = [context([plain(story.note)])] if story.note else []
     top = header(f"{story.icon} {story.headline}")
@@ -25,7 +25,7 @@ def message(event: Event) -> dict[str, Any]:
 
 
 def plainest(event: Event) -> dict[str, Any]:
-    """What is left when Slack refuses an event's content: its kind, its video's id and its own."""
+    """Return the payload for an event whose content Slack refuses: its kind and ids alone."""
     video = _bare(_video_id(event))
     about = f"{_bare(event.kind)} for video {video}" if video else _bare(event.kind)
     pieces = (f"{about}, event ", Value(event.id), ": its details could not be shown here.")
@@ -33,18 +33,18 @@ def plainest(event: Event) -> dict[str, Any]:
 
 
 def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
-    """A message that no link in it can enlarge; `text` is mrkdwn and has to be escaped already."""
+    """Return a message without link previews; `text` is escaped mrkdwn."""
     bare: dict[str, Any] = {"text": text, "unfurl_links": False, "unfurl_media": False}
     return bare | {"blocks": list(blocks)} if blocks else bare
 
 
 def fallback(event: Event) -> str:
-    """The one line of notifications and screen readers, escaped."""
+    """Return the line for notifications and screen readers, escaped."""
     return _line(tell(event.kind, _data(event)))
 
 
 def origin(event: Event) -> Block:
-    """The small print that every message ends with: when, from where, and the event's id."""
+    """Return the last block of every message: time, source, video and event id."""
     video = describe(_video_id(event), limit=100)
     about = [f"Video {video}"] if video else []
     details = [f"Source {event.source}", *about, f"Event {event.id}"]
@@ -67,16 +67,16 @@ def _video_id(event: Event) -> object:
 
 
 def _bare(value: object) -> str:
-    # Only what neither a parser nor a reader could take for anything else.
+    # Only characters that neither a parser nor a reader can misread.
     return re.sub(r"[^A-Za-z0-9._:-]", "", describe(value, limit=100))
 
 
 def stamp(event: Event) -> str:
-    """When the event was made, or else received, in each reader's own time zone (mrkdwn)."""
+    """Return the time of creation, or else of receipt, in each reader's time zone (mrkdwn)."""
     at_s = _created_s(event.created_at)
     at_s = event.received_ms // 1000 if at_s is None else at_s
     shown = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # What follows the bar is for clients that cannot.
+    # The text after the bar is for clients that cannot convert it.
     return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{shown}>"
 
 

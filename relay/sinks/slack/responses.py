@@ -1,4 +1,4 @@
-"""What Slack's answer to a message means: status and body together (slack.md, sections 1 and 2)."""
+"""Meanings of Slack's responses, by status and body together (slack.md, sections 1 and 2)."""
 
 import re
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def judge(response: Response, *, now_ms: int) -> None:
 
 
 def is_temporary(response: Response) -> bool:
-    """True where the status alone says to try again, whatever the body says."""
+    """Whether the status alone asks for another attempt, whatever the body says."""
     known = responses.MEANINGS.get(response.status)
     return known is not None and known.error is Temporary
 

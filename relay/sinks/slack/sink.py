@@ -1,6 +1,6 @@
 """The `slack` sink: each event is one message in the channel of an incoming webhook.
 
-slack.md, sections 1 to 3; the words themselves come from `relay.slack`.
+slack.md, sections 1 to 3.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from relay.core.errors import InvalidTemplate, Misconfigured, Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
+from relay.outbound import sink_url
 from relay.outbound.http import client as http_client
 from relay.outbound.http.responses import Response
 from relay.outbound.message import samples
@@ -37,16 +38,16 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type slack."""
 
     url: Secret
-    """The incoming webhook; whoever has it can post."""
+    """The incoming webhook, a secret: no other credential is needed to post."""
     text: str | None = None
-    """A template in Slack's mrkdwn, in place of our own words."""
+    """A template in Slack's mrkdwn, in place of the built-in message."""
     blocks: tuple[dict[str, Any], ...] | None = None
-    """Block Kit tables in which every text is a template, in place of our own layout."""
+    """Block Kit tables in which every text is a template, in place of the built-in layout."""
     concurrency: int = 1
     rate: Rate | None = Rate.parse("1/s")
     """Slack's own limit for one hook (slack.md, section 3)."""
     digest: DigestSettings | None = None
-    """Sums up what comes in bursts; our own words, whatever `text` and `blocks` say."""
+    """Sums up bursts of events; digests ignore `text` and `blocks`."""
 
     def slots(self) -> int:
         return self.concurrency if self.digest is None else EVENTS_MAX
@@ -61,7 +62,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
         return Duration(self.timeout + self.digest.every + singles_ms)
 
     def interval_s(self) -> float:
-        """Between two messages."""
+        """Return the minimum time between two messages."""
         return 0.0 if self.rate is None else 1 / self.rate
 
 
@@ -95,14 +96,14 @@ class SlackSink:
         self._endpoint = http_client.Endpoint.of(url)
         self._root = http_client.Endpoint.of(url.copy_with(raw_path=b"/"))
         self._words = words
-        # A trigger is no hook to a channel: any POST starts the workflow.
+        # A workflow trigger: any POST starts the workflow.
         self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
 
     async def send(self, event: Event) -> SinkResponse:
         return await (self._send_one(event) if self._burst is None else self._burst.send(event))
 
     async def _in_time(self, sending: Coroutine[None, None, SinkResponse]) -> SinkResponse:
-        """One message's share of the sink's patience."""
+        """Send one message within the timeout."""
         try:
             async with asyncio.timeout(self._timeout.seconds):
                 return await sending
@@ -118,11 +119,19 @@ class SlackSink:
             return await self._post(payload)
         except Refused as error:
             refusal = error
-        return await self._post_plainest(event, refusal)
+        try:
+            answer = await self._post(plainest(event))
+        except Refused as error:
+            reason = f"{refusal.reason}; its plainest form fared no better: {error.reason}"
+            raise Refused(reason, status=error.status, answer=error.answer) from None
+        excerpt = f"{answer.excerpt} (in plainest form: {refusal.reason})"
+        return SinkResponse(answer.status, excerpt)
 
     async def check(self) -> str:
         if self._is_workflow:
-            await self._reach_host()
+            response = await self._client.exchange(self._root, method="HEAD")
+            if is_temporary(response):
+                self._judge(response)
             return "the host answers; the workflow itself is not asked, for any POST would start it"
         # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
         # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
@@ -152,33 +161,13 @@ class SlackSink:
         self._judge(response)
         return SinkResponse(response.status, response.excerpt)
 
-    async def _post_plainest(self, event: Event, refusal: Refused) -> SinkResponse:
-        try:
-            answer = await self._post(plainest(event))
-        except Refused as error:
-            second = error
-        else:
-            return SinkResponse(
-                answer.status, f"{answer.excerpt} (in plainest form: {refusal.reason})"
-            )
-        raise Refused(
-            f"{refusal.reason}; its plainest form fared no better: {second.reason}",
-            status=second.status,
-            answer=second.answer,
-        )
-
     async def _exchange(self, payload: dict[str, Any]) -> Response:
         return await self._client.exchange(
             self._endpoint, headers=_HEADERS, body=orjson.dumps(payload)
         )
 
-    async def _reach_host(self) -> None:
-        response = await self._client.exchange(self._root, method="HEAD")
-        if is_temporary(response):
-            self._judge(response)
-
     def _judge(self, response: Response) -> None:
-        # A workflow answers success with nothing, or with words of its own.
+        # A workflow's 2xx has an empty body, or one of its own.
         if not (self._is_workflow and _is_success(response.status)):
             judge(response, now_ms=self._clock.now_ms())
 
@@ -190,7 +179,8 @@ def _is_success(status: int | None) -> bool:
 def build(settings: Settings, clock: Clock) -> SlackSink:
     faults = Faults()
     with faults.collect():
-        url = _url(settings.url)
+        # The host is not checked: Slack has several, and a proxy may stand before it.
+        url = sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
     with faults.collect():
         words = _words(settings)
     with faults.collect():
@@ -200,17 +190,6 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
         timeout_s=settings.timeout.seconds, connections=settings.concurrency
     )
     return SlackSink(client, clock, settings, url=url, words=words)
-
-
-def _url(secret: Secret) -> httpx.URL:
-    # The host is not checked: Slack has more than one, and a proxy may stand before it.
-    try:
-        url = httpx.URL(secret.reveal())
-    except httpx.InvalidURL:  # its text repeats the URL, so that nothing is raised from in here
-        url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError("url: expected the https:// address of a Slack incoming webhook")
-    return url
 
 
 def _check_order(settings: Settings) -> None:

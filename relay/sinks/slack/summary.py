@@ -1,4 +1,4 @@
-"""What people in a channel want to read about each kind of event: who and what first."""
+"""Summaries of events for readers in a channel: who and what first."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_T
 from relay.sinks.slack.blocks import TOTAL_MAX, Fact, address, describe, fact, mrkdwn, room_for
 
 FORM_ROWS = 20
-"""More fields of a form, or of an unknown event, than this are left to the stored event."""
+"""Maximum number of fields shown of a form, or of an event of unknown kind."""
 
 _FORM_ROOM = TOTAL_MAX - 3_000
 """The rest is for the header, the facts beside the form, and the small print."""
@@ -24,7 +24,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])([A-Z])(?=[a-z])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One event as a reader sees it; `aside` joins the headline where only one line is shown."""
+    """One event for a reader; `aside` joins the headline if only one line is shown."""
 
     icon: str
     headline: str
@@ -34,12 +34,12 @@ class Summary:
 
 
 def tell(kind: str, data: object) -> Summary:
-    """Never fails, whatever `data` is."""
+    """Return the summary of an event; never fails, whatever `data` is."""
     return _STORIES.get(kind, _unknown)(kind, data)
 
 
 def at(value: object, *path: str) -> object:
-    """The value at a path, or None where the path leads nowhere."""
+    """Return the value at a path, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -142,13 +142,13 @@ def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Summary:
 
 
 def _beyond(headline: str, label: str, value: object) -> list[Fact]:
-    """The fact, unless the headline has all of it."""
+    """Return the fact, unless the headline contains it."""
     text = describe(value, limit=300)
     return [] if text in headline else fact(label, text, limit=300)
 
 
 def _form(fields: object) -> tuple[tuple[Fact, ...], str]:
-    """The first rows of a form, and a note about those that are left out."""
+    """Return the first rows of a form, and a note about the rest."""
     pairs = _pairs(fields)
     rows: list[Fact] = []
     room = _FORM_ROOM
@@ -163,7 +163,7 @@ def _form(fields: object) -> tuple[tuple[Fact, ...], str]:
 
 
 def _pairs(fields: object) -> list[tuple[str, Any]]:
-    # The sender documents no more than the name `fields`: an object, or a list of named values.
+    # The sender documents only the name `fields`: it may be an object, or a list of named values.
     match fields:
         case dict():
             return list(fields.items())
@@ -177,7 +177,7 @@ def _name(field: dict[str, Any]) -> str:
 
 
 def _spoken(name: str) -> str:
-    """`jobTitle` and `job_title` as people write it."""
+    """Return `jobTitle` and `job_title` as `Job title`."""
     words = _WORD_START.sub(lambda match: " " + match[1].lower(), name[:300])
     words = re.sub(r"[_\s]+", " ", words).strip()
     return words[:1].upper() + words[1:]

@@ -43,7 +43,7 @@ def _cut_mrkdwn(text: str, limit: int) -> str:
 
 
 class _Style(NamedTuple):
-    """How values enter a text, how the whole is shortened, and to how much."""
+    """How values are escaped in a text, and how it is shortened, to how many characters."""
 
     write: Write
     cut: Callable[[str, int], str]
@@ -79,12 +79,12 @@ _LIMITS = {
     "options": 75,
     "placeholder": 150,
 }
-"""Of the texts in a table of that type, or below that key."""
+"""Maximum lengths of texts in a table of this type, or below this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """One text of a block with its place in the config, and what is left of it in Slack."""
+    """One text of a block, with its path in the config and its style in Slack."""
 
     path: str
     template: Template
@@ -96,10 +96,10 @@ class _Text:
 
 
 class OwnMessage:
-    """What `text` and `blocks` make of an event; either may be left out."""
+    """Makes payloads of `text` and `blocks`; either may be None."""
 
     def __init__(self, *, text: str | None = None, blocks: Sequence[Block] | None = None) -> None:
-        """Raises InvalidTemplate as `Faults` does, each with its key and what is wrong there."""
+        """Raises InvalidTemplate as `Faults` does, each with its key and cause."""
         faults = Faults()
         self._text: _Text | None = None
         self._blocks: list[Any] = []
@@ -159,7 +159,7 @@ def _compile_table(table: Block, path: str, outer: _Style) -> Iterator[tuple[str
         inner = style._replace(limit=_LIMITS.get(key, style.limit))
         yield key, _compile(value, f"{path}.{key}", _STYLES_BY_KEY.get(key, inner))
     if kind == "mrkdwn":
-        # Without it Slack makes links of what only looks like one, a stranger's text included.
+        # Without it Slack turns any text that looks like a link into one, a stranger's included.
         yield "verbatim", table.get("verbatim", True)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
-from botocore.exceptions import BotoCoreError, ClientError
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
@@ -84,18 +83,7 @@ class SqsSink(BatchOnlySink):
         return await self._parting.deliver(events)
 
     async def check(self) -> None:
-        failure: Exception | None = None
-        try:
-            client = await self._connect()
-            await _understood(
-                client.get_queue_attributes(
-                    QueueUrl=self._settings.queue_url, AttributeNames=["QueueArn"]
-                )
-            )
-        except (BotoCoreError, ClientError, OSError) as error:
-            failure = classify(error)
-        if failure is not None:
-            raise failure
+        await self._call("get_queue_attributes", AttributeNames=["QueueArn"])
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -142,21 +130,11 @@ class SqsSink(BatchOnlySink):
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
     async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
-        try:
-            return await self._add(batch)
-        except Exception as error:  # noqa: BLE001  a bug is told as it is
-            failure = classify(error)
-        raise failure
-
-    async def _add(self, batch: Sequence[Entry]) -> Outcomes:
-        client = await self._connect()
         # Requests share no ids, so a response to one cannot be taken for another's.
         request = next(self._requests)
         ids = [f"{request}-{number}" for number in range(len(batch))]
         entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)]
-        answer = await _understood(
-            client.send_message_batch(QueueUrl=self._settings.queue_url, Entries=entries)
-        )
+        answer = await self._call("send_message_batch", Entries=entries)
         outcomes: dict[str, SinkResponse | Exception] = {
             each.get("Id", ""): SinkResponse(200, each["MessageId"])
             for each in answer.get("Successful", ())
@@ -166,19 +144,24 @@ class SqsSink(BatchOnlySink):
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(id_, silent) for id_ in ids]
 
+    async def _call(self, operation: str, **parameters: object) -> Any:
+        try:
+            client = await self._connect()
+            with suppress(*UNREADABLE):
+                return await getattr(client, operation)(
+                    QueueUrl=self._settings.queue_url, **parameters
+                )
+            failure: Exception = Temporary("no answer that can be understood")
+        except Exception as error:  # noqa: BLE001  a bug is raised as it is
+            failure = classify(error)
+        raise failure
+
     async def _connect(self) -> Any:
         async with self._lock:
             if self._client is None:
                 client = get_session().create_client("sqs", **_options(self._settings))
                 self._client = await self._exit.enter_async_context(client)
             return self._client
-
-
-async def _understood(asking: Awaitable[Any]) -> Any:
-    """Return the response; raises Temporary for one that the client cannot parse."""
-    with suppress(*UNREADABLE):
-        return await asking
-    raise Temporary("no answer that can be understood")
 
 
 def _requests_at_once(settings: Settings) -> int:

@@ -1,54 +1,28 @@
-"""The `amqp` sink's far end: one real rabbitmq-server for all tests, behind a door of our own."""
+"""The `amqp` sink's destination: one real rabbitmq-server for all tests, behind a door."""
 
 import asyncio
-import atexit
-from functools import cache
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
-from tests.brokers.door import Door
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Message
+from tests.sinks.servers import BehindDoor
 
 _NUMBERS = count()
 
 
-@cache
-def shared_server() -> RabbitMq:
-    """Start it for the first test; it takes too long to start for each."""
-    folder = TemporaryDirectory()
-    server = RabbitMq(Path(folder.name))
-    atexit.register(folder.cleanup)
-    atexit.register(server.stop)
-    server.start()
-    return server
-
-
-class AmqpHarness(Harness):
+class AmqpHarness(BehindDoor[RabbitMq]):
+    program = RabbitMq
     sink_type = "amqp"
-    raw = True
-    down = "nobody listens"
     secrets = (PASSWORD, "marked")
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "the queue is full": Temporary,
         "larger than the broker takes": Refused,
         "no queue takes the routing key": Misconfigured,
         "the password is wrong": Misconfigured,
         "the user may not write": Misconfigured,
-    }
-    wrong: ClassVar = {
-        "url": 1,
-        "exchange": 1,
-        "routing_key": 1,
-        "format": "xml",
-        "ca_file": 1,
-        "client_cert_file": 1,
-        "client_key_file": 1,
-        "concurrency": "many",
     }
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "RabbitMQ does not ask for a pace",
@@ -58,12 +32,8 @@ class AmqpHarness(Harness):
         self.queue = f"relay-{next(_NUMBERS)}"
         self._found: list[Message] = []
 
-    async def __aenter__(self) -> Self:
-        self.server = await asyncio.to_thread(shared_server)
-        self.door = Door(self.server.port)
-        await self.door.listen()
+    async def prepare(self) -> None:
         await self.server.put_queue(self.queue)
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.recover()
@@ -91,15 +61,15 @@ class AmqpHarness(Harness):
                 await self.server.put_queue(self.queue, **overflow)
             case "larger than the broker takes":
                 await asyncio.to_thread(self.server.limit, 10)
-                await self._cut()
+                await self.cut()
             case "no queue takes the routing key":
                 await self.server.drop_queue(self.queue)
             case "the password is wrong":
                 self.server.put_user(password="another")
-                await self._cut()
+                await self.cut()
             case "the user may not write":
                 self.server.put_user(write="elsewhere")
-                await self._cut()
+                await self.cut()
 
     async def hang(self) -> None:
         self.server.freeze()
@@ -109,17 +79,7 @@ class AmqpHarness(Harness):
         self.server.put_user()
         if self.server.limited:
             await asyncio.to_thread(self.server.limit, None)
-            await self._cut()
+            await self.cut()
         await self.door.listen()
         if not await self.server.takes(self.queue):
             await self.server.put_queue(self.queue)
-
-    async def _cut(self) -> None:
-        await self.door.cut()
-        await asyncio.sleep(0.05)  # for the sink to notice
-
-    def connections(self) -> int:
-        return self.door.open
-
-    def contacts(self) -> int:
-        return self.door.accepted

@@ -1,4 +1,4 @@
-"""The `kafka` sink's far end: a cluster of mock brokers, made to answer as real ones do."""
+"""The `kafka` sink's destination: a cluster of mock brokers, made to answer as real ones do."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -24,10 +24,8 @@ PRODUCE_CODES: Mapping[str, int] = {
 
 class KafkaHarness(Harness):
     sink_type = "kafka"
-    raw = True
-    down = "nobody listens"
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "fewer replicas than the topic demands": Temporary,
         "the replicas do not confirm in time": Temporary,
         "the number of the batch is not expected": Temporary,
@@ -36,20 +34,7 @@ class KafkaHarness(Harness):
         "the broker finds the record invalid": Refused,
         "the user may not write to the topic": Misconfigured,
     }
-    wrong: ClassVar = {
-        "brokers": 1,
-        "topic": 1,
-        "key": 1,
-        "security_protocol": "TLS",
-        "sasl_mechanism": "NONE",
-        "username": 1,
-        "password": 1,
-        "format": "xml",
-        "ca_file": 1,
-        "client_cert_file": 1,
-        "client_key_file": 1,
-        "concurrency": "many",
-    }
+    wrong: ClassVar = {"security_protocol": "TLS", "sasl_mechanism": "NONE"}
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "Kafka does not ask for a pace",
     }

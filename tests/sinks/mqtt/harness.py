@@ -1,24 +1,22 @@
-"""The `mqtt` sink's far end: a real mosquitto, made to fail as operators see it fail."""
+"""The `mqtt` sink's destination: a real mosquitto, made to fail as operators see it fail."""
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Message
+from tests.sinks.servers import OwnServer
 
 
-class MqttHarness(Harness):
+class MqttHarness(OwnServer[Mosquitto]):
+    program = Mosquitto
     sink_type = "mqtt"
-    raw = True
-    down = "nobody listens"
     secrets = (PASSWORD, "marked")
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "the memory is full": Temporary,
         "larger than a message may be": Refused,
         "larger than a packet may be": Refused,
@@ -27,35 +25,14 @@ class MqttHarness(Harness):
         "no confirmation is to be had": Misconfigured,
         "nobody subscribes": Misconfigured,
     }
-    wrong: ClassVar = {
-        "url": 1,
-        "username": 1,
-        "password": 1,
-        "client_id": 1,
-        "topic": 1,
-        "unheard": "shout",
-        "format": "xml",
-        "ca_file": 1,
-        "client_cert_file": 1,
-        "client_key_file": 1,
-        "concurrency": "many",
-    }
+    wrong: ClassVar = {"unheard": "shout"}
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "MQTT has no way to ask for a pace",
     }
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory()
+        super().__init__()
         self._undo: Callable[[], None] = lambda: None
-
-    async def __aenter__(self) -> Self:
-        self.server = Mosquitto(Path(self._folder.name))
-        self.server.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.server.stop()
-        self._folder.cleanup()
 
     def table(self) -> dict[str, Any]:
         return {

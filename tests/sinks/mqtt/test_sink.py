@@ -437,7 +437,7 @@ async def test_tls_is_insisted_on(server: Mosquitto, make: Make, lead: Event) ->
     [
         ({"url": "http://marked.example"}, "url: expected mqtt:// or mqtts:// and a host"),
         ({"url": "mqtt://"}, "url: expected mqtt:// or mqtts:// and a host"),
-        ({"url": "mqtt://marked:70000"}, "url: is not a URL"),
+        ({"url": "mqtt://marked:70000"}, "url: expected mqtt:// or mqtts:// and a host"),
         ({"url": "mqtt://a:marked@b"}, "url: username and password have keys of their own"),
         ({"url": "mqtt://b/marked"}, "url: nothing may follow the port"),
         ({"url": "mqtt://b", "ca_file": "/x"}, "url: expected mqtts://, because TLS files"),

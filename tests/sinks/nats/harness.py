@@ -1,25 +1,23 @@
-"""The `nats` sink's far end: a real nats-server, made to fail as operators see it fail."""
+"""The `nats` sink's destination: a real nats-server, made to fail as operators see it fail."""
 
 import asyncio
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.nats import PASSWORD, STREAM, NatsServer
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Message
+from tests.sinks.servers import OwnServer
 
 WINDOW_S = 0.1
 """The shortest that there is for duplicates, because the suite sends one event many times."""
 
 
-class NatsHarness(Harness):
+class NatsHarness(OwnServer[NatsServer]):
+    program = NatsServer
     sink_type = "nats"
-    raw = True
-    down = "nobody listens"
     secrets = (PASSWORD, "marked")
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "the stream is full": Temporary,
         "larger than the stream takes": Refused,
         "no stream takes the subject": Misconfigured,
@@ -28,34 +26,13 @@ class NatsHarness(Harness):
         "the user may not publish": Misconfigured,
         "the user may not subscribe": Misconfigured,
     }
-    wrong: ClassVar = {
-        "servers": 1,
-        "subject": 1,
-        "stream": 1,
-        "credentials_file": 1,
-        "format": "xml",
-        "ca_file": 1,
-        "client_cert_file": 1,
-        "client_key_file": 1,
-        "concurrency": "many",
-    }
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "a NATS server does not ask for a pace",
     }
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory()
-        self._undo = self._heal
-
-    async def __aenter__(self) -> Self:
-        self.server = NatsServer(Path(self._folder.name))
-        self.server.start()
-        await self._heal()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.server.stop()
-        self._folder.cleanup()
+        super().__init__()
+        self._undo = self.prepare
 
     def table(self) -> dict[str, Any]:
         return {"servers": self.server.url, "stream": STREAM}
@@ -65,7 +42,7 @@ class NatsHarness(Harness):
 
     async def fail(self, how: str) -> None:
         await asyncio.sleep(WINDOW_S)  # for what came last to be no duplicate any more
-        server, self._undo = self.server, self._heal
+        server, self._undo = self.server, self.prepare
         match how:
             case self.down:
                 server.kill()
@@ -85,7 +62,7 @@ class NatsHarness(Harness):
 
     async def hang(self) -> None:
         self.server.freeze()
-        self._undo = self._heal
+        self._undo = self.prepare
 
     async def recover(self) -> None:
         self.server.restart()
@@ -106,9 +83,9 @@ class NatsHarness(Harness):
     async def _drop_other(self) -> None:
         async with self.server.jetstream() as js:
             await js.delete_stream("OTHER")
-        await self._heal()
+        await self.prepare()
 
-    async def _heal(self) -> None:
+    async def prepare(self) -> None:
         await self.server.put_stream(duplicate_window=WINDOW_S)
 
     async def _reload(self) -> None:

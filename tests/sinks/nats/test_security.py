@@ -61,7 +61,10 @@ async def fault(sink: NatsSink, event: Event) -> tuple[type[SinkError], str]:
     ("config", "reason"),
     [
         ({"password": "another"}, NO_LOGIN),
-        ({"subscribe": "elsewhere"}, "the user may not subscribe to _INBOX.>, where answers come"),
+        (
+            {"subscribe": "elsewhere"},
+            "the user may not subscribe to _INBOX.>, where replies arrive",
+        ),
     ],
 )
 async def test_a_login_without_rights_says_which(

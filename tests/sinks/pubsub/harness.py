@@ -1,17 +1,18 @@
-"""The `pubsub` sink's far end: the double, and the ways in which Google's servers fail."""
+"""The `pubsub` sink's destination: the double, and the ways in which Google's servers fail."""
 
 import base64
 import json
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
-from tests.sinks.conformance import Harness, Message
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.sinks.conformance import Message
+from tests.sinks.far_end import Reply, Request
+from tests.sinks.servers import OverHttp
 
 STATUSES: dict[str, type[SinkError]] = {
     **dict.fromkeys(("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL"), Temporary),
@@ -64,38 +65,20 @@ def service_account(**changed: Any) -> str:
     )
 
 
-class PubsubHarness(Harness):
+class PubsubHarness(OverHttp):
     sink_type = "pubsub"
-    raw = True
-    down = "nobody listens"
     secrets = ("marked-key-id", "marked@", "BEGIN PRIVATE KEY", "eyJ")  # as every JWT begins
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         **STATUSES,
         **{how: kind for how, (_, kind) in PAGES.items()},
         **dict.fromkeys(ANSWERS, Temporary),
     }
-    wrong: ClassVar = {
-        "project": 1,
-        "topic": 1,
-        "ordering_key": 1,
-        "credentials": 1,
-        "endpoint_url": 1,
-        "emulator_host": "no port",
-        "format": "xml",
-        "concurrency": "many",
-    }
+    wrong: ClassVar = {"emulator_host": "no port"}
 
     def __init__(self) -> None:
+        super().__init__()
         self.double = PubsubDouble(certificate=key_pair()[1])
-        self.far_end = FarEnd()
-
-    async def __aenter__(self) -> Self:
-        await self.recover()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.far_end.stop()
 
     def table(self) -> dict[str, Any]:
         return {
@@ -120,22 +103,11 @@ class PubsubHarness(Harness):
         else:
             self._answer(how, {})
 
-    async def hang(self) -> None:
-        self.far_end.reply = lambda _: None
-
-    async def recover(self) -> None:
-        await self.far_end.stop()
-        await self.far_end.listen()
-        self.far_end.reply = self.double.answer
+    def success(self, request: Request) -> Reply:
+        return self.double.answer(request)
 
     def throttle(self, retry_after: str) -> None:
         self._answer("RESOURCE_EXHAUSTED", {"retry-after": retry_after})
-
-    def connections(self) -> int:
-        return self.far_end.open
-
-    def contacts(self) -> int:
-        return self.far_end.accepted
 
     def _answer(self, code: str, headers: dict[str, str]) -> None:
         def reply(request: Request) -> Reply:

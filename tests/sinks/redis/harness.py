@@ -1,24 +1,22 @@
-"""The `redis` sink's far end: a real redis-server, made to fail as operators see it fail."""
+"""The `redis` sink's destination: a real redis-server, made to fail as operators see it fail."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Temporary
 from tests.brokers.redis import PASSWORD, STREAM, RedisServer
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Message
+from tests.sinks.servers import OwnServer
 
 
-class RedisHarness(Harness):
+class RedisHarness(OwnServer[RedisServer]):
+    program = RedisServer
     sink_type = "redis"
-    raw = True
-    down = "nobody listens"
     secrets = (PASSWORD, "marked")
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "the memory is full": Temporary,
         "it is a replica": Temporary,
         "it has too few replicas": Temporary,
@@ -26,33 +24,13 @@ class RedisHarness(Harness):
         "the user may not add": Misconfigured,
         "the key holds something else": Misconfigured,
     }
-    wrong: ClassVar = {
-        "url": 1,
-        "stream": 1,
-        "format": "xml",
-        "ca_file": 1,
-        "client_cert_file": 1,
-        "client_key_file": 1,
-        "concurrency": "many",
-    }
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "a Redis server does not ask for a pace",
         "a_refusal_is_of_this_event_alone": "no limit can be set that the sample events exceed",
     }
 
-    def __init__(self) -> None:
-        self._folder = TemporaryDirectory()
-        self._before = 0
-
-    async def __aenter__(self) -> Self:
-        self.server = RedisServer(Path(self._folder.name))
-        self.server.start()
+    async def prepare(self) -> None:
         self._before = self.server.accepted()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.server.stop()
-        self._folder.cleanup()
 
     def table(self) -> dict[str, Any]:
         return {"url": self.server.url}

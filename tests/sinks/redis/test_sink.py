@@ -235,7 +235,7 @@ async def test_the_version_decides(
     [
         ({"url": "http://marked.example"}, "url: expected redis:// or rediss:// and a host"),
         ({"url": "redis://:marked@"}, "url: expected redis://"),
-        ({"url": "redis://marked:70000"}, "url: is not a URL"),
+        ({"url": "redis://marked:70000"}, "url: expected redis://"),
         ({"url": "redis://a/marked"}, "url: expected nothing but the number"),
         ({"url": "rediss://a?ssl_cert_reqs=none"}, "url: expected nothing but"),
         ({"ca_file": "/nowhere"}, "url: expected rediss://"),

@@ -1,23 +1,19 @@
-"""The `sqs` sink's far end: moto's server, one for all tests, behind a door of our own.
+"""The `sqs` sink's destination: moto's server, one for all tests, behind a door.
 
 moto takes whatever fits, and is never short of anything, so that for some failures the door leads
 to a double that answers in SQS's JSON protocol: `CODES` and `ENTRIES` are those that moto lacks.
 """
 
 import asyncio
-import atexit
 import json
-from functools import cache
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
-from tests.brokers.door import Door
 from tests.brokers.moto_sqs import REGION, MotoSqs
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Message
 from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.sinks.servers import BehindDoor
 
 CODES = {
     "ThrottlingException": (400, Temporary),
@@ -34,37 +30,16 @@ ENTRIES = {"our fault": (True, Refused), "their fault": (False, Temporary)}
 _NUMBERS = count()
 
 
-@cache
-def shared_server() -> MotoSqs:
-    folder = TemporaryDirectory()
-    server = MotoSqs(Path(folder.name))
-    server.start()
-    atexit.register(folder.cleanup)
-    atexit.register(server.stop)
-    return server
-
-
-class SqsHarness(Harness):
+class SqsHarness(BehindDoor[MotoSqs]):
+    program = MotoSqs
     sink_type = "sqs"
-    raw = True
-    down = "nobody listens"
     secrets = ("marked-key", "marked-secret")
     failures: ClassVar = {
-        down: Temporary,
+        "nobody listens": Temporary,
         "the queue does not exist": Misconfigured,
         "the access key is unknown": Misconfigured,
         **{code: kind for code, (_, kind) in CODES.items()},
         **{how: kind for how, (_, kind) in ENTRIES.items()},
-    }
-    wrong: ClassVar = {
-        "queue_url": 1,
-        "region": 1,
-        "endpoint_url": 1,
-        "aws_access_key_id": 1,
-        "aws_secret_access_key": 1,
-        "group": 1,
-        "format": "xml",
-        "concurrency": "many",
     }
     deviations: ClassVar = {"retry_after_is_kept_in_both_forms": "SQS does not ask for a pace"}
 
@@ -73,13 +48,9 @@ class SqsHarness(Harness):
         self.name = f"relay-{next(_NUMBERS)}"
         self._taken: list[dict[str, Any]] = []
 
-    async def __aenter__(self) -> Self:
-        self.server = shared_server()
+    async def prepare(self) -> None:
         self.queue_url = self.server.put_queue(self.name)
-        self.door = Door(self.server.port)
-        await self.door.listen()
         await self.double.listen()
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.door.shut()
@@ -121,12 +92,6 @@ class SqsHarness(Harness):
         self.server.put_queue(self.name)
         await self._lead_to(self.server.port)
         await self.door.listen()
-
-    def connections(self) -> int:
-        return self.door.open
-
-    def contacts(self) -> int:
-        return self.door.accepted
 
     async def _answer_in_its_place(self, how: str) -> None:
         answer = _error if how in CODES else _refuse_entries

@@ -19,7 +19,8 @@ from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.conftest import ManualClock
 from tests.sinks.far_end import FarEnd, Reply, Request, until
-from tests.sinks.sqs.harness import reply, shared_server
+from tests.sinks.servers import shared
+from tests.sinks.sqs.harness import reply
 
 AWS = "https://sqs.eu-west-1.amazonaws.com/1/q"
 
@@ -42,7 +43,7 @@ def build(queue_url: str = AWS, **more: Any) -> SqsSink:
 
 @pytest.fixture(scope="module")
 def server() -> MotoSqs:
-    return shared_server()
+    return shared(MotoSqs)
 
 
 @pytest.fixture
