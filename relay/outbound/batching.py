@@ -3,13 +3,13 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
-from relay.core.sink import Outcomes
+from relay.core.sink import Outcomes, SinkSettings
 
 Item = TypeVar("Item")
 Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
@@ -32,43 +32,44 @@ class BatchOnlySink(ABC):
         raise outcome
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSplitter(Generic[Item]):
-    """How a sink parts its batches."""
+class SplittingSink(BatchOnlySink, Generic[Item]):
+    """Splits its batches into parts; what fails one event or part fails no other."""
 
-    prepare: Callable[[Event], Item]
-    """What it raises is this event's alone."""
-    part: Callable[[Mapping[int, Item]], Iterable[Chain]]
-    """Chains of parts over all items, by their places in the batch; chains go side by side."""
-    send: Send[Item]
-    """Returns each item's outcome, in their order, or raises what holds for all of them.
+    def __init__(self, settings: SinkSettings) -> None:
+        self._timeout_s = settings.timeout.seconds
+        """Of each chain; items not sent or answered by then are Temporary."""
 
-    Refused says that none of them was taken, and that it may be the fault of one.
-    """
-    within_s: float
-    """So long for each chain; what was not sent or answered by then is Temporary."""
+    @abstractmethod
+    def _prepare(self, event: Event) -> Item:
+        """Prepare an item; an exception is the outcome of this event only."""
 
-    async def deliver(self, events: Sequence[Event]) -> Outcomes:
-        """Send all of them, where what fails one, or one part, fails no other.
+    @abstractmethod
+    def _split(self, items: Mapping[int, Item]) -> Iterable[Chain]:
+        """Return chains of parts over all items, by their places; chains are sent in parallel."""
 
-        Once it is cancelled, nothing more is sent.
+    @abstractmethod
+    async def _send_part(self, items: Sequence[Item]) -> Outcomes:
+        """Return the outcome of each item, in order, or raise the error of all.
+
+        Refused means that none was accepted, perhaps because of a single one.
         """
-        batch = _Batch(self.send, self.within_s)
-        batch.items, failures = prepare(self.prepare, events)
-        batch.outcomes.update(failures)
-        if batch.items:
-            await batch.follow(*self.part(batch.items))
+
+    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
+        items, failures = prepare(self._prepare, events)
+        batch = _Batch(self._send_part, self._timeout_s, items, {**failures})
+        if items:
+            await batch.follow(*self._split(items))
         return [batch.outcomes[place] for place in range(len(events))]
 
 
 @dataclass(slots=True)
 class _Batch(Generic[Item]):
-    """One batch on its way: who has an outcome keeps it, whatever becomes of the others."""
+    """One batch in flight; an item that has an outcome keeps it."""
 
     send: Send[Item]
     within_s: float
-    items: dict[int, Item] = field(default_factory=dict)
-    outcomes: dict[int, SinkResponse | Exception] = field(default_factory=dict)
+    items: Mapping[int, Item]
+    outcomes: dict[int, SinkResponse | Exception]
 
     async def follow(self, first: Chain, *others: Chain) -> None:
         async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ outgoing-http.md, sections 7 and 8.
 import asyncio
 import re
 import ssl
+from collections.abc import Iterator
 
 import certifi
 import httpx
@@ -84,19 +85,35 @@ def _why(error: OSError) -> str:
 
 
 def failure(error: BaseException, *, peer: str) -> SinkError | None:
-    """What an error of the handshake means; None for one that is not of TLS.
+    """Return the meaning of a TLS error among an error and its causes; None without one."""
+    failures = filter(None, (_failure(cause, peer) for cause in causes(error)))
+    # A certificate says more than that the handshake failed.
+    return min(failures, key=lambda failure: isinstance(failure, Temporary), default=None)
 
-    Someone has to act on a certificate, here or there, and until then nobody knows who listens.
-    """
+
+def _failure(error: BaseException, peer: str) -> SinkError | None:
     match error:
-        case ssl.SSLCertVerificationError():
-            why = str(getattr(error, "verify_message", "")).rstrip(".") or "nobody says why"
+        # Errors of aiohttp are errors of `ssl` as well, but without its message.
+        case ssl.SSLCertVerificationError(verify_message=str(message)):
+            why = message.rstrip(".") or "the reason is unknown"
             return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
         case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
         case ssl.SSLError():
             return Temporary("TLS failed")
     return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, the members of a group, and all that they were raised from."""
+    while error is not None:
+        # Any wait for bytes over TLS leaves one of these behind; it says nothing.
+        if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            yield error
+        if isinstance(error, BaseExceptionGroup):
+            for member in error.exceptions:
+                yield from causes(member)
+        error = error.__cause__ or error.__context__
 
 
 async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | None:

@@ -17,7 +17,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.sink import Outcomes
-from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
+from relay.outbound.batching import BatchOnlySink, Chain, SplittingSink, cut
 
 Say = Callable[[str], Outcomes]
 
@@ -38,27 +38,26 @@ def fails(letter: str, error: BaseException) -> Say:
 
 
 @dataclass
-class FarEnd:
+class FarEnd(SplittingSink[str]):
     """Says of each part what it is told, but of those that it holds nothing."""
 
     chains: Sequence[str]
     say: Say = taken
     held: str = ""
-    within_s: float = 60.0
+    _timeout_s: float = 60.0
     parts: list[str] = field(default_factory=list)
 
     async def deliver(self, letters: str) -> Outcomes:
-        parting = BatchSplitter(self.prepare, self.part, self.send, self.within_s)
-        return await parting.deliver([event(letter) for letter in letters])
+        return await self.send_batch([event(letter) for letter in letters])
 
-    def prepare(self, event: Event) -> str:
+    def _prepare(self, event: Event) -> str:
         return event.id
 
-    def part(self, letters: Mapping[int, str]) -> Sequence[Chain]:
+    def _split(self, letters: Mapping[int, str]) -> Sequence[Chain]:
         places = {letter: place for place, letter in letters.items()}
         return [[[places[each] for each in part] for part in way.split()] for way in self.chains]
 
-    async def send(self, letters: Sequence[str]) -> Outcomes:
+    async def _send_part(self, letters: Sequence[str]) -> Outcomes:
         part = "".join(letters)
         self.parts.append(part)
         if part in self.held.split():
@@ -151,7 +150,7 @@ async def test_outcomes_that_are_not_as_many_as_the_events_are_a_bug(said: str) 
 
 async def test_what_a_sink_cannot_prepare_fails_no_other() -> None:
     class Choosy(FarEnd):
-        def prepare(self, event: Event) -> str:
+        def _prepare(self, event: Event) -> str:
             if event.id in "bc":
                 raise {"b": Refused("not b"), "c": ZeroDivisionError()}[event.id]
             return event.id
@@ -186,7 +185,7 @@ async def test_a_client_that_runs_out_of_time_by_itself_fails_its_part_alone() -
 
 
 async def test_who_had_an_answer_in_time_keeps_it() -> None:
-    far_end = FarEnd(["a bc d", "e"], held="bc", within_s=0.05)
+    far_end = FarEnd(["a bc d", "e"], held="bc", _timeout_s=0.05)
     outcomes = await far_end.deliver("abcde")
     assert names(outcomes) == ["a", "Temporary", "Temporary", "Temporary", "e"]
     assert {str(each) for each in outcomes[1:4]} == {"no answer within 0.05 s"}
@@ -195,7 +194,7 @@ async def test_who_had_an_answer_in_time_keeps_it() -> None:
 
 
 async def test_who_had_an_answer_keeps_it_while_a_refused_part_is_sent_by_halves() -> None:
-    far_end = FarEnd(["abcd"], fails("b", Refused("not b")), held="cd", within_s=0.05)
+    far_end = FarEnd(["abcd"], fails("b", Refused("not b")), held="cd", _timeout_s=0.05)
     assert names(await far_end.deliver("abcd")) == ["a", "Refused", "Temporary", "Temporary"]
 
 
@@ -220,9 +219,9 @@ async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
     chains: list[str], error: Exception | None
 ) -> None:
     class Deaf(FarEnd):
-        async def send(self, letters: Sequence[str]) -> Outcomes:
+        async def _send_part(self, letters: Sequence[str]) -> Outcomes:
             try:
-                return await super().send(letters)
+                return await super()._send_part(letters)
             except asyncio.CancelledError:
                 if error is not None:
                     raise error from None
@@ -235,7 +234,7 @@ async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
     await asyncio.wait({delivering}, timeout=5)
     assert delivering.cancelled()
     assert "b" not in far_end.parts
-    far_end.within_s = 0.05
+    far_end._timeout_s = 0.05
     outcomes = await far_end.deliver("".join(chains).replace(" ", ""))
     assert "b" not in far_end.parts
     assert names(outcomes[:2]) == ["a" if error is None else "Temporary", "Temporary"]

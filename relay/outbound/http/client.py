@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -196,27 +196,11 @@ def _excerpt(body: bytes, secrets: Iterable[str]) -> str:
 def _failure(error: Exception) -> SinkError:
     use = current_use.get()
     unexpected = None if use is None else use.guard.error
-    causes = tuple(_causes(unexpected or error))
-    # Those of aiohttp are errors of ssl as well, but without its reason.
-    own = (cause for cause in causes if not isinstance(cause, aiohttp.ClientError))
-    of_tls = [failure for cause in own if (failure := tls.failure(cause, peer="destination"))]
-    if of_tls:
-        # A certificate says more than that the handshake failed.
-        return next(
-            (failure for failure in of_tls if isinstance(failure, Misconfigured)), of_tls[0]
-        )
+    of_tls = tls.failure(unexpected or error, peer="destination")
+    if of_tls is not None:
+        return of_tls
+    causes = tuple(tls.causes(unexpected or error))
     for kind, outcome, text in _FAILURES:
         if any(isinstance(cause, kind) for cause in causes):
             return outcome(text, about_event=kind in _AFTER_SENDING)
     return Temporary("could not connect")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        # Any wait for bytes over TLS leaves one of these behind; it says nothing.
-        if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
-            yield error
-        if isinstance(error, BaseExceptionGroup):
-            for member in error.exceptions:
-                yield from _causes(member)
-        error = error.__cause__ or error.__context__

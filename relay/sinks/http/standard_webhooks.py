@@ -19,8 +19,9 @@ def key(secret: str) -> bytes:
     """
     if not secret.startswith(PREFIX):
         return _plain(secret)
+    text = secret.removeprefix(PREFIX).rstrip("=")
     try:
-        decoded = base64.b64decode(_padded(secret.removeprefix(PREFIX)), validate=True)
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
         raise ValueError(f"what follows {PREFIX} is not base64") from None
     if len(decoded) not in KEY_BYTES:
@@ -56,8 +57,3 @@ def _plain(secret: str) -> bytes:
     if not decoded:
         raise ValueError(f"expected {PREFIX} and base64, or base64 alone")
     return decoded
-
-
-def _padded(text: str) -> str:
-    bare = text.rstrip("=")
-    return bare + "=" * (-len(bare) % 4)

@@ -111,18 +111,19 @@ class KafkaSink(BatchOnlySink):
 
 
 def build(settings: Settings, clock: Clock) -> KafkaSink:  # noqa: ARG001
-    faults, key = Faults(), None
+    faults, options, key = Faults(), dict[str, str](), None
     with faults.collect():
         topic = message.DestinationTemplate(settings.topic, key="topic", naming=_TOPIC)
         topic.samples(settings)
     with faults.collect():
         key = message.optional(settings.key, settings, key="key")
     with faults.collect():
-        brokers = _brokers(settings)
+        options["bootstrap.servers"] = _brokers(settings)
     with faults.collect():
-        security = _security(settings)
+        options |= _tls(settings)
+    with faults.collect():
+        options |= _login(settings)
     faults.raise_all()
-    options = {"bootstrap.servers": brokers, **security}
     return KafkaSink(settings, topic=topic, key=key, options=options)
 
 
@@ -134,16 +135,6 @@ def _brokers(settings: Settings) -> str:
     if not ports or len(ports) < len(texts) or not all(0 < port < 65536 for port in ports):
         raise ValueError("brokers: expected host:port, more of them as a list or with commas")
     return ",".join(texts)
-
-
-def _security(settings: Settings) -> dict[str, str]:
-    faults, files, login = Faults(), dict[str, str](), dict[str, str]()
-    with faults.collect():
-        files = _tls(settings)
-    with faults.collect():
-        login = _login(settings)
-    faults.raise_all()
-    return {"security.protocol": settings.security_protocol, **files, **login}
 
 
 def _login(settings: Settings) -> dict[str, str]:
@@ -162,13 +153,14 @@ def _login(settings: Settings) -> dict[str, str]:
 
 
 def _tls(settings: Settings) -> dict[str, str]:
+    options = {"security.protocol": str(settings.security_protocol)}
     if not settings.security_protocol.endswith("SSL"):
         if tls.is_asked_for(settings):
             raise ValueError("security_protocol: expected SSL or SASL_SSL, as TLS files are given")
-        return {}
+        return options
     tls.context(settings)  # names the file at fault
-    files = {"ssl.ca.location": settings.ca_file or tls.default_cas()}
+    options["ssl.ca.location"] = settings.ca_file or tls.default_cas()
     if settings.client_cert_file:
-        files["ssl.certificate.location"] = settings.client_cert_file
-        files["ssl.key.location"] = settings.client_key_file or settings.client_cert_file
-    return files
+        options["ssl.certificate.location"] = settings.client_cert_file
+        options["ssl.key.location"] = settings.client_key_file or settings.client_cert_file
+    return options

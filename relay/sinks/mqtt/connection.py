@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Thread
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from relay.core.config_values import Secret
 from relay.core.errors import SinkError, Temporary
 from relay.outbound import tls
 from relay.sinks.mqtt.errors import (
@@ -84,8 +85,8 @@ class Broker:
     context: ssl.SSLContext | None
     client_id: str
     timeout_s: float
-    username: str | None = field(repr=False)
-    password: str | None = field(repr=False)
+    username: Secret | None
+    password: Secret | None
 
 
 class Connection:
@@ -257,9 +258,11 @@ def _connect(broker: Broker, opened: Future[Client]) -> None:
     client = Client(
         CallbackAPIVersion.VERSION2, broker.client_id, protocol=MQTTProtocolVersion.MQTTv5
     )
+    username, password = (
+        None if secret is None else secret.reveal() for secret in (broker.username, broker.password)
+    )
     # Without a username the client leaves the password out.
-    username = broker.username or (None if broker.password is None else "")
-    client.username_pw_set(username, broker.password)
+    client.username_pw_set(username or (None if password is None else ""), password)
     if broker.context is not None:
         broker.context.sslsocket_class = _TlsSocket
         client.tls_set_context(broker.context)

@@ -115,6 +115,7 @@ class MqttSink(PublishingSink[Publication, Publisher]):
         return Publication(event.kind, topic, event.body, properties)
 
     async def _connect(self) -> Publisher:
+        self._publisher = None  # frees the messages of a dead connection
         connection = await connect(self._broker)
         return Publisher(connection, concurrency=self._settings.concurrency)
 
@@ -144,17 +145,8 @@ def build(settings: Settings, clock: Clock) -> MqttSink:  # noqa: ARG001
     return MqttSink(settings, broker=broker, topic=topic)
 
 
-def _check_length(key: str, text: str) -> None:
-    if len(text.encode()) > STRING_MAX_BYTES:
-        raise ValueError(f"{key}: is longer than {STRING_MAX_BYTES} bytes")
-
-
 def _broker(settings: Settings) -> Broker:
     faults, context = Faults(), None
-    username, password = (
-        None if secret is None else secret.reveal()
-        for secret in (settings.username, settings.password)
-    )
     with faults.collect():
         url = _url(settings)
         if sink_url.uses_tls(url.scheme, settings, secure="mqtts"):
@@ -162,10 +154,10 @@ def _broker(settings: Settings) -> Broker:
     with faults.collect():
         if not settings.client_id.isprintable():
             raise ValueError("client_id: expected printable characters")
-    named = {"client_id": settings.client_id, "username": username, "password": password}
-    for key, text in named.items():
+    for key in ("client_id", "username", "password"):
         with faults.collect():
-            _check_length(key, text or "")
+            if len(_revealed(getattr(settings, key)).encode()) > STRING_MAX_BYTES:
+                raise ValueError(f"{key}: is longer than {STRING_MAX_BYTES} bytes")
     faults.raise_all()
     return Broker(
         str(url.hostname),
@@ -173,9 +165,13 @@ def _broker(settings: Settings) -> Broker:
         context=context,
         client_id=settings.client_id,
         timeout_s=settings.timeout.seconds,
-        username=username,
-        password=password,
+        username=settings.username,
+        password=settings.password,
     )
+
+
+def _revealed(value: str | Secret | None) -> str:
+    return value.reveal() if isinstance(value, Secret) else value or ""
 
 
 def _url(settings: Settings) -> SplitResult:

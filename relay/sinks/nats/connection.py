@@ -49,7 +49,14 @@ class Request(msgspec.Struct, eq=False):
     """Position among all requests of the connection."""
     reply: Msg | SinkError | None = None
     """None until it arrives; an error once it no longer can."""
-    settled: asyncio.Future[None] | None = None
+    settled: asyncio.Future[None] = msgspec.field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def settle(self, reply: Msg | SinkError) -> None:
+        self.reply = reply
+        if not self.settled.done():
+            self.settled.set_result(None)
 
 
 class Connection:
@@ -117,7 +124,9 @@ class Connection:
         """Send all of them, and wait until each has a reply or an error."""
         try:
             # Publishing never blocks: the library collects messages until the event loop runs.
-            await asyncio.wait([await self._publish(request) for request in requests])
+            for request in requests:
+                await self._publish(request)
+            await asyncio.wait([request.settled for request in requests])
         except NatsError:
             loss = self._loss()
             for request in requests:
@@ -137,12 +146,11 @@ class Connection:
             self._waiting.pop(str(number), None)
         return max(numbers, default=0)
 
-    async def _publish(self, request: Request) -> asyncio.Future[None]:
-        settled = request.settled = asyncio.get_running_loop().create_future()
+    async def _publish(self, request: Request) -> None:
         size = _size(request)
         if size > self._client.max_payload:
-            _settle(request, Refused(f"{size} bytes are more than the server's max_payload"))
-            return settled
+            request.settle(Refused(f"{size} bytes are more than the server's max_payload"))
+            return
         self._sent = request.number = self._sent + 1
         token = str(request.number)
         self._waiting[token] = request
@@ -152,13 +160,12 @@ class Connection:
             reply=f"{self._inbox}.{token}",
             headers=request.headers,
         )
-        return settled
 
     async def _on_reply(self, message: Msg) -> None:
         request = self._waiting.pop(message.subject.rpartition(".")[2], None)
         if request is not None:
             self._answered = max(self._answered, request.number)
-            _settle(request, message)
+            request.settle(message)
 
     async def _on_error(self, error: Exception) -> None:
         self._error = error
@@ -180,7 +187,7 @@ class Connection:
         for token, request in list(self._waiting.items()):
             if subject in (None, request.subject.lower()):
                 del self._waiting[token]
-                _settle(request, failure)
+                request.settle(failure)
 
     def _loss(self) -> SinkError:
         """Explain why the connection has ended."""
@@ -205,12 +212,6 @@ class Connection:
         self._stream.close()
         await self._client.close()
         await asyncio.sleep(0)  # the library's tasks that were cancelled end
-
-
-def _settle(request: Request, reply: Msg | SinkError) -> None:
-    request.reply = reply
-    if request.settled is not None and not request.settled.done():
-        request.settled.set_result(None)
 
 
 def _failure(error: Exception) -> SinkError:

@@ -48,13 +48,15 @@ Load = Callable[[Any], Any]
 
 
 def from_json(text: str) -> Load:
-    """Read a credentials file; raises ValueError, which quotes nothing of it."""
-    expected = "expected the JSON of a service account's key or of an authorized user's login"
+    """Read the setting `credentials`; raises ValueError, which does not repeat it."""
     try:
         info = orjson.loads(text)
         credentials = _LOADERS[info["type"]](info)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(expected) from None
+        raise ValueError(
+            "credentials: expected the JSON of a service account's key or of an authorized"
+            " user's login"
+        ) from None
     return lambda _: credentials
 
 

@@ -23,7 +23,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
-from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
+from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import errors as pubsub_failure
 from relay.sinks.pubsub import tokens as google_tokens
@@ -85,7 +85,7 @@ class Entry(msgspec.Struct, frozen=True):
     json: bytes
 
 
-class PubsubSink(BatchOnlySink):
+class PubsubSink(SplittingSink[Entry]):
     """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
 
     def __init__(
@@ -96,16 +96,11 @@ class PubsubSink(BatchOnlySink):
         topic: message.DestinationTemplate,
         key: message.Target | None,
     ) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._topics = topics
         self._topic = topic
         self._key = key
-        self._parting = BatchSplitter(
-            self._entry, _chains, self._publish, within_s=settings.timeout.seconds
-        )
-
-    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        return await self._parting.deliver(events)
 
     async def check(self) -> None:
         for topic in self._topic.samples(self._settings):
@@ -121,13 +116,16 @@ class PubsubSink(BatchOnlySink):
     async def close(self) -> None:
         await self._topics.close()
 
-    def _entry(self, event: Event) -> Entry:
+    def _prepare(self, event: Event) -> Entry:
         topic = self._topic.resolve(event)
         beside = self._beside(event, None if self._key is None else self._key.resolve(event))
         written = orjson.dumps({"data": b64encode(event.body).decode(), **beside})
         # As JSON it is longer in any case, and encoding it just to count is costly.
         if len(written) > MESSAGE_MAX:
-            _check_size(event.body, beside["attributes"])
+            texts = (text for pair in beside["attributes"].items() for text in pair)
+            size = len(event.body) + sum(len(text.encode()) for text in texts)
+            if size > MESSAGE_MAX:
+                raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
         return Entry(topic, beside.get("orderingKey", ""), written)
 
     def _beside(self, event: Event, key: str | None) -> dict[str, Any]:
@@ -139,16 +137,27 @@ class PubsubSink(BatchOnlySink):
         key = (event.video_id() or "") if key is None else key
         return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
 
-    async def _publish(self, batch: Sequence[Entry]) -> Outcomes:
-        body = b'{"messages":[%b]}' % b",".join(entry.json for entry in batch)
-        response = await self._topics.publish(batch[0].topic, body)
+    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+        """Chain requests that share an ordering key of a topic; the chains run in parallel."""
+        alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
+        for place, entry in items.items():
+            alike[entry.topic, entry.key][place] = entry
+        return [
+            cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
+            for each in alike.values()
+        ]
+
+    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
+        body = b'{"messages":[%b]}' % b",".join(entry.json for entry in items)
+        response = await self._topics.publish(items[0].topic, body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
-        found = pubsub_failure.ids(response, len(batch))
+        found = pubsub_failure.ids(response, len(items))
         return [SinkResponse(response.status, each) if each else silent for each in found]
 
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:
     faults, key = Faults(), None
+    load: google_credentials.Load = google_credentials.search
     with faults.collect():
         if _PROJECT.fullmatch(settings.project) is None:
             raise ValueError("project: expected the id of a project, such as my-project-123")
@@ -161,7 +170,8 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         emulator = _emulator(settings)
         url = f"http://{emulator}" if emulator is not None else _endpoint(settings.endpoint_url)
     with faults.collect():
-        load = _load(settings)
+        if settings.credentials is not None:
+            load = google_credentials.from_json(settings.credentials.reveal())
     faults.raise_all()
     tokens = None
     if emulator is None:
@@ -186,37 +196,11 @@ def _emulator(settings: Settings) -> Address | None:
         raise ValueError(f"emulator_host: {EMULATOR}: {error}") from None
 
 
-def _load(settings: Settings) -> google_credentials.Load:
-    if settings.credentials is None:
-        return google_credentials.search
-    try:
-        return google_credentials.from_json(settings.credentials.reveal())
-    except ValueError as error:
-        raise ValueError(f"credentials: {error}") from None
-
-
 def _endpoint(text: str) -> str:
     # Over http:// the token could be read on the way.
     if _ENDPOINT.fullmatch(text) is None:
         raise ValueError("endpoint_url: expected https:// and a host")
     return text.rstrip("/")
-
-
-def _check_size(body: bytes, attributes: Mapping[str, str]) -> None:
-    size = len(body) + sum(len((name + value).encode()) for name, value in attributes.items())
-    if size > MESSAGE_MAX:
-        raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
-
-
-def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """Chain requests that share an ordering key of a topic; the chains run in parallel."""
-    alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
-    for place, entry in entries.items():
-        alike[entry.topic, entry.key][place] = entry
-    return [
-        cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
-        for each in alike.values()
-    ]
 
 
 def _fit(text: str) -> str:

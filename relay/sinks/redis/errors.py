@@ -1,6 +1,6 @@
 """Meanings of the Redis client's failures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
@@ -46,10 +46,10 @@ def classify(error: Exception) -> Exception:
     if code(error) in MEANINGS:
         kind, text = MEANINGS[code(error)]
         return kind(f"{code(error)}: {text}", about_event=code(error) in OF_KEY)
-    for cause in _causes(error):
-        of_tls = tls.failure(cause, peer="server")
-        if of_tls is not None:
-            return of_tls
+    of_tls = tls.failure(error, peer="server")
+    if of_tls is not None:
+        return of_tls
+    for cause in tls.causes(error):
         match cause:
             case AuthenticationError():
                 return Misconfigured("wrong user or password")
@@ -67,9 +67,3 @@ def _unnamed(said: str) -> SinkError:
         if said.startswith(beginning):
             return Misconfigured(text)
     return Temporary("the server answers with an error that is not known here", about_event=True)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -6,7 +6,7 @@ The sink never trims a stream, because that would drop unread entries.
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -24,7 +24,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
-from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
+from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.sinks.redis.errors import classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
@@ -62,35 +62,30 @@ class Entry(msgspec.Struct, frozen=True):
     size: int
 
 
-class RedisSink(BatchOnlySink):
+class RedisSink(SplittingSink[Entry]):
     """Sends over one connection, one batch after the other."""
 
     def __init__(
         self, client: Redis, settings: Settings, *, stream: message.DestinationTemplate
     ) -> None:
         self._client = client
+        super().__init__(settings)
         self._settings = settings
         self._stream = stream
-        self._parting = BatchSplitter(
-            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
-        )
         self._sending = asyncio.Lock()
         self._idempotent: bool | None = None
         """Whether the server supports IDMP; asked again after any failure."""
 
-    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        return await self._parting.deliver(events)
-
     async def check(self) -> None:
         failure: Exception | None = None
         try:
-            await self._client.ping()
+            await _if_permitted(self._client.ping())
             for stream in self._stream.samples(self._settings):
-                if await self._client.type(stream) not in (b"none", b"stream"):
+                kind = await _if_permitted(self._client.type(stream))
+                if kind not in (None, b"none", b"stream"):
                     failure = Misconfigured(f"the key {stream} holds something else than a stream")
         except RedisError as error:
-            # A user who may XADD is not always allowed to ask for a type.
-            failure = None if _is_forbidden(error) else classify(error)
+            failure = classify(error)
         if failure is not None:
             raise failure
 
@@ -104,7 +99,7 @@ class RedisSink(BatchOnlySink):
     async def close(self) -> None:
         await self._client.aclose()
 
-    def _entry(self, event: Event) -> Entry:
+    def _prepare(self, event: Event) -> Entry:
         return Entry(
             self._stream.resolve(event),
             {**self._named(event), "body": event.body},
@@ -117,10 +112,14 @@ class RedisSink(BatchOnlySink):
         named = message.headers(event, self._settings.format, prefix="ce_")
         return {name.removeprefix("relay-"): value for name, value in named.items()}
 
-    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
+    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+        """Return batches to send in turn; a large entry goes alone: it may break its connection."""
+        return [cut(items, lambda entry: entry.size, len(items), LARGE_BYTES)]
+
+    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
         async with self._sending:
             try:
-                return [_outcome(reply) for reply in await self._add(batch)]
+                return [_outcome(reply) for reply in await self._add(items)]
             except Exception as error:  # noqa: BLE001  after a bug, the connection is unusable too
                 failure = classify(error)
             # Unread replies would be taken for the next batch's.
@@ -147,28 +146,26 @@ class RedisSink(BatchOnlySink):
     async def _check_size(self, size: int) -> None:
         """Raise Refused for a value beyond the server's limit, where the user may read that."""
         name = "proto-max-bulk-len"
-        try:
-            limit = int((await self._client.config_get(name))[name] or 0)
-        except RedisError as error:
-            if _is_forbidden(error):
-                return
-            raise
-        if size > limit:
+        limits = await _if_permitted(self._client.config_get(name))
+        if limits is not None and size > int(limits[name] or 0):
             raise Refused(f"{size} bytes are more than the server's {name}")
 
     async def _knows_idempotency(self) -> bool:
-        try:
-            version = str((await self._client.info("server"))["redis_version"])
-        except RedisError as error:
-            if _is_forbidden(error):
-                return False
+        server = await _if_permitted(self._client.info("server"))
+        if server is None:
+            return False
+        version = str(server["redis_version"]).split(".")
+        return tuple(int(number) for number in version[:2]) >= IDEMPOTENT_SINCE
+
+
+async def _if_permitted(reply: Awaitable[Any]) -> Any:
+    """Return a reply; None if the user may not ask, though it may be allowed to XADD."""
+    try:
+        return await reply
+    except RedisError as error:
+        if code(error) != "NOPERM":
             raise
-        return tuple(int(number) for number in version.split(".")[:2]) >= IDEMPOTENT_SINCE
-
-
-def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """Return batches to be sent in turn; a large entry goes alone: it may break its connection."""
-    return [cut(entries, lambda entry: entry.size, len(entries), LARGE_BYTES)]
+    return None
 
 
 def _outcome(reply: object) -> SinkResponse | Exception:
@@ -177,10 +174,6 @@ def _outcome(reply: object) -> SinkResponse | Exception:
     if not isinstance(reply, bytes) or _ENTRY_ID.fullmatch(reply) is None:
         return Temporary("the answer to XADD is no entry's id, so that it confirms nothing")
     return SinkResponse(excerpt=reply.decode())
-
-
-def _is_forbidden(error: RedisError) -> bool:
-    return code(error) == "NOPERM"
 
 
 def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001

@@ -105,8 +105,7 @@ class SlackSink:
     async def _in_time(self, sending: Coroutine[None, None, SinkResponse]) -> SinkResponse:
         """Send one message within the timeout."""
         try:
-            async with asyncio.timeout(self._timeout.seconds):
-                return await sending
+            return await asyncio.wait_for(sending, self._timeout.seconds)
         except TimeoutError:
             raise Temporary(f"no answer within {self._timeout.seconds:g} s") from None
 
@@ -204,13 +203,9 @@ def _words(settings: Settings) -> Words:
     if settings.text is None and settings.blocks is None:
         return message
     words = OwnMessage(text=settings.text, blocks=settings.blocks).render
-    _check(words, settings)
-    return words
-
-
-def _check(words: Words, settings: Settings) -> None:
     for sample in samples(settings):
         try:
             words(sample)
         except InvalidTemplate as error:
             raise InvalidTemplate(f"{error} (tried with a sample of {sample.kind})") from None
+    return words

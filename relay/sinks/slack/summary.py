@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST
@@ -35,7 +36,8 @@ class Summary:
 
 def tell(kind: str, data: object) -> Summary:
     """Return the summary of an event; never fails, whatever `data` is."""
-    return _STORIES.get(kind, _unknown)(kind, data)
+    story = _STORIES.get(kind)
+    return _unknown(kind, data) if story is None else story(data)
 
 
 def at(value: object, *path: str) -> object:
@@ -45,7 +47,7 @@ def at(value: object, *path: str) -> object:
     return value
 
 
-def _lead(_kind: str, data: object) -> Summary:
+def _lead(data: object) -> Summary:
     email = describe(at(data, "email"), limit=_WHO_MAX)
     who = describe(at(data, "name"), limit=_WHO_MAX)
     form, note = _form(at(data, "fields"))
@@ -59,7 +61,7 @@ def _lead(_kind: str, data: object) -> Summary:
     )
 
 
-def _watched(_kind: str, data: object) -> Summary:
+def _watched(data: object) -> Summary:
     name, email = at(data, "viewer", "name"), at(data, "viewer", "email")
     who = describe(name, limit=_WHO_MAX) or describe(email, limit=_WHO_MAX) or "Someone"
     percent = _percent(data)
@@ -77,11 +79,7 @@ def _watched(_kind: str, data: object) -> Summary:
     )
 
 
-def _created(_kind: str, data: object) -> Summary:
-    return _about_video("🎬", "New video", data)
-
-
-def _ready(_kind: str, data: object) -> Summary:
+def _ready(data: object) -> Summary:
     version = at(data, "version")
     is_again = isinstance(version, int) and version > 1
     return _about_video(
@@ -95,12 +93,12 @@ def _ready(_kind: str, data: object) -> Summary:
     )
 
 
-def _failed(_kind: str, data: object) -> Summary:
+def _failed(data: object) -> Summary:
     reason = fact("Reason", at(data, "errorMessage"), limit=_REASON_MAX)
     return _about_video("⚠️", "Video could not be processed", data, *reason)
 
 
-def _deleted(_kind: str, data: object) -> Summary:
+def _deleted(data: object) -> Summary:
     match at(data, "trashed"):
         case True:
             how = "moved to Trash"
@@ -111,7 +109,7 @@ def _deleted(_kind: str, data: object) -> Summary:
     return _about_video("🗑️", f"Video {how}", data)
 
 
-def _tested(_kind: str, _data: object) -> Summary:
+def _tested(_: object) -> Summary:
     return Summary(
         icon="🔔",
         headline="Test event received",
@@ -124,8 +122,14 @@ def _unknown(kind: str, data: object) -> Summary:
     return Summary(icon="📨", headline=f"Event {kind}", facts=rows, note=note)
 
 
-_STORIES: dict[str, Callable[[str, object], Summary]] = {
-    "video.created": _created,
+def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Summary:
+    title = at(data, "title")
+    headline = f"{what}: {describe(title, limit=_TITLE_MAX) or 'untitled'}"
+    return Summary(icon=icon, headline=headline, facts=(*facts, *_beyond(headline, "Title", title)))
+
+
+_STORIES: dict[str, Callable[[object], Summary]] = {
+    "video.created": partial(_about_video, "🎬", "New video"),
     "video.ready": _ready,
     "video.failed": _failed,
     "video.deleted": _deleted,
@@ -133,12 +137,6 @@ _STORIES: dict[str, Callable[[str, object], Summary]] = {
     LEAD_CAPTURED: _lead,
     WEBHOOK_TEST: _tested,
 }
-
-
-def _about_video(icon: str, what: str, data: object, *facts: Fact) -> Summary:
-    title = at(data, "title")
-    headline = f"{what}: {describe(title, limit=_TITLE_MAX) or 'untitled'}"
-    return Summary(icon=icon, headline=headline, facts=(*facts, *_beyond(headline, "Title", title)))
 
 
 def _beyond(headline: str, label: str, value: object) -> list[Fact]:

@@ -69,7 +69,7 @@ def classify(error: Exception) -> Exception:
         case ClientError(response=response):
             return _client_failure(response)
         case SSLError():
-            return _of_tls(error)
+            return tls.failure(error, peer="endpoint") or Temporary("TLS failed")
         case ConnectTimeoutError() | ReadTimeoutError() | TimeoutError():
             return Temporary("no answer in time")
         case EndpointConnectionError() | HTTPClientError() | OSError():
@@ -77,16 +77,6 @@ def classify(error: Exception) -> Exception:
         case BotoCoreError():
             return _library_failure(error)
     return error  # a bug, which must stay visible
-
-
-def _of_tls(error: Exception) -> SinkError:
-    cause: BaseException | None = error
-    while cause is not None:
-        found = tls.failure(cause, peer="endpoint")
-        if found is not None:
-            return found
-        cause = cause.__cause__ or cause.__context__
-    return Temporary("TLS failed")
 
 
 def _library_failure(error: BotoCoreError) -> SinkError:

@@ -25,7 +25,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
-from relay.outbound.batching import BatchOnlySink, BatchSplitter, Chain, cut
+from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
 ENTRIES_MAX = 10
@@ -64,23 +64,18 @@ class Entry(msgspec.Struct, frozen=True):
     size: int
 
 
-class SqsSink(BatchOnlySink):
+class SqsSink(SplittingSink[Entry]):
     """Sends over one client, a few requests at once."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._group = group
         self._fifo = settings.queue_url.endswith(".fifo")
-        self._parting = BatchSplitter(
-            self._entry, _chains, self._send_part, within_s=settings.timeout.seconds
-        )
         self._requests = count()
         self._lock = asyncio.Lock()
         self._exit = AsyncExitStack()
         self._client: Any = None
-
-    async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        return await self._parting.deliver(events)
 
     async def check(self) -> None:
         await self._call("get_queue_attributes", AttributeNames=["QueueArn"])
@@ -97,7 +92,7 @@ class SqsSink(BatchOnlySink):
         self._client = None
         await self._exit.aclose()
 
-    def _entry(self, event: Event) -> Entry:
+    def _prepare(self, event: Event) -> Entry:
         body = event.body.decode()
         named = self._named(event)
         if any(_NOT_XML.search(text) for text in (body, *named.values())):
@@ -129,11 +124,15 @@ class SqsSink(BatchOnlySink):
         identity = f"{event.source}/{event.id}"
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
-    async def _send_part(self, batch: Sequence[Entry]) -> Outcomes:
+    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+        """Return requests to be sent in parallel, each as full as SQS allows."""
+        return [[part] for part in cut(items, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
+
+    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
         # Requests share no ids, so a response to one cannot be taken for another's.
         request = next(self._requests)
-        ids = [f"{request}-{number}" for number in range(len(batch))]
-        entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, batch, strict=True)]
+        ids = [f"{request}-{number}" for number in range(len(items))]
+        entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, items, strict=True)]
         answer = await self._call("send_message_batch", Entries=entries)
         outcomes: dict[str, SinkResponse | Exception] = {
             each.get("Id", ""): SinkResponse(200, each["MessageId"])
@@ -169,32 +168,20 @@ def _requests_at_once(settings: Settings) -> int:
     return (settings.slots() // settings.batch()) * math.ceil(settings.batch() / ENTRIES_MAX)
 
 
-def _chains(entries: Mapping[int, Entry]) -> list[Chain]:
-    """Return requests to be sent in parallel, each as full as SQS allows."""
-    return [[part] for part in cut(entries, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
-
-
 def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
     faults, group = Faults(), None
     for key in ("queue_url", "endpoint_url"):
         with faults.collect():
-            _check_url(key, getattr(settings, key))
+            value = getattr(settings, key)
+            if value is not None and not _is_url(value):
+                raise ValueError(f"{key}: expected http:// or https:// and a host, no password")
     with faults.collect():
-        _check_keys(settings)
+        if (settings.aws_access_key_id is None) != (settings.aws_secret_access_key is None):
+            raise ValueError("aws_access_key_id: expected together with aws_secret_access_key")
     with faults.collect():
         group = message.optional(settings.group, settings, key="group")
     faults.raise_all()
     return SqsSink(settings, group)
-
-
-def _check_url(key: str, value: str | None) -> None:
-    if value is not None and not _is_url(value):
-        raise ValueError(f"{key}: expected http:// or https:// and a host, without a password")
-
-
-def _check_keys(settings: Settings) -> None:
-    if (settings.aws_access_key_id is None) != (settings.aws_secret_access_key is None):
-        raise ValueError("aws_access_key_id: needs aws_secret_access_key, and the other way round")
 
 
 def _is_url(text: str) -> bool:
