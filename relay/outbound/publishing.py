@@ -80,11 +80,13 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
         """Publish within the timeout, and return the error of messages without an outcome."""
         try:
             async with asyncio.timeout(self._timeout_s):
+                rest = messages
                 for _ in range(self.tries_together):
-                    await self._publish_rest(messages)
-                for message in messages:
+                    rest = await self._publish_once(rest)
+                for message in rest:
+                    alone: Sequence[Message] = [message]
                     for _ in range(self.tries_alone):
-                        await self._publish_rest([message])
+                        alone = await self._publish_once(alone)
         except SinkError as error:
             return error
         except TimeoutError:
@@ -95,11 +97,12 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             return Temporary("the client library broke it off")
         return Temporary("the broker broke off because of another event", about_event=True)
 
-    async def _publish_rest(self, messages: Sequence[Message]) -> None:
-        rest = [message for message in messages if self._outcome(message) is None]
-        if rest:
+    async def _publish_once(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Publish messages, if any, and return those left without an outcome."""
+        if messages:
             publisher = await self._connected()
-            await publisher.publish(rest)
+            await publisher.publish(messages)
+        return [message for message in messages if self._outcome(message) is None]
 
     async def _connected(self) -> AnyPublisher:
         async with self._connecting:

@@ -154,10 +154,16 @@ class Producer:
         self, batch: "_Batch", number: int, error: KafkaError | None, message: Message
     ) -> None:
         """Called in the client's thread."""
-        outcome = _outcome(error, message)
-        if isinstance(outcome, SinkResponse):
+        topic = str(message.topic())
+        if error is None:
             self._is_reached()
-        batch.add(number, outcome)
+            # A broker that already has the batch need not know its place.
+            offset = "unknown" if message.offset() is None else message.offset()
+            place = f"{topic}, partition {message.partition()}, offset {offset}"
+            batch.add(number, SinkResponse(excerpt=place))
+        else:
+            purged_unsent = error.name() == "_PURGE_QUEUE"
+            batch.add(number, None if purged_unsent else classify(error, topic=topic))
 
     def _serve(self) -> None:
         """Run in a thread of its own, which closes the client in the end."""
@@ -242,13 +248,3 @@ class _Batch:
         self.outcomes[number] = outcome
         if len(self.outcomes) == self._count:
             self._loop.call_soon_threadsafe(self.complete.set_result, None)
-
-
-def _outcome(error: KafkaError | None, message: Message) -> Outcome:
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if error is not None:
-        purged_unsent = error.name() == "_PURGE_QUEUE"
-        return None if purged_unsent else classify(error, topic=str(topic))
-    # A broker that has the batch already need not remember where.
-    place = "unknown" if offset is None else offset
-    return SinkResponse(excerpt=f"{topic}, partition {partition}, offset {place}")

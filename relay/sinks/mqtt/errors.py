@@ -6,7 +6,6 @@ brokers.md, section 10; a CONNACK refuses a client, so that no event is ever `Re
 from collections.abc import Mapping
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound import connect_errors
 
 NO_SUBSCRIBER = 0x10
 """PUBACK's "no matching subscribers": the broker took the message and dropped it."""
@@ -60,7 +59,3 @@ def login_refused(code: int) -> SinkError:
     is_of_user = code == NOT_AUTHORIZED
     text = "wrong username or password, or no right to connect" if is_of_user else error.reason
     return kind(text, status=code)
-
-
-def connect_failure(error: Exception) -> SinkError:
-    return connect_errors.failure(error, peer="broker") or Temporary("could not connect")

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 from relay.sinks.nats.credentials import Server
@@ -49,6 +50,8 @@ class Request(msgspec.Struct, eq=False):
     """Position among all requests of the connection."""
     reply: Msg | SinkError | None = None
     """None until it arrives; an error once it no longer can."""
+    outcome: SinkResponse | SinkError | None = None
+    """The meaning of the reply, once it is judged."""
     settled: asyncio.Future[None] = msgspec.field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )

@@ -105,10 +105,12 @@ class NatsSink(PublishingSink[Request, Connection]):
         return Request(_filled(self._subject.resolve(event)), event.body, self._headers(event))
 
     def _outcome(self, message: Request) -> SinkResponse | Exception | None:
-        reply = message.reply
+        reply, stream = message.reply, self._settings.stream
         if reply is None or isinstance(reply, Exception):
             return reply
-        return jetstream.outcome(reply, self._subject.source, stream=self._settings.stream)
+        if message.outcome is None:
+            message.outcome = jetstream.outcome(reply, self._subject.source, stream=stream)
+        return message.outcome
 
     async def _connect(self) -> Connection:
         await self.close()

@@ -90,8 +90,15 @@ class _Text:
     template: Template
     style: _Style
 
+    def fill(self, event: Event) -> str:
+        """Return the whole text; raises InvalidTemplate, with the path."""
+        try:
+            return self.template.render(event)
+        except InvalidTemplate as error:
+            raise InvalidTemplate(f"{self.path}: {error}") from None
+
     def render(self, event: Event) -> str:
-        text = _at(self.path, self.template, event)
+        text = self.fill(event)
         return self.style.cut(text, self.style.limit) if text.strip() else NOTHING
 
 
@@ -110,7 +117,9 @@ class OwnMessage:
             self._text = None if text is None else _template("text", text, _MRKDWN)
         for place, block in enumerate(blocks or ()):
             with faults.collect():
-                self._blocks.append(_block(block, f"blocks[{place}]"))
+                if not isinstance(block.get("type"), str):
+                    raise InvalidTemplate(f"blocks[{place}].type: expected Slack's name of a block")
+                self._blocks.append(_compile(block, f"blocks[{place}]", _MRKDWN))
         faults.raise_all()
 
     def render(self, event: Event) -> dict[str, Any]:
@@ -118,7 +127,7 @@ class OwnMessage:
         blocks = [_fill(block, event) for block in self._blocks]
         if self._text is None:
             return self._whole(fallback(event), blocks, event)
-        text = _cut_mrkdwn(_at("text", self._text.template, event).strip(), TEXT_MAX)
+        text = _cut_mrkdwn(self._text.fill(event).strip(), TEXT_MAX)
         if not text:
             raise InvalidTemplate("text: nothing is written")
         return self._whole(text, blocks or [section(mrkdwn(text))], event)
@@ -128,12 +137,6 @@ class OwnMessage:
         if size(every) > TOTAL_MAX:
             raise InvalidTemplate(f"blocks: longer than {TOTAL_MAX} characters, as JSON")
         return payload(text, every)
-
-
-def _block(block: Block, path: str) -> Any:
-    if not isinstance(block.get("type"), str):
-        raise InvalidTemplate(f"{path}.type: expected Slack's name of a block")
-    return _compile(block, path, _MRKDWN)
 
 
 def _compile(value: object, path: str, style: _Style) -> Any:
@@ -177,12 +180,5 @@ def _fill(value: object, event: Event) -> Any:
 def _template(path: str, source: str, style: _Style) -> _Text:
     try:
         return _Text(path, Template(source, write=style.write), style)
-    except InvalidTemplate as error:
-        raise InvalidTemplate(f"{path}: {error}") from None
-
-
-def _at(path: str, template: Template, event: Event) -> str:
-    try:
-        return template.render(event)
     except InvalidTemplate as error:
         raise InvalidTemplate(f"{path}: {error}") from None
