@@ -104,16 +104,21 @@ def _failure(error: BaseException, peer: str) -> SinkError | None:
     return None
 
 
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, the members of a group, and all that they were raised from."""
-    while error is not None:
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, the members of a group, and all that they were raised from, each once."""
+    left: list[BaseException | None] = [error]
+    seen = set[int]()
+    while left:
+        cause = left.pop(0)
+        # aiormq raises an error from itself.
+        if cause is None or id(cause) in seen:
+            continue
+        seen.add(id(cause))
         # Any wait for bytes over TLS leaves one of these behind; it says nothing.
-        if not isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
-            yield error
-        if isinstance(error, BaseExceptionGroup):
-            for member in error.exceptions:
-                yield from causes(member)
-        error = error.__cause__ or error.__context__
+        if not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            yield cause
+        members = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        left[:0] = [*members, cause.__cause__ or cause.__context__]
 
 
 async def verdict(reader: asyncio.StreamReader, *, peer: str) -> SinkError | None:

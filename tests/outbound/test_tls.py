@@ -1,0 +1,37 @@
+"""Which errors are among the causes of an error."""
+
+import ssl
+
+from relay.core.errors import Misconfigured, Temporary
+from relay.outbound import tls
+
+
+def test_an_error_that_is_its_own_cause_is_yielded_once() -> None:
+    first, second = OSError("first"), OSError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert list(tls.causes(first)) == [first, second]
+
+
+def test_members_of_a_group_come_before_its_cause() -> None:
+    members = [OSError("a"), OSError("b")]
+    members[0].__context__ = OSError("under a")
+    group = ExceptionGroup("both", members)
+    group.__cause__ = OSError("under the group")
+    assert [str(cause) for cause in tls.causes(group)][1:] == [
+        "a",
+        "under a",
+        "b",
+        "under the group",
+    ]
+
+
+def test_a_certificate_says_more_than_a_failed_handshake() -> None:
+    error, certificate = ssl.SSLError(1, "handshake"), ssl.SSLCertVerificationError(1, "bad")
+    certificate.verify_message = "self-signed"
+    error.__cause__ = certificate
+    assert type(tls.failure(certificate, peer="broker")) is Misconfigured
+    assert type(tls.failure(error, peer="broker")) is Misconfigured
+    certificate.__context__ = None
+    error.__cause__ = None
+    assert type(tls.failure(error, peer="broker")) is Temporary
+    assert tls.failure(OSError(), peer="broker") is None
