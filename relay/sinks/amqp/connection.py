@@ -69,12 +69,12 @@ class Connection:
         raise failure
 
     async def open_channel(self) -> aiormq.Channel:
-        """Open a channel with publisher confirms; cut the connection and raise SinkError if not."""
+        """Open a channel with publisher confirms, or cut the connection and raise SinkError."""
         try:
             with _translated():
                 await self.unblocked()
                 return await self._channel(publisher_confirms=True)
-        except (SinkError, asyncio.CancelledError):
+        except BaseException:
             self.abort()
             raise
 

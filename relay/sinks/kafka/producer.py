@@ -174,8 +174,10 @@ class Producer:
                 self._flush()
         finally:
             self._is_spoilt = True
-            self._client.close()
-            self._loop.call_soon_threadsafe(self.closed.set_result, None)
+            try:
+                self._client.close()
+            finally:
+                self._loop.call_soon_threadsafe(self.closed.set_result, None)
 
     def _flush(self) -> None:
         """Send without lingering, and call the delivery reports."""
