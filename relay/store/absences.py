@@ -14,7 +14,7 @@ or the process was blocked; a clock that is set forward looks the same.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Absence:
     """A gap between two heartbeats; times are milliseconds since the epoch."""
 

@@ -24,7 +24,7 @@ class AudienceQuery:
     """Maximum number of groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StepCount:
     """Counts of one step, within a group and the selected time."""
 
@@ -39,19 +39,19 @@ class StepCount:
     """Events without an address, which do not count as people."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """One video, day or source with its funnel; the other fields are None."""
 
-    video: str | None
-    """None also for events without a video."""
-    title: str | None
-    """The latest title."""
-    day: str | None
-    """As `2026-11-02`, in the requested zone."""
-    source: str | None
     steps: Sequence[StepCount]
     """All steps, in their order."""
+    video: str | None = None
+    """None also for events without a video."""
+    title: str | None = None
+    """The latest title."""
+    day: str | None = None
+    """As `2026-11-02`, in the requested zone."""
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

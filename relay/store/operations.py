@@ -11,7 +11,7 @@ from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, 
 from relay.store.selection import Selection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeliveryRecord:
     """One delivery; times are milliseconds since the epoch."""
 
@@ -26,7 +26,7 @@ class DeliveryRecord:
     """The last replay that opened it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     """One event in a list."""
 
@@ -41,7 +41,7 @@ class EventRecord:
     deliveries: Sequence[DeliveryRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AttemptRecord:
     """One attempt."""
 
@@ -57,7 +57,7 @@ class AttemptRecord:
     replay: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class History:
     """One event with its content and attempts."""
 
@@ -69,7 +69,7 @@ class History:
     attempts: Sequence[AttemptRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One delivery that the relay has given up."""
 
@@ -84,7 +84,7 @@ class DeadLetter:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Count of a sink's dead letters with one reason."""
 

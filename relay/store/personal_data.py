@@ -7,7 +7,7 @@ from typing import Protocol
 from relay.store.operations import AttemptRecord, History
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SentEvents:
     """Events of one kind sent to one sink; `last_ms` is the end of the last such attempt."""
 
@@ -17,7 +17,7 @@ class SentEvents:
     last_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UnderWay:
     """A delivery in flight when its event was erased."""
 
@@ -61,7 +61,7 @@ class Erasure:
     """Whether unused parts of the file are overwritten; if not, the relay continues with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ErasureRecord:
     """One recorded erasure."""
 
@@ -74,7 +74,7 @@ class ErasureRecord:
     erasure: Erasure | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KeptRequest:
     """An unreadable or a quarantined request; `reason` says which."""
 
@@ -87,7 +87,7 @@ class KeptRequest:
     """Whether the stored body differs from the received one; never set for a quarantined one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mention:
     """A destination's answer that names the person, to an event about something else."""
 
@@ -96,7 +96,7 @@ class Mention:
     attempt: AttemptRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """A step that the person reached in a video; it outlives its event."""
 

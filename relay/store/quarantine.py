@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from relay.core.authentication import UnverifiedRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rotation:
     """A rotation of one source's secret that has not expired."""
 

@@ -19,7 +19,7 @@ class Mark(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Replay:
     """A pass over stored events that makes their deliveries pending again."""
 

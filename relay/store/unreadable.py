@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UnreadableRecord:
     """One request in a list."""
 
@@ -20,7 +20,7 @@ class UnreadableRecord:
     """Size of the body; None once its retention is over, or it was erased."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UnreadableContent:
     """One request with its content."""
 

@@ -231,7 +231,7 @@ async def held(relay: Relay) -> AsyncIterator[None]:
     assert isinstance(store, SqliteStore)
     waits = [
         asyncio.create_task(store._writer.run_exclusive(lambda _: released.wait(60))),
-        asyncio.create_task(store._operators.run(lambda _: released.wait(60))),
+        asyncio.create_task(store._shared.reader.run(lambda _: released.wait(60))),
     ]
     try:
         yield

@@ -402,7 +402,7 @@ async def test_a_close_does_not_wait_for_a_search(store: SqliteStore) -> None:
         db.create_function("begun", 0, tell)
         return db.execute(counting).fetchone()
 
-    for ask in (store.operations._search, store.operations._read):
+    for ask in (store._shared.searcher.read, store._shared.reader.read):
         begun.clear()
         search_ = asyncio.create_task(ask(long))
         await asyncio.to_thread(begun.wait, 10)

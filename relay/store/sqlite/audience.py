@@ -1,21 +1,18 @@
 """The audience in SQLite: rows derived from events' bodies, in steps after they are accepted."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
-from relay.core.errors import StoreError, StoreFull
+from relay.core.errors import StoreFull
 from relay.core.event import engagement
 from relay.store.audience import AudienceQuery, Funnel
 from relay.store.sqlite import bulk, funnel, queries
-from relay.store.sqlite.disk import Room
-from relay.store.sqlite.driver import Connection, Row, sqlite3
-from relay.store.sqlite.group_commit import GroupCommit, classify
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.operator_writes import for_each
-
-T = TypeVar("T")
+from relay.store.sqlite.rows import within_bytes
+from relay.store.sqlite.shared import Part
 
 STEP_ROWS = 200
 STEP_BYTES = 1 << 20
@@ -45,23 +42,8 @@ ON CONFLICT DO NOTHING
 """
 
 
-class SqliteAudience:
-    """Fulfils `relay.store.audience.Audience`; shares the parts of its store."""
-
-    def __init__(
-        self,
-        reader: Connection,
-        writer: GroupCommit,
-        *,
-        searcher: Connection,
-        room: Room,
-        digests: PersonDigests,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._searcher = searcher
-        self._room = room
-        self._fill = for_each(lambda db, _: fill(db, digests))
+class SqliteAudience(Part):
+    """Fulfils `relay.store.audience.Audience`."""
 
     async def fill(self) -> bool:
         self._room.require()
@@ -69,12 +51,12 @@ class SqliteAudience:
 
     async def count(self) -> bool:
         """Do as `fill`, but also below the floor of free space, because retention depends on it."""
-        if await _run(self._reader, funnel.oldest_uncounted) is None:
+        if await self._reader.read(funnel.oldest_uncounted) is None:
             return False
-        return await self._writer.submit(self._fill, None)
+        return await self._writer.transact(lambda db: fill(db, self._shared.digests))
 
     async def sources(self) -> Sequence[str]:
-        rows = await _run(self._reader, lambda db: db.execute(_SOURCES).fetchall())
+        rows = await self._reader.read(lambda db: db.execute(_SOURCES).fetchall())
         return [source for (source,) in rows]
 
     async def funnel(self, question: AudienceQuery) -> Funnel:
@@ -84,14 +66,7 @@ class SqliteAudience:
                     break
         except StoreFull:
             pass  # The result says up to when it counts.
-        return await _run(self._searcher, lambda db: funnel.ask(db, question))
-
-
-async def _run(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    try:
-        return await connection.run(work)
-    except sqlite3.Error as error:
-        raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
+        return await self._searcher.read(lambda db: funnel.ask(db, question))
 
 
 def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
@@ -99,7 +74,7 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
 
     Reads and writes in one transaction, so that a person who is erased in between is not counted.
     """
-    events = list(_bounded(db.execute(_NEXT)))
+    events = list(within_bytes(db.execute(_NEXT), STEP_BYTES, lambda row: len(row[4] or b"")))
     if not events:
         return False
     titles: dict[str, str | None] = {}
@@ -118,17 +93,8 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
     bulk.write(db, _NAME, list(titles.items()))
     numbers = dict(db.execute(_NUMBERS, (orjson.dumps(list(titles)).decode(),)).fetchall())
     bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in rows])
-    queries.remember(db, [("audience", events[-1][0])])
+    queries.remember(db, "audience", events[-1][0])
     return funnel.oldest_uncounted(db) is not None
-
-
-def _bounded(events: Iterable[Row]) -> Iterator[Row]:
-    size = 0
-    for event in events:
-        yield event
-        size += len(event[4] or b"")
-        if size >= STEP_BYTES:
-            return
 
 
 def _document(body: bytes | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from relay.core.errors import StoreError, StoreFull
 from relay.store.sqlite import disk
-from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.driver import reading, sqlite3
 
 _SUFFIX = ".backup-"
 
@@ -48,15 +48,10 @@ class SqliteBackups:
 
     async def _copy(self, target: Path) -> None:
         try:
-            copier = await open_reader(self._path)
-        except sqlite3.Error as error:
-            raise StoreError(f"the store cannot be read: {error}") from None
-        try:
-            await copier.run(lambda db: _copy_into(db, target))
+            async with reading(self._path) as copier:
+                await copier.run(lambda db: _copy_into(db, target))
         except sqlite3.Error as error:
             raise StoreError(f"the store cannot be copied: {error}") from None
-        finally:
-            await copier.close()
 
 
 def _copy_into(db: sqlite3.Connection, target: Path) -> None:

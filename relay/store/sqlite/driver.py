@@ -4,7 +4,8 @@ Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each 
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -20,6 +21,9 @@ import sqlite3
 
 import aiosqlite
 
+from relay.core.errors import StoreError
+from relay.store.sqlite.errors import classify
+
 __all__ = [
     "VERSION",
     "Connection",
@@ -27,6 +31,7 @@ __all__ = [
     "has_wal_reset_fault",
     "open_reader",
     "open_writer",
+    "reading",
     "sqlite3",
 ]
 
@@ -65,6 +70,13 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query; raises StoreError, also for damage, which does not end the process."""
+        try:
+            return await self.run(query)
+        except sqlite3.Error as error:
+            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
+
     async def cut_off(self) -> None:
         """Close it, and interrupt the running function."""
         if self._connection is not None:
@@ -80,6 +92,16 @@ async def open_writer(path: Path) -> Connection:
 async def open_reader(path: Path) -> Connection:
     """Open a connection that can neither write nor checkpoint."""
     return await _open(f"file:{quote(str(path))}?mode=ro", _READER)
+
+
+@asynccontextmanager
+async def reading(path: Path) -> AsyncIterator[Connection]:
+    """Open a reader for the block, whose end interrupts it."""
+    reader = await open_reader(path)
+    try:
+        yield reader
+    finally:
+        await reader.cut_off()
 
 
 async def _open(uri: str, pragmas: str) -> Connection:

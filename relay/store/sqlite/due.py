@@ -3,10 +3,7 @@
 A delivery that waits for another of its turn stays held, whatever its due time.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
-
-import orjson
 
 from relay.core.delivery import Status
 from relay.store import Tier
@@ -51,15 +48,6 @@ class Span(NamedTuple):
     due: int
 
 
-class Forward(NamedTuple):
-    """Deliveries of a span, as a JSON array of their events."""
-
-    sink: str
-    span: Span
-    events: str
-    now_ms: int
-
-
 def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
     """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now."""
     limits: dict[Tier, tuple[int, int]] = {
@@ -80,35 +68,13 @@ def later(db: sqlite3.Connection, sink: str, span: Span) -> str:
     return str(row[0])
 
 
-def bring_forward(db: sqlite3.Connection, steps: Sequence[Forward]) -> list[int]:
-    """Set new due times; return for each step how many deliveries were due later."""
-    return [
-        db.execute(
-            _BRING_FORWARD,
-            (
-                step.span.due,
-                step.now_ms,
-                step.now_ms,
-                step.sink,
-                step.span.after,
-                step.span.before,
-                step.events,
-            ),
-        ).rowcount
-        for step in steps
-    ]
+def bring_forward(db: sqlite3.Connection, sink: str, span: Span, events: str, now_ms: int) -> int:
+    """Set a new due time; return how many of the events, a JSON array, were due later."""
+    times = (span.due, now_ms, now_ms)
+    return db.execute(_BRING_FORWARD, (*times, sink, span.after, span.before, events)).rowcount
 
 
-def only(event: int) -> str:
-    """Return one event in the form of `Forward.events`."""
-    return orjson.dumps([event]).decode()
-
-
-def give_up(db: sqlite3.Connection, requests: Sequence[tuple[int, str, int]]) -> list[Moved]:
-    """Discard pending deliveries, by event, sink and time."""
-    moves: list[Moved] = []
-    for event, sink, now_ms in requests:
-        count = db.execute(_GIVE_UP, (now_ms, event, sink)).rowcount
-        moved = Moved({(sink, Status.PENDING): -count, (sink, Status.DISCARDED): count})
-        moves.append(moved)
-    return moves
+def give_up(db: sqlite3.Connection, event: int, sink: str, *, now_ms: int) -> Moved:
+    """Discard a pending delivery."""
+    count = db.execute(_GIVE_UP, (now_ms, event, sink)).rowcount
+    return Moved({(sink, Status.PENDING): -count, (sink, Status.DISCARDED): count})

@@ -5,7 +5,6 @@ from dataclasses import replace
 import msgspec
 
 from relay.store.personal_data import Erasure, ErasureRecord
-from relay.store.sqlite import keys
 from relay.store.sqlite.driver import sqlite3
 
 _BEGIN = "INSERT INTO erasures (begun_at, person) VALUES (?, ?)"
@@ -17,32 +16,23 @@ FROM erasures ORDER BY id DESC LIMIT ?
 """
 
 
-def begin(db: sqlite3.Connection, values: tuple[str, int]) -> int:
-    """Record the start of an erasure, by case-folded address and time."""
-    folded, now_ms = values
-    person = keys.PersonDigests.of(db).digest(folded)
+def begin(db: sqlite3.Connection, person: bytes, *, now_ms: int) -> int:
+    """Record the start of an erasure, by the person's digest; return its number."""
     return db.execute(_BEGIN, (now_ms, person)).lastrowid or 0
 
 
-def end(db: sqlite3.Connection, values: tuple[int, int, Erasure]) -> None:
+def end(db: sqlite3.Connection, number: int, erasure: Erasure, *, now_ms: int) -> None:
     """Record the end and the result of an erasure."""
-    number, now_ms, erasure = values
     db.execute(_END, (now_ms, msgspec.json.encode(erasure).decode(), number))
 
 
 def newest(db: sqlite3.Connection, *, limit: int) -> list[ErasureRecord]:
     """Return the newest erasures."""
     return [
-        ErasureRecord(
-            id=number,
-            begun_ms=begun_ms,
-            ended_ms=ended_ms,
-            person=person.hex(),
-            erasure=None if report is None else _read(report, wiped=bool(wiped)),
-        )
-        for number, begun_ms, ended_ms, person, report, wiped in db.execute(_NEWEST, (limit,))
+        ErasureRecord(id_, begun_ms, ended_ms, person.hex(), report and _read(report, wiped))
+        for id_, begun_ms, ended_ms, person, report, wiped in db.execute(_NEWEST, (limit,))
     ]
 
 
-def _read(report: str, *, wiped: bool) -> Erasure:
-    return replace(msgspec.json.decode(report, type=Erasure), wiped=wiped)
+def _read(report: str, wiped: int) -> Erasure:
+    return replace(msgspec.json.decode(report, type=Erasure), wiped=bool(wiped))

@@ -11,6 +11,7 @@ from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store.sqlite.bulk import ROWS_MAX
 from relay.store.sqlite.driver import Connection, sqlite3
+from relay.store.sqlite.errors import classify, error_name, may_lack_room
 from relay.store.sqlite.files import Files
 
 BATCH_MAX = 256
@@ -116,6 +117,21 @@ class GroupCommit:
             raise StoreError(f"{WAITING_MAX} writes are already waiting for the disk")
         return await self._queue(write, item, done)
 
+    async def transact(
+        self,
+        work: Callable[[sqlite3.Connection], Result],
+        done: Callable[[Result], None] = _nothing,
+    ) -> Result:
+        """Run work in the next transaction; as `submit` for work that is not done in bulk.
+
+        It runs again if another item made the transaction fail.
+        """
+        return await self.submit(lambda db, _: [work(db)], None, done)
+
+    async def execute(self, sql: str, *values: object) -> None:
+        """Run one statement in the next transaction; raises StoreError."""
+        await self.transact(lambda db: db.execute(sql, values).rowcount)
+
     async def catch_up(self) -> None:
         """Return once every item queued so far is written or refused."""
         if self.broken is None:
@@ -143,7 +159,7 @@ class GroupCommit:
         try:
             return await self._connection.run(lambda db: self._guarded(db, work))
         except (sqlite3.Error, StoreError) as error:
-            refusal = classify(error) or StoreError(f"not done: {_name(error)}")
+            refusal = classify(error) or StoreError(f"not done: {error_name(error)}")
             if isinstance(refusal, StoreBroken):
                 self.mark_broken(refusal)
             raise refusal from None
@@ -172,7 +188,7 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001  classified below
             refusal = classify(error)
             if refusal is not None or len(batch) == 1:
-                self._refuse(batch, refusal or StoreError(f"not written: {_name(error)}"))
+                self._refuse(batch, refusal or StoreError(f"not written: {error_name(error)}"))
                 return
             # One item may be at fault, and must not fail the others: each gets a transaction.
             for waiting in batch:
@@ -218,7 +234,7 @@ class GroupCommit:
             result = work(db)
         except sqlite3.Error as error:
             if may_lack_room(error) and (shortage := self._files.shortage()):
-                raise StoreFull(f"{shortage} ({_name(error)})") from None
+                raise StoreFull(f"{shortage} ({error_name(error)})") from None
             raise
         self._files.require(db)
         self._checked_s = self._clock.monotonic()
@@ -248,7 +264,7 @@ def _call_done(done: Callable[[Any], None], result: object) -> None:
 
 def _transact(db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
     first = batch[0].write
-    if isinstance(first, Statement) and _is_all_for(first, batch):
+    if isinstance(first, Statement) and all(waiting.write is first for waiting in batch):
         items = [waiting.item for waiting in batch]
         if first.fits(items):
             return list(first(db, items))
@@ -274,52 +290,3 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-
-
-def _is_all_for(write: object, batch: list[_Waiting]) -> bool:
-    return all(waiting.write is write for waiting in batch)
-
-
-def classify(error: Exception) -> StoreError | None:
-    """Return what an error means for the whole store; None if only an item failed.
-
-    A transaction that ran out of space is rolled back.
-    After any other I/O error the kernel may have dropped pages that it could not write
-    (sqlite.md, section 1), so a retry in this process would prove nothing.
-    """
-    if isinstance(error, StoreError):
-        return error
-    name = _name(error)
-    if name in _NO_ROOM:
-        return StoreFull(f"the disk is full ({name})")
-    if name.startswith(_BUSY):
-        return StoreError(f"another program holds the store's write lock ({name})")
-    if name.startswith(_DAMAGED):
-        return StoreBroken(f"the store is damaged ({name})")
-    if name.startswith(_BROKEN):
-        return StoreBroken(f"the store cannot be written ({name})")
-    return None
-
-
-def may_lack_room(error: sqlite3.Error) -> bool:
-    """Whether an exceeded quota may be the cause, and SQLite has rolled back; not a failed sync.
-
-    SQLite reports it as any I/O error; `disk.shortage` tells them apart.
-    """
-    return _name(error) in _PERHAPS_NO_ROOM
-
-
-def _name(error: Exception) -> str:
-    return getattr(error, "sqlite_errorname", type(error).__name__)
-
-
-_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
-_PERHAPS_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"})
-_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_BROKEN = (
-    "SQLITE_IOERR",
-    "SQLITE_READONLY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_PROTOCOL",
-)

@@ -1,17 +1,13 @@
 """Inspections of a SQLite store, while it is written to."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.integrity import Content, Inspection
 from relay.store.sqlite import digests, disk, queries, schema
-from relay.store.sqlite.driver import open_reader, sqlite3
-
-T = TypeVar("T")
+from relay.store.sqlite.driver import reading, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
 _COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM unreadable)"
@@ -42,22 +38,12 @@ async def inspect(path: Path) -> Inspection:
     """Read the whole store without changing it or delaying a running relay."""
     size = disk.size_bytes(path)
     try:
-        content = await _read(path, _content)
-        faults = await check(path) or await _read(path, digests.damaged)
+        async with reading(path) as reader:
+            content = await reader.run(_content)
+            faults = await check(path) or await reader.run(digests.damaged)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
     return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *faults))
-
-
-async def _read(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
-    reader = await open_reader(path)
-    try:
-        return await reader.run(work)
-    except asyncio.CancelledError:
-        await reader.interrupt()
-        raise
-    finally:
-        await reader.close()
 
 
 async def check(path: Path) -> tuple[str, ...]:
@@ -67,18 +53,13 @@ async def check(path: Path) -> tuple[str, ...]:
     Raises StoreBroken for a file that cannot be opened.
     """
     try:
-        reader = await open_reader(path)
+        async with reading(path) as reader:
+            try:
+                return await reader.run(queries.faults)
+            except sqlite3.DatabaseError as error:
+                return (str(error),)
     except sqlite3.Error as error:
         raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
-    try:
-        return await reader.run(queries.faults)
-    except sqlite3.DatabaseError as error:
-        return (str(error),)
-    except asyncio.CancelledError:
-        await reader.interrupt()
-        raise
-    finally:
-        await reader.close()
 
 
 def _content(db: sqlite3.Connection) -> Content:

@@ -1,7 +1,7 @@
 """Operators' queries in SQL: functions of a connection, to be run on its thread."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -20,12 +20,13 @@ from relay.store.replays import Mark
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import Condition, all_of, fits, of_delivery, of_event
 from relay.store.sqlite.digests import is_damaged
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.ordering import HELD_MS
 
 _EVENT = "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body)"
-_DELIVERIES = """
-SELECT sink, status, attempts, due_at, settled_at, reason, replay
+_DELIVERIES = f"""
+SELECT sink, status, attempts, iif(status = 'pending' AND due_at < {HELD_MS}, due_at, NULL),
+    settled_at, reason, replay
 FROM deliveries WHERE event = ? ORDER BY sink
 """
 _ATTEMPTS = """
@@ -100,30 +101,13 @@ def named(
     return [_record(db, row) for row in (exact or rows)[:limit]]
 
 
-def _record(db: sqlite3.Connection, row: Row) -> EventRecord:
-    return EventRecord(
-        seq=row[0],
-        source=row[1],
-        id=row[2],
-        kind=row[3],
-        created_at=row[4],
-        received_ms=row[5],
-        bytes=row[6],
-        deliveries=[_delivery(each) for each in db.execute(_DELIVERIES, row[:1])],
-    )
-
-
-def _delivery(row: Row) -> DeliveryRecord:
-    sink, status, attempts, due_ms, settled_ms, reason, replay = row
-    return DeliveryRecord(
-        sink=sink,
-        status=Status(status),
-        attempts=attempts,
-        due_ms=due_ms if status == Status.PENDING and due_ms < HELD_MS else None,
-        settled_ms=settled_ms,
-        reason=reason,
-        replay=replay,
-    )
+def _record(db: sqlite3.Connection, row: Sequence[Any]) -> EventRecord:
+    deliveries = [
+        DeliveryRecord(sink, Status(status), *rest)
+        for sink, status, *rest in db.execute(_DELIVERIES, row[:1])
+    ]
+    seq, source, event_id, kind, created_at, received_ms, size = row
+    return EventRecord(seq, source, event_id, kind, created_at, received_ms, size, deliveries)
 
 
 def history(db: sqlite3.Connection, seq: int) -> History | None:
@@ -132,18 +116,9 @@ def history(db: sqlite3.Connection, seq: int) -> History | None:
     row = db.execute(sql, (seq,)).fetchone()
     if row is None:
         return None
-    names = AttemptRecord.__dataclass_fields__
-    attempts = [
-        AttemptRecord(**dict(zip(names, each, strict=True)))
-        for each in db.execute(_ATTEMPTS, (seq,))
-    ]
-    return History(
-        event=_record(db, row[:7]),
-        headers=row[7],
-        body=row[8],
-        is_damaged=is_damaged(row[8], row[9]),
-        attempts=attempts,
-    )
+    *event, headers, body, received = row
+    attempts = [AttemptRecord(*row) for row in db.execute(_ATTEMPTS, (seq,))]
+    return History(_record(db, event), headers, body, is_damaged(body, received), attempts)
 
 
 def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:
@@ -158,9 +133,7 @@ def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) ->
 
 def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[DeadLetter]:
     where, values = condition
-    names = DeadLetter.__dataclass_fields__
-    rows = db.execute(_DEAD.format(fits=where), (*values, limit))
-    return [DeadLetter(**dict(zip(names, row, strict=True))) for row in rows]
+    return [DeadLetter(*row) for row in db.execute(_DEAD.format(fits=where), (*values, limit))]
 
 
 def dead(
@@ -174,10 +147,7 @@ def dead(
 def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
     """Count the selected dead letters by sink and reason."""
     where, values = _dead(selection)
-    return [
-        Reason(sink=sink, reason=reason, count=count)
-        for sink, reason, count in db.execute(_REASONS.format(fits=where), values)
-    ]
+    return [Reason(*row) for row in db.execute(_REASONS.format(fits=where), values)]
 
 
 def _dead(selection: Selection, *more: Condition) -> Condition:

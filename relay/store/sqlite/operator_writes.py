@@ -1,22 +1,19 @@
 """Operators' changes in SQL: writes that share transactions with all others."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 import orjson
 
 from relay.core.delivery import MOVES, Delivery, Status
-from relay.store.replays import Mark, Replay, ReplayState
+from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.group_commit import transaction
-from relay.store.sqlite.ordering import line_up
+from relay.store.sqlite.ordering import OrderingKeys, line_up
 from relay.store.sqlite.replays import TRIED_SINCE, replay
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 Moved = Counter[tuple[str, Status]]
 """Changes of the numbers of deliveries, by sink and status."""
@@ -71,98 +68,87 @@ _DISCARD = """
 UPDATE deliveries SET status = 'discarded', settled_at = ?
 WHERE event = ? AND sink = ? AND status = 'dead'
 """
-_PAUSE = "INSERT INTO paused_sinks VALUES (?, ?) ON CONFLICT DO NOTHING"
-_RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
+PAUSE = "INSERT INTO paused_sinks VALUES (?, ?) ON CONFLICT DO NOTHING"
+RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
 
 
 class Opening(NamedTuple):
-    """A step of a replay: deliveries by event and sink, and the new cursor."""
+    """A step of a replay."""
 
-    replay: Replay
-    deliveries: Sequence[tuple[int, str]]
-    turns: Mapping[tuple[int, str], int]
-    """Turns of the deliveries that have an ordering key."""
+    replay: int
+    deliveries: Sequence[PlannedDelivery]
     cursor: int
     now_ms: int
 
 
-class Withdrawal(NamedTuple):
-    """A cancelled replay, and its deliveries in flight, which may end."""
-
-    replay: int
-    in_flight: frozenset[tuple[int, str]]
-
-
-def for_each(
-    write: Callable[[sqlite3.Connection, Item], Result],
-) -> Callable[[sqlite3.Connection, Sequence[Item]], list[Result]]:
-    """Convert a write of one item into one of many; operators make few changes at once."""
-    return lambda db, items: [write(db, item) for item in items]
-
-
-def begin(db: sqlite3.Connection, values: tuple[Selection, int, Mark, int]) -> Replay:
-    """Store a new replay: selection, total, until, and the current time."""
-    selection, total, until, now_ms = values
+def begin(
+    db: sqlite3.Connection, selection: Selection, *, total: int, until: Mark, now_ms: int
+) -> Replay:
+    """Store a new replay."""
     text = msgspec.json.encode(selection).decode()
     number = db.execute(_BEGIN, (now_ms, text, total, *until)).lastrowid
     return _read(db, number or 0)
 
 
-def open_deliveries(db: sqlite3.Connection, step: Opening) -> tuple[Replay, Moved]:
+def open_deliveries(
+    db: sqlite3.Connection, step: Opening, keys: OrderingKeys
+) -> tuple[Replay, Moved]:
     """Make deliveries pending and advance the replay, unless it has ended."""
-    current = _read(db, step.replay.id)
+    current = _read(db, step.replay)
     moved: Moved = Counter()
     if current.state != "running":
         return current, moved
-    of_sink: defaultdict[str, list[int]] = defaultdict(list)
-    for event, sink in step.deliveries:
-        of_sink[sink].append(event)
-    for sink, events in of_sink.items():
-        moved.update(_open(db, step, sink, events))
-        turns = [(seq, step.turns[seq, sink]) for seq in events if (seq, sink) in step.turns]
-        line_up(db, sink, step.replay.id, turns)
+    of_sink: defaultdict[str, list[PlannedDelivery]] = defaultdict(list)
+    for planned in step.deliveries:
+        of_sink[planned.sink].append(planned)
+    for sink, deliveries in of_sink.items():
+        moved.update(_open(db, current, sink, [each.seq for each in deliveries], step.now_ms))
+        turns = [(seq, keys.replayed(sink, key)) for seq, _, key in deliveries if key is not None]
+        line_up(db, sink, current.id, turns)
     opened = sum(count for (_, status), count in moved.items() if status is Status.PENDING)
     db.execute(_ADVANCE, (opened, step.cursor, current.id))
     return _read(db, current.id), moved
 
 
-def _open(db: sqlite3.Connection, step: Opening, sink: str, events: Sequence[int]) -> Moved:
+def _open(
+    db: sqlite3.Connection, replay: Replay, sink: str, events: Sequence[int], now_ms: int
+) -> Moved:
     """Open a sink's deliveries with a few statements.
 
     Skips deliveries that this replay has opened before or that were tried since it started, and
     events that have lost their body.
     """
     moved: Moved = Counter()
-    number, until = step.replay.id, step.replay.until
-    reopened = step.replay.selection.reopened
-    values = (orjson.dumps(events).decode(), sink, number, until.attempt)
-    standing = db.execute(_STANDING, values).fetchall()
-    for known, seqs, count in standing:
+    reopened = replay.selection.reopened
+    values = (orjson.dumps(events).decode(), sink, replay.id, replay.until.attempt)
+    for known, seqs, count in db.execute(_STANDING, values).fetchall():
         status = None if known is None else Status(known)
         if status not in reopened or (status is not None and Status.PENDING not in MOVES[status]):
             continue
         if status is None:
-            db.execute(_ADD, (sink, step.now_ms, number, seqs))
+            db.execute(_ADD, (sink, now_ms, replay.id, seqs))
         else:
-            db.execute(_REOPEN, (step.now_ms, number, sink, seqs))
+            db.execute(_REOPEN, (now_ms, replay.id, sink, seqs))
             moved[sink, status] -= count
         moved[sink, Status.PENDING] += count
     return moved
 
 
-def end(db: sqlite3.Connection, values: tuple[int, ReplayState, int]) -> Replay:
-    """End a replay: number, state, and the current time; an ended one stays as it is."""
-    number, state, now_ms = values
+def end(db: sqlite3.Connection, number: int, state: ReplayState, *, now_ms: int) -> Replay:
+    """End a replay; an ended one stays as it is."""
     db.execute(_END, (state, now_ms, number))
     return _read(db, number)
 
 
-def withdraw(db: sqlite3.Connection, withdrawal: Withdrawal) -> tuple[Replay, Moved]:
-    """Restore the pending deliveries of a cancelled replay to their status before it."""
-    number = withdrawal.replay
+def withdraw(
+    db: sqlite3.Connection, number: int, in_flight: Collection[tuple[int, str]]
+) -> tuple[Replay, Moved]:
+    """Restore the deliveries of a cancelled replay to their status before it.
+
+    Those in flight, by event and sink, may end.
+    """
     opened = db.execute(_OPENED, (number,)).fetchall()
-    waiting = [row for row in opened if row[:2] not in withdrawal.in_flight]
-    moved = take_back(db, number, waiting)
+    moved = take_back(db, number, [row for row in opened if row[:2] not in in_flight])
     return _read(db, number), moved
 
 
@@ -205,22 +191,11 @@ def _read(db: sqlite3.Connection, number: int) -> Replay:
     return stored
 
 
-def discard(db: sqlite3.Connection, values: tuple[Sequence[tuple[int, str]], int]) -> Moved:
+def discard(db: sqlite3.Connection, letters: Sequence[tuple[int, str]], now_ms: int) -> Moved:
     """Discard dead letters, by event and sink."""
-    letters, now_ms = values
     moved: Moved = Counter()
     for event, sink in letters:
         count = db.execute(_DISCARD, (now_ms, event, sink)).rowcount
         moved[sink, Status.DEAD] -= count
         moved[sink, Status.DISCARDED] += count
     return moved
-
-
-def pause(db: sqlite3.Connection, values: tuple[str, int]) -> None:
-    """Store a pause: sink and current time."""
-    db.execute(_PAUSE, values)
-
-
-def resume(db: sqlite3.Connection, sink: str) -> None:
-    """Remove a pause."""
-    db.execute(_RESUME, (sink,))

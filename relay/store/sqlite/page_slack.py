@@ -140,7 +140,7 @@ def scan(file: int, page_bytes: int, of: Leaves, first: int) -> list[Gap] | None
     return [gap for gap in gaps if gap is not None]
 
 
-def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> list[None]:
+def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> None:
     """Let a row of each page take the unused space for a moment, without changing its content."""
     for gap in gaps:
         table, name, _ = gap.column
@@ -152,7 +152,6 @@ def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> list[None]:
         update = f"UPDATE {table} SET {name} = ? WHERE rowid = ?"
         db.execute(update, (more if value is None else value + more, gap.row))
         db.execute(update, (value, gap.row))
-    return [None] * len(gaps)
 
 
 def _gap(page: bytes, column: Column) -> Gap | None:

@@ -87,31 +87,13 @@ def part(records: list[Any], following: Cursor) -> Records:
     )
 
 
-def _event(db: sqlite3.Connection, key: int, _: EmailMatcher) -> History | None:
-    return history(db, key)
-
-
-def _unreadable(db: sqlite3.Connection, key: int, _: EmailMatcher) -> KeptRequest | None:
-    return _request(db, _UNREADABLE, key)
-
-
-def _quarantined(db: sqlite3.Connection, key: int, _: EmailMatcher) -> KeptRequest | None:
-    return _request(db, _QUARANTINED, key)
-
-
 def _request(db: sqlite3.Connection, sql: str, key: int) -> KeptRequest | None:
     row = db.execute(sql, (key,)).fetchone()
     if row is None:
         return None
     source, received_ms, reason, headers, body, received = row
-    return KeptRequest(
-        source=source,
-        received_ms=received_ms,
-        reason=reason,
-        headers=headers,
-        body=body or b"",
-        is_damaged=received is not None and is_damaged(body, received),
-    )
+    damaged = received is not None and is_damaged(body, received)
+    return KeptRequest(source, received_ms, reason, headers, body or b"", damaged)
 
 
 def _mention(db: sqlite3.Connection, key: int, address: EmailMatcher) -> Mention | None:
@@ -119,26 +101,22 @@ def _mention(db: sqlite3.Connection, key: int, address: EmailMatcher) -> Mention
     row = db.execute(_MENTION, (key,)).fetchone()
     if row is None or address.stands_in(row[2]):
         return None
-    names = AttemptRecord.__dataclass_fields__
-    attempt = AttemptRecord(**dict(zip(names, row[3:], strict=True)))
-    return Mention(source=row[0], id=row[1], attempt=attempt)
+    source, event_id, _, *attempt = row
+    return Mention(source, event_id, AttemptRecord(*attempt))
 
 
 def _view(db: sqlite3.Connection, key: int, _: EmailMatcher) -> View | None:
     row = db.execute(_VIEW, (key,)).fetchone()
-    if row is None:
-        return None
-    source, video, title, step, at_ms = row
-    return View(source=source, video=video, title=title, step=step, at_ms=at_ms)
+    return None if row is None else View(*row)
 
 
 _Record = History | KeptRequest | Mention | View
 _Read = Callable[[sqlite3.Connection, int, EmailMatcher], _Record | None]
 
 _SECTIONS: tuple[tuple[str, _Read], ...] = (
-    ("events", _event),
-    ("unreadable", _unreadable),
-    ("quarantine", _quarantined),
+    ("events", lambda db, key, _: history(db, key)),
+    ("unreadable", lambda db, key, _: _request(db, _UNREADABLE, key)),
+    ("quarantine", lambda db, key, _: _request(db, _QUARANTINED, key)),
     ("excerpts", _mention),
     ("views", _view),
 )

@@ -62,7 +62,7 @@ class Traces:
         for key, count in sorted(self.sent.items()):
             sink, kind, is_confirmed = key
             if is_confirmed is confirmed:
-                yield SentEvents(sink=sink, kind=kind, count=count, last_ms=self.last_ms[key])
+                yield SentEvents(sink, kind, count, self.last_ms[key])
 
 
 class Place(NamedTuple):
@@ -95,7 +95,7 @@ def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
         traces.moved[sink, Status(status)] -= 1
         traces.moved[sink, Status.DISCARDED] += 1
         if status == Status.PENDING:
-            traces.discarded[seq, sink] = UnderWay(sink=sink, source=source, id=event_id)
+            traces.discarded[seq, sink] = UnderWay(sink, source, event_id)
     return traces
 
 

@@ -71,26 +71,18 @@ WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints}
 """
 
 
-class Removal(NamedTuple):
-    """Rows of a place to remove in one transaction."""
-
-    place: Place
-    keys: list[int]
-    now_ms: int
-
-
-def removals(place: Place, matches: Matches, *, now_ms: int) -> Iterator[Removal]:
-    """Split matches into transactions of few rows and bytes, of one row at least."""
+def removals(matches: Matches) -> Iterator[list[int]]:
+    """Split the keys into transactions of few rows and bytes, of one row at least."""
     keys: list[int] = []
     size = 0
     for key, bytes_ in matches.rows:
         if keys and (len(keys) >= STEP_ROWS or size + bytes_ > STEP_BYTES):
-            yield Removal(place, keys, now_ms)
+            yield keys
             keys, size = [], 0
         keys.append(key)
         size += bytes_
     if keys:
-        yield Removal(place, keys, now_ms)
+        yield keys
 
 
 def preview(db: sqlite3.Connection, place: Place, matches: Matches) -> Traces:
@@ -98,14 +90,13 @@ def preview(db: sqlite3.Connection, place: Place, matches: Matches) -> Traces:
     return _sum(place, [place.effects(db, key) for key, _ in matches.rows])
 
 
-def remove(db: sqlite3.Connection, removal: Removal) -> Traces:
+def remove(db: sqlite3.Connection, place: Place, keys: Sequence[int], now_ms: int) -> Traces:
     """Remove the rows, and determine the effects in the same transaction."""
-    place = removal.place
     traces: list[Traces] = []
-    for key in removal.keys:
+    for key in keys:
         traces.append(place.effects(db, key))
         for statement in place.removal:
-            db.execute(statement, {"key": key, "now": removal.now_ms})
+            db.execute(statement, {"key": key, "now": now_ms})
     return _sum(place, traces)
 
 

@@ -1,15 +1,15 @@
 """Queries of the SQLite store: functions of a connection, to be run on its thread."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import orjson
 
 from relay.core.delivery import Delivery, Status
-from relay.core.event import Event
 from relay.store import Lease, Tier
 from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.ordering import HELD_MS
+from relay.store.sqlite.rows import EVENT, event_of, within_bytes
 
 LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""
@@ -36,9 +36,9 @@ WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < 
 """
     for tier, belongs in OF_TIER.items()
 }
-_DELIVERIES = """
+_DELIVERIES = f"""
 SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
-       e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.digest
+       {EVENT}, e.digest
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
 CROSS JOIN events AS e ON e.seq = d.event
@@ -58,7 +58,7 @@ TALLIES = (
     ),
     "SELECT sink, 'dead', count(*) FROM deliveries WHERE status = 'dead' GROUP BY sink",
 )
-_REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+REMEMBER = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _RECALL = "SELECT value FROM state WHERE name = ?"
 
 
@@ -79,7 +79,8 @@ def due(
         free = [seq for seq in orjson.loads(events) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
         # Two of the tiers are usually empty.
-        rows = list(_bounded(db.execute(_DELIVERIES, (chosen, sink)))) if free else []
+        found = db.execute(_DELIVERIES, (chosen, sink)) if free else ()
+        rows = list(within_bytes(found, LEASE_BYTES_MAX, lambda row: len(row[_BODY])))
         for row in rows:
             (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
         if len(free) > len(rows) or len(rows) == limit:
@@ -89,15 +90,6 @@ def due(
                 ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None
             ]
     return Lease(tuple(sound), min(next_due, default=None), tuple(damaged))
-
-
-def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
-    size = 0
-    for row in rows:
-        yield row
-        size += len(row[_BODY])
-        if size >= LEASE_BYTES_MAX:
-            return
 
 
 def _delivery(row: Row) -> Delivery:
@@ -110,15 +102,7 @@ def _delivery(row: Row) -> Delivery:
         turn=row[5],
         tries=row[6],
         tried_ms=row[7],
-        event=Event(
-            source=row[8],
-            id=row[9],
-            kind=row[10],
-            created_at=row[11],
-            received_ms=row[12],
-            body=row[_BODY],
-            headers=row[14],
-        ),
+        event=event_of(row[8:15]),
     )
 
 
@@ -137,10 +121,9 @@ def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:
     return counts
 
 
-def remember(db: sqlite3.Connection, values: Sequence[tuple[str, int]]) -> list[None]:
-    """Store some of the relay's own values."""
-    db.executemany(_REMEMBER, values)
-    return [None] * len(values)
+def remember(db: sqlite3.Connection, name: str, value: int) -> None:
+    """Store one of the relay's own values."""
+    db.execute(REMEMBER, (name, value))
 
 
 def recall(db: sqlite3.Connection, name: str) -> int | None:

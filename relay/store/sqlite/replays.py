@@ -1,23 +1,25 @@
 """Queries of replays in SQL: their events with bodies, and their progress."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import orjson
 
 from relay.core.delivery import Status
-from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import all_of, fits, of_delivery
 from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.rows import EVENT, event_of, within_bytes
 
-_CHOSEN = """
-SELECT e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers
-FROM events e WHERE {fits} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq LIMIT ?
+_CHOSEN = f"""
+SELECT e.seq, {EVENT}
+FROM events e WHERE {{fits}} AND e.seq <= ? AND e.body IS NOT NULL ORDER BY e.seq LIMIT ?
 """
+_BODY = 6
+"""Column of `_CHOSEN`."""
 _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
 TRIED_SINCE = """
@@ -47,35 +49,10 @@ def choose(
 ) -> list[ReplayCandidate]:
     """Return the oldest selected events that still have their body."""
     where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
-    rows = list(
-        _within_bytes(db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit)))
-    )
+    found = db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))
+    rows = list(within_bytes(found, _STEP_BYTES, lambda row: len(row[_BODY])))
     standing = _standing(db, selection, [row[0] for row in rows], until.attempt)
-    return [
-        ReplayCandidate(
-            row[0],
-            Event(
-                source=row[1],
-                id=row[2],
-                kind=row[3],
-                created_at=row[4],
-                received_ms=row[5],
-                body=row[6],
-                headers=row[7],
-            ),
-            standing[row[0]],
-        )
-        for row in rows
-    ]
-
-
-def _within_bytes(rows: Iterable[Row]) -> Iterator[Row]:
-    left = _STEP_BYTES
-    for row in rows:
-        yield row
-        left -= len(row[6])
-        if left <= 0:
-            return
+    return [ReplayCandidate(seq, event_of(event), standing[seq]) for seq, *event in rows]
 
 
 def _standing(
@@ -111,17 +88,9 @@ def replay(db: sqlite3.Connection, number: int) -> Replay | None:
 
 
 def _replay(row: Row) -> Replay:
-    return Replay(
-        id=row[0],
-        created_ms=row[1],
-        selection=msgspec.json.decode(row[2], type=Selection),
-        state=row[3],
-        total=row[4],
-        opened=row[5],
-        cursor=row[6],
-        until=Mark(row[7], row[8]),
-        ended_ms=row[9],
-    )
+    number, created_ms, text, state, total, opened, cursor, event, attempt, ended_ms = row
+    selection, until = msgspec.json.decode(text, type=Selection), Mark(event, attempt)
+    return Replay(number, created_ms, selection, state, total, opened, cursor, until, ended_ms)
 
 
 def under_way(db: sqlite3.Connection, number: int) -> dict[str, int]:

@@ -5,13 +5,14 @@ It checks each row again there, because a replay may have opened a delivery in b
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from relay.store import StoreSettings
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.funnel import COUNTED_TO
+from relay.store.sqlite.rows import within_bytes
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20
@@ -61,6 +62,10 @@ class Step:
     removal: Remove
     more: bool
 
+    def remove(self, db: sqlite3.Connection) -> Counter[str]:
+        """Remove the rows; return the numbers of removed dead letters by sink."""
+        return self.removal(db, self.rows)
+
 
 class _Phase(NamedTuple):
     table: str
@@ -97,20 +102,15 @@ class Sweep:
     def __init__(self, settings: StoreSettings) -> None:
         rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
         bodies = _Keep(_by_kind(settings), settings.payload_retention)
+        absences, audit = ids._replace(since="to_at"), _Keep((), AUDIT_MS, "begun_at")
         with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED} AND {_COUNTED}"
         self._phases = (
             _Phase("events", f"{with_body} {settled}", _remove_bodies, bodies),
             _Phase("events", settled, _remove_events, ids),
             _Phase("unreadable", with_body, _remove_unreadable_bodies, rest),
             _Phase("unreadable", "", _deletion("unreadable"), ids),
-            _Phase(
-                "absences",
-                _WITHOUT_OPEN_LOSS,
-                _deletion("absences"),
-                ids._replace(since="to_at"),
-                size="0",
-            ),
-            _Phase("audit", "", _deletion("audit"), _Keep((), AUDIT_MS, "begun_at"), size="0"),
+            _Phase("absences", _WITHOUT_OPEN_LOSS, _deletion("absences"), absences, size="0"),
+            _Phase("audit", "", _deletion("audit"), audit, size="0"),
         )
         self._phase = 0
         self._from = 0
@@ -118,7 +118,10 @@ class Sweep:
     def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
         """Find the next expired rows; the last step of a round has `more` False."""
         if self._phase == len(self._phases):
-            return self._find_space(db)
+            step = find_space(db)
+            if not step.more:
+                self._phase = 0
+            return step
         phase = self._phases[self._phase]
         first = db.execute(_FIRST.format(table=phase.table), (self._from,)).fetchone()[0]
         if first is None:
@@ -130,15 +133,9 @@ class Sweep:
         )
         end = first + SCAN_ROWS
         old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
-        rows = list(_within_bytes(old))
+        rows = [row[:1] for row in within_bytes(old, STEP_BYTES, lambda row: row[1])]
         self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
         return Step(rows, phase.removal, more=True)
-
-    def _find_space(self, db: sqlite3.Connection) -> Step:
-        step = find_space(db)
-        if not step.more:
-            self._phase = 0
-        return step
 
 
 def find_space(db: sqlite3.Connection) -> Step:
@@ -153,21 +150,6 @@ def _by_kind(settings: StoreSettings) -> tuple[tuple[str, int], ...]:
     """Return the globs, shortest time first; SQLite writes `[^a]` for `[!a]`."""
     ordered = sorted(settings.retention.items(), key=lambda item: item[1])
     return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in ordered)
-
-
-def _within_bytes(old: list[Row]) -> Iterator[Row]:
-    """Yield the rows that a step may remove by their size, at least one."""
-    left = STEP_BYTES
-    for row, size in old:
-        if left <= 0:
-            return
-        left -= size
-        yield (row,)
-
-
-def remove(db: sqlite3.Connection, steps: Sequence[Step]) -> list[Counter[str]]:
-    """Remove the rows of each step; return the numbers of removed dead letters by sink."""
-    return [step.removal(db, step.rows) if step.rows else Counter() for step in steps]
 
 
 def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:

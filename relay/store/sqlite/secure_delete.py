@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,7 +98,7 @@ class Wiper:
 
     async def _wipe(self) -> None:
         while (step := await self._reader.run(retention.find_space)).rows:
-            await self._writer.submit(retention.remove, step)
+            await self._writer.transact(step.remove)
             await asyncio.sleep(STEP_PAUSE_S)
         await self._truncate_log()
 
@@ -105,7 +106,7 @@ class Wiper:
         last = await self._reader.run(lambda db: db.execute(_LAST).fetchone()[0])
         if await self._fill_gaps():
             await self._truncate_log()
-        await self._writer.submit(queries.remember, ("wiped", last))
+        await self._writer.execute(queries.REMEMBER, "wiped", last)
 
     async def _fill_gaps(self) -> bool:
         """Scan the database once; True if there was something to overwrite."""
@@ -120,9 +121,7 @@ class Wiper:
         ) is not None:
             for start in range(0, len(gaps), GAPS_PER_STEP):
                 step = gaps[start : start + GAPS_PER_STEP]
-                await asyncio.gather(
-                    *(self._writer.submit(page_slack.overwrite, gap) for gap in step)
-                )
+                await self._writer.transact(partial(page_slack.overwrite, gaps=step))
                 await asyncio.sleep(STEP_PAUSE_S)
             any_gaps |= bool(gaps)
             first += page_slack.CHUNK_PAGES

@@ -35,14 +35,9 @@ from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.audit import SqliteAudit
 from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
+from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
-from relay.store.sqlite.group_commit import (
-    GroupCommit,
-    Statement,
-    classify,
-    may_lack_room,
-    transaction,
-)
+from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.operations import SqliteOperations
@@ -50,6 +45,7 @@ from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.secure_delete import Wiper
+from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.totals import Totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 
@@ -64,72 +60,40 @@ class SqliteStore:
     def __init__(
         self,
         settings: StoreSettings,
+        shared: Shared,
         *,
         clock: Clock,
         held: IO[bytes],
         files: Files,
-        writer: GroupCommit,
-        reader: Connection,
-        operators: Connection,
-        searcher: Connection,
         accept: acceptance.Acceptance,
-        turns: OrderingKeys,
-        digests: PersonDigests,
-        tallies: dict[str, dict[Status, int]],
         totals: Totals,
         counted: Callable[[Total], None],
         unclean: bool,
     ) -> None:
         self.path = disk.real(Path(settings.path))
         self.unclean = unclean
-        self._settings = settings
         self._clock = clock
         self._held = held
         self._files = files
-        self._writer = writer
-        self._reader = reader
         self._accept = Statement(accept)
         self._totals = totals
         self._counted = counted
-        self._tallies = defaultdict(lambda: dict.fromkeys(Status, 0), tallies)
-        self._room = disk.Room(self.path, settings.min_free, clock)
-        self._leased: defaultdict[str, set[int]] = defaultdict(set)
-        self._cancelled: set[int] = set()
-        self._operators = operators
-        self._searcher = searcher
-        self.operations = SqliteOperations(
-            operators,
-            writer,
-            searcher=searcher,
-            room=self._room,
-            tallies=self._tallies,
-            leased=self._leased,
-            cancelled=self._cancelled,
-            turns=turns,
-        )
-        self.audit = SqliteAudit(operators, writer, digests=digests)
-        self.absences = SqliteAbsences(operators, writer, room=self._room)
-        self.audience = SqliteAudience(
-            operators, writer, searcher=searcher, room=self._room, digests=digests
-        )
-        self._wiper = Wiper(self.path, writer, operators)
-        self.personal_data = SqlitePersonalData(
-            operators,
-            writer,
-            self._wiper,
-            digests=digests,
-            leased=self._leased,
-            leases_made=lambda: reader.run(_read_nothing),
-            count=self.operations.count,
-        )
-        self.unreadable = SqliteUnreadable(operators, writer, wipe=self._wiper.start)
-        self.quarantine = SqliteQuarantine(
-            operators, writer, room=self._room, wipe=self._wiper.start
-        )
-        self.backups = SqliteBackups(self.path, min_free=settings.min_free)
-        self.inspections = SqliteInspections(self.path)
+        self._shared = shared
+        self._writer = shared.writer
+        self._wiper = shared.wiper
+        self._leased = shared.leased
+        self._tallies = shared.tallies
         self._sweep = retention.Sweep(settings)
         self._swept = False
+        self.operations = SqliteOperations(shared)
+        self.audit = SqliteAudit(shared)
+        self.absences = SqliteAbsences(shared)
+        self.audience = SqliteAudience(shared)
+        self.personal_data = SqlitePersonalData(shared)
+        self.unreadable = SqliteUnreadable(shared)
+        self.quarantine = SqliteQuarantine(shared)
+        self.backups = SqliteBackups(self.path, min_free=settings.min_free)
+        self.inspections = SqliteInspections(self.path)
 
     def size_bytes(self) -> int:
         return disk.size_bytes(self.path)
@@ -154,7 +118,7 @@ class SqliteStore:
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
-        self._room.require()
+        self._shared.room.require()
         total = self._totals.of(event)
 
         def done(outcome: Outcome) -> None:
@@ -169,7 +133,7 @@ class SqliteStore:
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
-        self._room.require()
+        self._shared.room.require()
         return await self._writer.submit(acceptance.keep, unreadable, stored)
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
@@ -183,7 +147,7 @@ class SqliteStore:
         held = frozenset(self._leased[sink])
 
         def is_free(delivery: Delivery) -> bool:
-            return delivery.seq not in held and delivery.replay not in self._cancelled
+            return delivery.seq not in held and delivery.replay not in self._shared.cancelled
 
         free = tuple(filter(is_free, lease.deliveries))
         damaged = tuple(filter(is_free, lease.damaged))
@@ -214,11 +178,13 @@ class SqliteStore:
                 if only is None:
                     events = await self._read(partial(due.later, sink=sink, span=span))
                 else:
-                    events = due.only(only)
+                    events = f"[{only}]"
                 if events == "[]":
                     break
-                step = due.Forward(sink, span, events, now_ms)
-                count += await self._writer.submit(due.bring_forward, step)
+                forward = partial(
+                    due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
+                )
+                count += await self._writer.transact(forward)
                 if only is not None:
                     break
         return count
@@ -243,8 +209,8 @@ class SqliteStore:
         }
 
     async def probe(self, *, now_ms: int) -> None:
-        self._room.require()
-        await self._writer.submit(queries.remember, ("probed", now_ms))
+        self._shared.room.require()
+        await self._writer.execute(queries.REMEMBER, "probed", now_ms)
 
     async def respond(self) -> None:
         # Not `submit`, which refuses at once where too many wait for a disk that hangs.
@@ -254,27 +220,21 @@ class SqliteStore:
         if await self.audience.count():
             return True
         step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
-        removed = await self._writer.submit(retention.remove, step)
-        for sink, count in removed.items():
-            self._tallies[sink][Status.DEAD] -= count
-        self._swept |= bool(step.rows)
+        if step.rows:
+            self._swept = True
+            for sink, count in (await self._writer.transact(step.remove)).items():
+                self._tallies[sink][Status.DEAD] -= count
         if self._swept and not step.more:
             self._swept = False
             self._wiper.start()
         return step.more
 
-    async def resume(self) -> None:
-        """Take up what the relay that had the store before has left undone."""
-        await self._wiper.resume()
-
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await self._reader.run(work)
-        except sqlite3.Error as error:
-            refusal = classify(error) or StoreError(f"the store cannot be read: {error}")
-            if isinstance(refusal, StoreBroken):
-                self._writer.mark_broken(refusal)
-            raise refusal from None
+            return await self._shared.leaser.read(work)
+        except StoreBroken as error:
+            self._writer.mark_broken(error)
+            raise
 
     async def inspect(self) -> None:
         """Read the whole file after an unclean stop; until it was found sound, it stays unclean.
@@ -302,7 +262,8 @@ class SqliteStore:
 
     async def _close_connections(self) -> None:
         # Whoever asked has been cut off by now, and a search can take minutes.
-        closes = [self._searcher.cut_off, self._operators.cut_off, self._reader.close]
+        shared = self._shared
+        closes = [shared.searcher.cut_off, shared.reader.cut_off, shared.leaser.close]
         # The last to close writes the log home, and a reader cannot. A damaged log stays for the
         # next start to judge; one that was removed is still open here, and saved by this.
         is_log_good = self._writer.broken is None or isinstance(self._writer.broken, StoreMoved)
@@ -314,7 +275,7 @@ class SqliteStore:
     async def _mark_clean(self) -> None:
         """Raises StoreBroken where the last look finds it so."""
         try:
-            await self._writer.submit(queries.remember, ("clean", 1))
+            await self._writer.execute(queries.REMEMBER, "clean", 1)
         except StoreBroken:
             raise
         except StoreError:
@@ -346,40 +307,45 @@ async def open_store(
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
             unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
-            reader = await open_reader(path)
-            opened.push_async_callback(reader.close)
-            operators = await open_reader(path)
-            opened.push_async_callback(operators.close)
-            searcher = await open_reader(path)
-            opened.push_async_callback(searcher.close)
-            tallies = await reader.run(queries.tallies)
-            totals = await reader.run(Totals.of_store)
-            own_turns = await connection.run(OrderingKeys.of)
+            readers: list[Connection] = []
+            for _ in range(3):
+                readers.append(await open_reader(path))
+                opened.push_async_callback(readers[-1].close)
+            leaser, reader, searcher = readers
+            tallies = await leaser.run(queries.tallies)
+            totals = await leaser.run(Totals.of_store)
+            turns = await connection.run(OrderingKeys.of)
             digests = await connection.run(PersonDigests.of)
-            accept = await reader.run(lambda db: acceptance.Acceptance(db, own_turns))
+            accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
             files = Files(path)
             opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
         writer = GroupCommit(connection, clock=clock, committed=committed, files=files)
+        real = disk.real(path)
+        shared = Shared(
+            leaser=leaser,
+            reader=reader,
+            searcher=searcher,
+            writer=writer,
+            wiper=Wiper(real, writer, reader),
+            room=disk.Room(real, settings.min_free, clock),
+            turns=turns,
+            digests=digests,
+            tallies=defaultdict(lambda: dict.fromkeys(Status, 0), tallies),
+        )
         store = SqliteStore(
             settings,
+            shared,
             clock=clock,
             held=held,
             files=files,
-            writer=writer,
-            reader=reader,
-            operators=operators,
-            searcher=searcher,
             accept=accept,
-            turns=own_turns,
-            digests=digests,
-            tallies=tallies,
             totals=totals,
             counted=counted,
             unclean=unclean,
         )
-        await store.resume()
+        await shared.wiper.resume()
         opened.pop_all()
     return store
 
@@ -410,7 +376,7 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     with transaction(db):
         operator_writes.withdraw_all(db)
     unclean = queries.recall(db, "clean") == 0
-    queries.remember(db, [("clean", 0)])
+    queries.remember(db, "clean", 0)
     return unclean
 
 

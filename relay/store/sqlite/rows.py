@@ -1,0 +1,34 @@
+"""Reading of rows: events from their columns, and steps that are bounded by size."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from relay.core.event import Event
+from relay.store.sqlite.driver import Row
+
+EVENT = "e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers"
+"""Columns of `event_of`."""
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """Make an event from the columns of `EVENT`."""
+    source, event_id, kind, created_at, received_ms, body, headers = row
+    return Event(
+        source=source,
+        id=event_id,
+        kind=kind,
+        created_at=created_at,
+        received_ms=received_ms,
+        body=body,
+        headers=headers,
+    )
+
+
+def within_bytes(rows: Iterable[Row], limit: int, size: Callable[[Row], int]) -> Iterator[Row]:
+    """Yield rows until their sizes reach the limit, so one at least."""
+    total = 0
+    for row in rows:
+        yield row
+        total += size(row)
+        if total >= limit:
+            return
