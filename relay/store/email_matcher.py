@@ -12,13 +12,6 @@ from relay.core.event import folded
 LEVELS = 3
 """Levels of JSON nested in JSON strings that are unescaped."""
 
-_ESCAPES = {
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
 _ESCAPE = re.compile(
     r"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[0-9a-fA-F]{4}|\\."
 )
@@ -116,10 +109,7 @@ def _is_json(text: str) -> bool:
 
 
 def _character(escape: re.Match[str]) -> str:
-    text = escape[0]
-    if text[1] == "u" and len(text) > 2:
-        code = bytes.fromhex(text.replace("\\u", ""))
-        return code.decode("utf-16-be", errors="replace")
-    if text[1] in '"\\/':
-        return text[1]
-    return _ESCAPES.get(text[1], text)
+    try:
+        return str(json.loads(f'"{escape[0]}"'))
+    except ValueError:  # not an escape of JSON
+        return escape[0][1]

@@ -1,6 +1,7 @@
 """Insertion of events with their deliveries, many in one statement."""
 
 from collections.abc import Container, Sequence
+from operator import attrgetter
 
 import orjson
 
@@ -66,6 +67,7 @@ _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
 VALUES {rows} ON CONFLICT DO NOTHING
 """
+_KEPT = attrgetter("source", "digest", "received_ms", "reason", "headers", "body")
 
 
 class Acceptance:
@@ -121,16 +123,5 @@ def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
 
 def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:
     """Insert unreadable requests, once per body."""
-    rows = [
-        (
-            request.source,
-            request.digest,
-            request.received_ms,
-            request.reason,
-            request.headers,
-            request.body,
-        )
-        for request in requests
-    ]
-    bulk.write(db, _KEEP, rows)
-    return ["unreadable"] * len(rows)
+    bulk.write(db, _KEEP, [_KEPT(request) for request in requests])
+    return ["unreadable"] * len(requests)

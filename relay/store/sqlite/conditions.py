@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 
-from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.rows import EVENT, event_of
 
 Condition = tuple[str, list[Any]]
 """An SQL expression and its values; a None among them leaves it out."""
@@ -24,14 +24,14 @@ _EMAIL = (
     f" OR lower(json_extract({_BODY}, '$.data.viewer.email')) = lower(?))"
 )
 # `iif` fixes the order: SQLite would evaluate the subquery last, and a route takes longer.
-_MISSED = """
+_MISSED = f"""
 e.body IS NOT NULL AND EXISTS (
     SELECT 1 FROM json_each(?) AS s WHERE iif(
         EXISTS (
             SELECT 1 FROM deliveries d
             WHERE d.event = e.seq AND d.sink = s.value AND d.status IN ('delivered', 'pending')
         ),
-        0, takes(s.value, e.source, e.id, e.kind, e.received_at, e.body)
+        0, takes(s.value, {EVENT})
     )
 )
 """
@@ -83,17 +83,8 @@ def of_delivery(selection: Selection) -> list[Condition]:
 def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route]) -> Condition:
     by_sink = {each.sink: each for each in routes if selection.sink in (None, each.sink)}
 
-    def takes(sink: str, *row: Any) -> bool:
-        source, event_id, kind, received_ms, body = row
-        event = Event(
-            source=source,
-            id=event_id,
-            kind=kind,
-            created_at=None,
-            received_ms=received_ms,
-            body=body,
-        )
-        return by_sink[sink].evaluate(event).outcome == "takes"
+    def takes(sink: str, *event: Any) -> bool:
+        return by_sink[sink].evaluate(event_of(event)).outcome == "takes"
 
-    db.create_function("takes", 6, takes)
+    db.create_function("takes", 8, takes)
     return _MISSED, [orjson.dumps(list(by_sink)).decode()]

@@ -174,11 +174,9 @@ class SqliteStore:
     ) -> int:
         count = 0
         for span in due.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
+            later = partial(due.later, sink=sink, span=span)
             while True:
-                if only is None:
-                    events = await self._read(partial(due.later, sink=sink, span=span))
-                else:
-                    events = f"[{only}]"
+                events = await self._read(later) if only is None else f"[{only}]"
                 if events == "[]":
                     break
                 forward = partial(
