@@ -29,29 +29,29 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     type: Literal["sqlite"] = "sqlite"
     path: str = "data/relay.db"
     payload_retention: Duration = Duration.parse("30d")
-    """Bodies of events whose deliveries are all settled are kept this long."""
+    """Retention of the bodies of events whose deliveries are all settled."""
     retention: dict[str, Duration] = {}
-    """The same for single kinds or globs of them; where several fit, the shortest counts."""
+    """Retention of bodies by kind or glob; the shortest one that matches applies."""
     dedupe_retention: Duration = Duration.parse("90d")
-    """Event ids are kept this long; after it a known event would count as new."""
+    """Retention of event ids; afterwards a repeated event counts as new."""
     min_free: Size = Size.parse("256MiB")
-    """Below this much free space nothing is accepted, while there is still room to settle."""
+    """Free space below which nothing is accepted, so that there is room to settle."""
 
 
 Tier = Literal["live", "replay", "tried"]
-"""Leased apart, so that live deliveries that were never tried need not wait for others.
+"""Class of deliveries; leased apart, so that untried live deliveries do not wait for others.
 
-`replay` are those that a replay has opened, `tried` those of either kind that have failed.
+`replay`: opened by a replay; `tried`: failed before, live or replayed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Deliveries that are the caller's until settled or released.
+    """Deliveries that belong to the caller until it settles or releases them.
 
-    `damaged` ones are not to be sent: their body is another than the one that was received.
-    `next_due_ms` is when to look again: now where a limit was reached, else when the next delivery
-    of the tiers that were asked for comes due, or None if there is none.
+    `damaged` ones must not be sent, because their stored body differs from the received one.
+    `next_due_ms` is the time of the next lease: now if a limit was reached, else when the next
+    delivery of the requested tiers is due, None if there is none.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -61,7 +61,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What one sink has before it; `oldest_ms` is the receipt of its oldest pending event."""
+    """Backlog of one sink; `oldest_ms` is the receipt of its oldest pending event."""
 
     pending: int = 0
     dead: int = 0
@@ -70,17 +70,17 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class StoreWarning:
-    """Something that the store rests on and that cannot be trusted; a log line of its own."""
+    """A reason not to trust the disk or the engine, as a log line."""
 
     event: str
     fields: Mapping[str, str]
 
 
 class Store(Protocol):
-    """The durable half of the relay; every `now_ms` is passed in.
+    """The durable half of the relay.
 
-    All methods may raise StoreFull (nothing was written; goes on by itself) and StoreBroken.
-    What has returned is on disk.
+    Changes are on disk when a method returns. All methods may raise StoreFull, after which nothing
+    was written and later calls may succeed, and StoreBroken.
     """
 
     @property
@@ -112,28 +112,28 @@ class Store(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where the store is, for log lines and people."""
+        """Location of the store, for logs and messages."""
         ...
 
     @property
     def unclean(self) -> bool:
-        """Whether the last relay ended without closing it, and it was not found sound since."""
+        """Whether the last relay did not close it, and no inspection has passed since."""
         ...
 
     def warnings(self) -> Sequence[StoreWarning]:
-        """Reasons not to trust the disk or the engine, known at the start."""
+        """Return the warnings that are known at the start."""
         ...
 
     def size_bytes(self) -> int:
-        """Disk space that the store takes."""
+        """Return the disk space that the store uses."""
         ...
 
     def free_bytes(self) -> int:
-        """Room that is left for it."""
+        """Return the disk space that is left for it."""
         ...
 
     def totals(self, source: str) -> Iterable[Total]:
-        """Counts of all events ever accepted from a source."""
+        """Return the counts of all events ever accepted from a source."""
         ...
 
     async def inspect(self) -> None:
@@ -147,77 +147,77 @@ class Store(Protocol):
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
-        """Write the event and one delivery per verdict, a dead one where the rule failed, at once.
+        """Write the event and one delivery per verdict, in one transaction.
 
-        `stored` is called with the outcome once that is on disk, also if nobody waits any more.
-        What has a key waits for what of the same sink and key was accepted before and is pending.
+        The delivery is a dead letter if the rule failed. One with an ordering key is held until the
+        earlier ones of its sink and key have ended.
         A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
+        `stored` is called with the outcome once it is on disk, even if the caller was cancelled.
         """
         ...
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
-        """Write a raw request without a usable event; always `unreadable`, the same body kept once.
+        """Write a request without a usable event, once per body; the outcome is `unreadable`.
 
-        `stored` is as with `accept`.
+        `stored` is called as by `accept`.
         """
         ...
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
-        """Hand out the longest due deliveries of a sink that are not leased, tier by tier.
+        """Lease the longest due deliveries of a sink, tier by tier.
 
-        `limits` says how many of each tier at most; one that it does not name is not looked at.
-        Large bodies make it fewer, and then the next ones are due now.
+        `limits` are the maximum numbers by tier; other tiers are skipped. Large bodies reduce the
+        number, in which case the next ones are due now.
         """
         ...
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give leased deliveries back unchanged; they are due at once."""
+        """Return leased deliveries unchanged; they are due at once."""
         ...
 
     async def settle(self, *settlements: Settlement) -> None:
-        """Record attempts and move their deliveries; ends their leases.
+        """Record attempts, update their deliveries, and end the leases.
 
-        A delivery that has moved since it was leased stays as it is.
+        A delivery that has changed since its lease stays as it is.
         """
         ...
 
     async def bring_forward(
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
     ) -> int:
-        """Have tried deliveries that are due after `beyond_ms` come due at `to_ms` instead.
+        """Make tried deliveries that are due after `beyond_ms` due at `to_ms`, untried ones now.
 
-        Those never tried come due now where they were due later. Deliveries that wait for another
-        of their turn go on waiting. `only` is the number of the one event that is meant.
-        Returns how many came due earlier.
+        Deliveries held by their ordering key stay held. `only` limits it to one event, by its
+        number. Returns the number of deliveries whose time has changed.
         """
         ...
 
     async def reclaim(self, sink: str) -> None:
-        """Give back all that is leased of a sink, once nobody sends to it any more.
+        """End all leases of a sink whose dispatcher has stopped.
 
-        What was to be settled before is settled or has failed when this returns.
+        Earlier settlements are written or have failed when this returns.
         """
         ...
 
     async def backlogs(self) -> Mapping[str, Backlog]:
-        """The backlog of every sink that ever had a delivery; no receipt lies in the future."""
+        """Return the backlog of every sink that ever had a delivery; no time is in the future."""
         ...
 
     async def probe(self, *, now_ms: int) -> None:
-        """Commit one small write, to know that the store can; raises StoreFull below the floor."""
+        """Commit one small write as a test; raises StoreFull below the floor of free space."""
         ...
 
     async def respond(self) -> None:
-        """Return once the writer has come round to it: never while it is stuck."""
+        """Return once the writer's thread has a turn, so not while the disk hangs."""
         ...
 
     async def expire(self, *, now_ms: int) -> bool:
-        """Do one small step of retention; True if there may be more to do."""
+        """Do one small step of retention; True if more may be left."""
         ...
 
     async def close(self) -> None:
-        """Write everything home and mark the store as closed cleanly.
+        """Checkpoint the store, mark it as closed cleanly, and close it.
 
-        Raises StoreBroken, once all is closed, where that is found only now.
+        Raises StoreBroken, after closing everything, if damage is found only now.
         """
         ...

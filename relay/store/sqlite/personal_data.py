@@ -48,24 +48,20 @@ class SqlitePersonalData(Part):
             total.add(removed)
             under_way.update(self._in_flight(removed))
 
-        for place in PLACES:
-            async for matches in self._matches(place, address):
-                if not place.removal:
-                    total.add(await self._preview(place, matches))
-                    continue
-                for keys in personal_data_search.removals(matches):
-                    remove = partial(
-                        personal_data_search.remove, place=place, keys=keys, now_ms=now_ms
-                    )
-                    await self._writer.transact(remove, done)
+        async for place, matches in self._matches(address):
+            if not place.removal:
+                total.add(await self._preview(place, matches))
+                continue
+            remove = partial(personal_data_search.remove, place=place, now_ms=now_ms)
+            for keys in personal_data_search.removals(matches):
+                await self._writer.transact(partial(remove, keys=keys), done)
         return total, under_way
 
     async def count(self, email: str) -> Erasure:
         address = self._address(email)
         total = Traces()
-        for place in PLACES:
-            async for matches in self._matches(place, address):
-                total.add(await self._preview(place, matches))
+        async for place, matches in self._matches(address):
+            total.add(await self._preview(place, matches))
         return total.erasure(list(self._in_flight(total).values()), wiped=False)
 
     async def erasures(self, *, limit: int) -> Sequence[ErasureRecord]:
@@ -85,17 +81,17 @@ class SqlitePersonalData(Part):
                 break
         return personal_data_export.part(records, cursor)
 
-    async def _matches(self, place: Place, address: EmailMatcher) -> AsyncIterator[Matches]:
-        """Yield matches among the rows that existed at the start, step by step."""
-        last = await self._reader.read(lambda db: personal_data_search.last(db, place))
-        start: int | None = 0
-        while start is not None and start <= last:
-            matches = await self._reader.read(
-                partial(personal_data_search.find, place=place, address=address, start=start)
-            )
-            start = matches.next
-            if matches.rows:
-                yield matches
+    async def _matches(self, address: EmailMatcher) -> AsyncIterator[tuple[Place, Matches]]:
+        """Yield matches among the rows that existed at the start, place by place, in steps."""
+        for place in PLACES:
+            find = partial(personal_data_search.find, place=place, address=address)
+            last = await self._reader.read(partial(personal_data_search.last, place=place))
+            start: int | None = 0
+            while start is not None and start <= last:
+                matches = await self._reader.read(partial(find, start=start))
+                start = matches.next
+                if matches.rows:
+                    yield place, matches
 
     async def _preview(self, place: Place, matches: Matches) -> Traces:
         return await self._reader.read(lambda db: personal_data_search.preview(db, place, matches))

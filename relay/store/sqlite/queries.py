@@ -79,8 +79,8 @@ def due(
         free = [seq for seq in orjson.loads(events) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
         # Two of the tiers are usually empty.
-        found = db.execute(_DELIVERIES, (chosen, sink)) if free else ()
-        rows = list(within_bytes(found, LEASE_BYTES_MAX, lambda row: len(row[_BODY])))
+        candidates = db.execute(_DELIVERIES, (chosen, sink)) if free else ()
+        rows = list(within_bytes(candidates, LEASE_BYTES_MAX, lambda row: len(row[_BODY])))
         for row in rows:
             (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
         if len(free) > len(rows) or len(rows) == limit:

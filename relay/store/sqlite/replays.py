@@ -49,8 +49,8 @@ def choose(
 ) -> list[ReplayCandidate]:
     """Return the oldest selected events that still have their body."""
     where, values = fits(db, selection, routes, ("e.seq > ?", [after]))
-    found = db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))
-    rows = list(within_bytes(found, _STEP_BYTES, lambda row: len(row[_BODY])))
+    selected = db.execute(_CHOSEN.format(fits=where), (*values, until.event, limit))
+    rows = list(within_bytes(selected, _STEP_BYTES, lambda row: len(row[_BODY])))
     standing = _standing(db, selection, [row[0] for row in rows], until.attempt)
     return [ReplayCandidate(seq, event_of(event), standing[seq]) for seq, *event in rows]
 

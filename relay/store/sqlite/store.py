@@ -1,6 +1,7 @@
-"""The store on SQLite: one connection writes for everybody who waits, others only read.
+"""The store on SQLite: one connection writes for all concurrent callers, the others only read.
 
-Leases are kept in memory: one process holds the store; after a crash all that is pending is due.
+One process holds the store, so leases are kept in memory: after a crash all pending deliveries are
+due again.
 """
 
 from collections import defaultdict
@@ -137,13 +138,13 @@ class SqliteStore:
         return await self._writer.submit(acceptance.keep, unreadable, stored)
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
-        # The reader may still see as pending what is settled while it reads, so what is left out is
-        # what was leased before it began.
+        # Excludes the leases from before the read: a delivery that is settled during the read is
+        # no longer leased, but the reader may still see it as pending.
         leased = frozenset(self._leased[sink])
         lease = await self._read(
             lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
         )
-        # Another lease of the same sink may have been quicker, and so may the end of a replay.
+        # Meanwhile another lease may have taken some, and an operator may have cancelled a replay.
         held = frozenset(self._leased[sink])
 
         def is_free(delivery: Delivery) -> bool:
@@ -191,14 +192,14 @@ class SqliteStore:
         return seq in self._leased[sink]
 
     async def reclaim(self, sink: str) -> None:
-        # Writes are made in the order of their coming, also where nobody waits for them any more.
+        # Settlements are written in order, even if their callers were cancelled.
         await self._writer.catch_up()
         self._leased[sink].clear()
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
         oldest = await self._read(lambda db: queries.oldest(db, waiting))
-        # A receipt in the future, by a clock that was ahead, would be the age of nothing.
+        # A receipt in the future, from a clock that was ahead, would give a negative age.
         now_ms = self._clock.now_ms()
         received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
         return {
@@ -211,8 +212,8 @@ class SqliteStore:
         await self._writer.execute(queries.REMEMBER, "probed", now_ms)
 
     async def respond(self) -> None:
-        # Not `submit`, which refuses at once where too many wait for a disk that hangs.
-        await self._writer.run_exclusive(_read_nothing)
+        # Not `submit`, which raises at once if the queue is full because the disk hangs.
+        await self._writer.run_exclusive(lambda _: None)
 
     async def expire(self, *, now_ms: int) -> bool:
         if await self.audience.count():
@@ -235,10 +236,6 @@ class SqliteStore:
             raise
 
     async def inspect(self) -> None:
-        """Read the whole file after an unclean stop; until it was found sound, it stays unclean.
-
-        Raises StoreBroken for a damaged one.
-        """
         faults = await check(self.path)
         if faults:
             damage = StoreBroken(f"the store {self.path} is damaged: {faults[0]}")
@@ -250,7 +247,7 @@ class SqliteStore:
         await self.inspections.close()
         async with AsyncExitStack() as closing:
             closing.callback(self._held.close)
-            # Only once SQLite has let go of them.
+            # Only after SQLite has closed them.
             closing.callback(self._files.close)
             closing.callback(self._wiper.release)
             closing.push_async_callback(self._close_connections)
@@ -259,11 +256,11 @@ class SqliteStore:
                 await self._mark_clean()
 
     async def _close_connections(self) -> None:
-        # Whoever asked has been cut off by now, and a search can take minutes.
+        # Running queries are interrupted, because a search can take minutes.
         shared = self._shared
         closes = [shared.searcher.cut_off, shared.reader.cut_off, shared.leaser.close]
-        # The last to close writes the log home, and a reader cannot. A damaged log stays for the
-        # next start to judge; one that was removed is still open here, and saved by this.
+        # The last connection to close checkpoints the log, which a reader cannot do. A damaged log
+        # is left to the next start; a removed one is still open here, and this saves its content.
         is_log_good = self._writer.broken is None or isinstance(self._writer.broken, StoreMoved)
         closes.insert(len(closes) if is_log_good else 0, self._writer.close)
         async with AsyncExitStack() as closing:
@@ -271,13 +268,13 @@ class SqliteStore:
                 closing.push_async_callback(close)
 
     async def _mark_clean(self) -> None:
-        """Raises StoreBroken where the last look finds it so."""
+        """Raises StoreBroken if the last check of the files finds damage."""
         try:
             await self._writer.execute(queries.REMEMBER, "clean", 1)
         except StoreBroken:
             raise
         except StoreError:
-            pass  # without the mark the next start reads the file, and that is all
+            pass  # without the mark, the next start only reads the whole file
 
 
 async def open_store(
@@ -348,27 +345,22 @@ async def open_store(
     return store
 
 
-def _read_nothing(_: sqlite3.Connection) -> None:
-    pass
-
-
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """A full disk needs room rather than a repair."""
-    if shortage := _shortage(path, error):
-        return StoreFull(f"the store {path} cannot be opened: {shortage}")
-    return StoreBroken(f"the store {path} cannot be opened: {error}")
-
-
-def _shortage(path: Path, error: OSError | sqlite3.Error) -> str | None:
+    """Tell a full disk, which needs room, from a store that needs a repair."""
+    shortage = None
     if isinstance(error, OSError):
-        return disk.lack_of_room(error)
-    if isinstance(classify(error), StoreFull):
-        return "the disk is full"
-    return disk.shortage(path) if may_lack_room(error) else None
+        shortage = disk.lack_of_room(error)
+    elif isinstance(classify(error), StoreFull):
+        shortage = "the disk is full"
+    elif may_lack_room(error):
+        shortage = disk.shortage(path)
+    if shortage is None:
+        return StoreBroken(f"the store {path} cannot be opened: {error}")
+    return StoreFull(f"the store {path} cannot be opened: {shortage}")
 
 
 def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
-    """Bring the schema up to date; True if the store was not closed by whoever had it last."""
+    """Migrate the schema; True if the last relay did not close the store."""
     schema.migrate(db, now_ms=now_ms)
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
     with transaction(db):
