@@ -7,11 +7,12 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from os.path import samestat
 from pathlib import Path
 from typing import IO
 
 from relay.core.clock import Clock
-from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked
+from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreMoved
 
 MEASURE_INTERVAL_S = 0.1
 
@@ -100,6 +101,17 @@ def exposures(path: Path) -> Iterator[str]:
                 f"the file {file} is mounted without its folder, so that its -wal and its lock lie "
                 "elsewhere: mount the folder instead"
             )
+
+
+def require_in_place(path: str | Path, opened: os.stat_result) -> os.stat_result:
+    """Return the status of a file; raises StoreMoved if it is not the one that was opened."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  a Path costs more
+    except OSError:
+        raise StoreMoved(f"the file {path} was removed or replaced") from None
+    if not samestat(status, opened):
+        raise StoreMoved(f"the file {path} was removed or replaced")
+    return status
 
 
 def shortage(path: Path) -> str | None:

@@ -1,9 +1,9 @@
 """Check of the database file's length, which only our checkpoints may reduce."""
 
-from os.path import samestat
 from pathlib import Path
 
-from relay.core.errors import StoreBroken, StoreMoved
+from relay.core.errors import StoreBroken
+from relay.store.sqlite import disk
 from relay.store.sqlite.driver import sqlite3
 
 
@@ -25,12 +25,7 @@ class FileLength:
         and a checkpoint that shortens the file leaves exactly the pages in use.
         A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
         """
-        try:
-            now = self._path.stat()
-        except OSError:
-            raise StoreMoved(f"the file {self._path} was removed or replaced") from None
-        if not samestat(now, self._file):
-            raise StoreMoved(f"the file {self._path} was removed or replaced")
+        now = disk.require_in_place(self._path, self._file)
         if now.st_size < self._file.st_size and now.st_size < _bytes_in_use(db):
             raise StoreBroken(f"the file {self._path} was cut short while it was in use")
         self._file = now

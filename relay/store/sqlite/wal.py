@@ -9,7 +9,8 @@ import os
 import struct
 from pathlib import Path
 
-from relay.core.errors import StoreBroken, StoreMoved
+from relay.core.errors import StoreBroken
+from relay.store.sqlite import disk
 
 _HEADER_BYTES = 32
 _SALTS_AT = 16
@@ -30,17 +31,12 @@ class _File:
         self.name = name
         self._file = Path(name).open("rb", buffering=0)  # noqa: SIM115
         self.descriptor = self._file.fileno()
-        self._identity = _identity(os.fstat(self.descriptor))
+        self._status = os.fstat(self.descriptor)
         self.close = self._file.close
 
     def require(self) -> None:
         """Raise StoreMoved if the path leads to no file or to another one."""
-        try:
-            status = os.stat(self.name)  # noqa: PTH116  a Path costs more
-        except OSError:
-            raise StoreMoved(f"the file {self.name} was removed or replaced") from None
-        if _identity(status) != self._identity:
-            raise StoreMoved(f"the file {self.name} was removed or replaced")
+        disk.require_in_place(self.name, self._status)
 
     def read(self, size: int, offset: int) -> bytes:
         """Read exactly this many bytes; raises StoreBroken if there are fewer."""
@@ -106,7 +102,3 @@ class Wal:
     def _require_same(self, actual: bytes, written: bytes) -> None:
         if actual != written:
             raise StoreBroken(f"the file {self._log.name} was overwritten while it was in use")
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
