@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relay.core.errors import StoreError
 from relay.store import StoreSettings
 from relay.store.sqlite import driver
 from relay.store.sqlite.store import open_store
@@ -50,6 +51,13 @@ async def test_a_reader_neither_writes_nor_checkpoints(tmp_path: Path) -> None:
             await reader.close()
     finally:
         await writer.close()
+
+
+async def test_a_failed_query_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "t.db").touch()
+    async with driver.reading(tmp_path / "t.db") as reader:
+        with pytest.raises(StoreError, match="the store cannot be read: no such table: t"):
+            await reader.read(lambda db: db.execute("SELECT * FROM t"))
 
 
 async def test_a_reader_makes_no_file(tmp_path: Path) -> None:

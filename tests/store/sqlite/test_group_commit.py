@@ -143,6 +143,24 @@ async def test_a_faulty_item_fails_alone(tmp_path: Path) -> None:
         assert await writer.submit(insert, "d") == 1
 
 
+async def test_work_runs_again_after_a_faulty_neighbour(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    def add(db: sqlite3.Connection, text: object) -> int:
+        runs.append(str(text))
+        return insert(db, [text])[0]
+
+    async with writing(tmp_path) as (writer, _, _):
+        results = await asyncio.gather(
+            writer.transact(lambda db: add(db, "a")),
+            writer.transact(lambda db: add(db, b"bytes")),
+            writer.execute("INSERT INTO t VALUES (?)", "b"),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [int, StoreError, type(None)]
+        assert (runs.count("a"), stored(tmp_path)) == (2, ["a", "b"])
+
+
 async def test_a_cancelled_wait_does_not_withdraw_the_write(tmp_path: Path) -> None:
     async with writing(tmp_path) as (writer, _, _):
         told: list[int] = []
