@@ -1,4 +1,4 @@
-"""What a benchmark needs around it: a relay, a bare endpoint, far ends, a word on the machine."""
+"""What a benchmark needs around it: a relay, a bare endpoint, destinations, a word on the machine."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ def http_sink(port: int) -> str:
 
 
 class Relay:
-    """A relay of its own folder and ports; `sinks` are the tables of its far ends."""
+    """A relay of its own folder and ports; `sinks` are the tables of its destinations."""
 
     def __init__(self, folder: Path, sinks: list[str]) -> None:
         self.listen, self._admin = free_port(), free_port()

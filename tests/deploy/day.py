@@ -119,7 +119,7 @@ class Day:
             if self._story.tells("crash", minute_s - SCRAPE_S):
                 self._restart(minute_s, away_s=minute_s - self._story.parts["crash"][0])
             self._sender(minute_s)
-            self._door(now_s)
+            self._requests(now_s)
             self._disk(minute_s)
             for queue in self._queues:
                 self._deliver(queue, now_s)
@@ -163,7 +163,7 @@ class Day:
         if self._random.random() < LEADS_PER_VIEW:
             heapq.heappush(self._coming, Arrival(at_s + 15, source, LEAD_CAPTURED))
 
-    def _door(self, now_s: int) -> None:
+    def _requests(self, now_s: int) -> None:
         """Handle the requests of the minute that ends now."""
         while self._coming and self._coming[0].at_s < now_s:
             self._take(heapq.heappop(self._coming), now_s)

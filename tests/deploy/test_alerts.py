@@ -17,7 +17,7 @@ ids = [f"{rule['alert']}-{rule['labels']['severity']}" for rule in ALERTS]
 
 NEARLY = {"RelayDown", "RelayNotDurable", "RelayRotationUnfinished", "RelaySinkParked"}
 """What the hiccups of a quiet day come near to: one scrape that fails, a disk that is slow for four
-minutes, a rotation of three, a far end that refuses all for eight."""
+minutes, a rotation of three, a destination that refuses all for eight."""
 
 
 def firing() -> set[tuple[str, str]]:
