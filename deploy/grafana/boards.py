@@ -36,5 +36,4 @@ def _heading(panel: Json) -> str:
 
 
 def _described(panel: Json, line: tuple[str, str]) -> Json:
-    described = panel | ({} if panel["type"] == "row" else {"description": line[1]})
-    return {key: value for key, value in described.items() if value is not None}
+    return panel if panel["type"] == "row" else panel | {"description": line[1]}

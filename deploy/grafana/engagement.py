@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from deploy.grafana.layout import HIDDEN, board, line, source, targets
+from deploy.grafana.layout import COMMON, HIDDEN, line, other, placed, source, targets
 from deploy.grafana.panels import bars, by_hour, levels, ranking, stat, table
 from deploy.grafana.queries import grown, grown_a_week_ago, grown_in_each_bar, share
 from deploy.grafana.style import BAD, BLUE, DOUBTFUL, GOOD, NONE_YET, SKY, Json, steps
@@ -99,12 +99,13 @@ PANELS = [
 ]
 # fmt: on
 
-BOARD = board(
-    "Engagement",
-    "relay-engagement",
-    "Leads and views of your videos: how many, when, where from, and where viewers stop.",
-    shown="now-13d/d",
-    variables=[*targets(hide=HIDDEN), source("relay_leads_captured_total")],
-    other=("Relay", "relay-operations", "For those who run the relay"),
-    panels=PANELS,
-)
+BOARD: Json = COMMON | {
+    "title": "Engagement",
+    "uid": "relay-engagement",
+    "description": "Leads and views of your videos: how many, when, where from, where they stop.",
+    "time": {"from": "now-13d/d", "to": "now"},
+    "templating": {"list": [*targets(hide=HIDDEN), source("relay_leads_captured_total")]},
+    "annotations": {"list": []},
+    "links": [other("Relay", "relay-operations", "For those who run the relay")],
+    "panels": [*placed(PANELS)],
+}

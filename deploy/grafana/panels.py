@@ -11,7 +11,7 @@ from typing import Any
 
 from deploy.grafana.kinds import KINDS
 from deploy.grafana.queries import expanded
-from deploy.grafana.style import PALETTE, Json, fixed
+from deploy.grafana.style import Json, fixed
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 """The data source chosen above the dashboard."""
@@ -19,12 +19,14 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 Queries = str | Mapping[str, str]
 
 _PANEL = ("timeFrom", "hideTimeOverride", "maxDataPoints", "transformations", "interval")
-_VALUE = ("unit", "decimals", "min", "max", "mappings", "thresholds", "color", "links", "noValue")
-_FIELD = (*_VALUE, "custom")
+_FIELD = (
+    *("unit", "decimals", "min", "max", "mappings", "thresholds", "color", "links", "noValue"),
+    "custom",
+)
 
 
 def panel(kind: str, title: str, queries: Queries, unit: str = "", **options: Any) -> Json:
-    """Put the parts in Grafana's order, without number, place and description."""
+    """Make a panel without its number, place and description."""
     look = KINDS[kind]
     own: Json = look["own"] | ({"unit": unit} if unit else {}) | options
     if "custom" in own:
@@ -39,23 +41,18 @@ def panel(kind: str, title: str, queries: Queries, unit: str = "", **options: An
     links = [runbook(alert, alert.lower()) for alert in own.pop("alerts", [])]
     if unknown := own.keys() - {*_PANEL, *_FIELD}:
         raise TypeError(f"panel {title!r}: unknown options {unknown}")
-    defaults = {key: own[key] for key in _FIELD if key in own}
-    if look["type"] == "timeseries":
-        defaults["color"] = {"mode": PALETTE}
     return {
         "type": look["type"],
-        "id": None,
-        "targets": _targets(queries, look["target"]),
         "title": title,
-        "description": None,
-        "transparent": False,
         "datasource": DATASOURCE,
-        "gridPos": None,
-        "links": links or None,
-        "repeatDirection": "h",
-        **{key: own[key] for key in _PANEL if key in own},
+        "targets": _targets(queries, look["target"]),
+        "links": links,
         "options": look["options"],
-        "fieldConfig": {"defaults": defaults, "overrides": overrides},
+        "fieldConfig": {
+            "defaults": {key: own[key] for key in _FIELD if key in own},
+            "overrides": overrides,
+        },
+        **{key: own[key] for key in _PANEL if key in own},
     }
 
 
@@ -104,33 +101,17 @@ def table(title: str, labels: Mapping[str, str], queries: Queries, **options: An
 
 def runbook(title: str, section: str) -> Json:
     """Link to a section; `raw`, because an encoded address leads nowhere."""
-    return link(f"Runbook: {title}", f"${{runbook:raw}}#{section}", targetBlank=True)
-
-
-def link(title: str, url: str, **more: Any) -> Json:
-    return {
-        "title": title,
-        "type": "link",
-        "icon": "",
-        "tooltip": "",
-        "tags": [],
-        "asDropdown": False,
-        "targetBlank": False,
-        "includeVars": False,
-        "keepTime": False,
-        "url": url,
-        **more,
-    }
+    url = f"${{runbook:raw}}#{section}"
+    return {"title": f"Runbook: {title}", "url": url, "targetBlank": True}
 
 
 def _targets(queries: Queries, how: Json) -> list[Json]:
     """Letter the queries, as Grafana does; in tables, legends are not used."""
     named = {"": queries} if isinstance(queries, str) else queries
     return [
-        {"expr": expanded(expr), "refId": letter}
+        {"expr": expanded(expr), "refId": letter, "datasource": DATASOURCE}
         | how
         | ({} if how.get("format") == "table" else {"legendFormat": legend})
-        | {"datasource": DATASOURCE}
         for letter, (legend, expr) in zip(ascii_uppercase, named.items(), strict=False)
     ]
 

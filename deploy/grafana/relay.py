@@ -1,10 +1,10 @@
 """The dashboard for operators: whether all is well, then each part in turn."""
 
 from deploy.grafana import delivery, process, receiving
-from deploy.grafana.layout import board, constant, line, sink, source, targets
-from deploy.grafana.panels import runbook, stat, states
+from deploy.grafana.layout import COMMON, HIDDEN, choice, line, other, placed, source, targets
+from deploy.grafana.panels import DATASOURCE, runbook, stat, states
 from deploy.grafana.queries import RANGE, counted, share
-from deploy.grafana.style import BAD, DOUBTFUL, GOOD, YES_NO, steps, words
+from deploy.grafana.style import BAD, DOUBTFUL, GOOD, YES_NO, Json, steps, words
 
 RUNBOOK = "http://127.0.0.1:9090/user/runbook.html"
 """Where deploy/compose has Prometheus serve deploy/prometheus/assets/runbook.html."""
@@ -19,7 +19,20 @@ FIRING = (
     ' sink=~"$sink|", alertname=~"Relay.+", alertstate="firing"}'
 )
 """Prometheus' own record of alerts, including those without instance, source or sink."""
+SINKS = "Where events go, as the relay's config names it."
 PAGES = FIRING.replace("}", ', severity="page"}')
+
+MARKS: Json = {
+    "name": "Alerts",
+    "datasource": DATASOURCE,
+    "enable": True,
+    "iconColor": BAD,
+    "expr": FIRING,
+    "titleFormat": "{{alertname}}",
+    "textFormat": "{{source}} {{sink}}",
+    "tagKeys": "severity",
+}
+"""Marks alerts in every panel."""
 
 # fmt: off
 GLANCE = [
@@ -52,18 +65,20 @@ GLANCE = [
 ]
 # fmt: on
 
-BOARD = board(
-    "Relay",
-    "relay-operations",
-    "Whether the relay takes, keeps and delivers every event, and what is in its way.",
-    shown="now-6h",
-    variables=[
-        *targets(),
-        source("relay_requests_total"),
-        sink(),
-        constant("runbook", RUNBOOK),
-    ],
-    marks=FIRING,
-    other=("Engagement", "relay-engagement", "For those who own the videos"),
-    panels=[*GLANCE, *receiving.PANELS, *delivery.PANELS, *process.PANELS],
-)
+BOARD: Json = COMMON | {
+    "title": "Relay",
+    "uid": "relay-operations",
+    "description": "Whether the relay takes, keeps and delivers every event, and what prevents it.",
+    "time": {"from": "now-6h", "to": "now"},
+    "templating": {
+        "list": [
+            *targets(),
+            source("relay_requests_total"),
+            choice("sink", "relay_pending_deliveries{RELAY}", description=SINKS),
+            {"type": "constant", "name": "runbook", "hide": HIDDEN, "query": RUNBOOK},
+        ]
+    },
+    "annotations": {"list": [MARKS]},
+    "links": [other("Engagement", "relay-engagement", "For those who own the videos")],
+    "panels": [*placed([*GLANCE, *receiving.PANELS, *delivery.PANELS, *process.PANELS])],
+}
