@@ -70,7 +70,7 @@ def _lag(folder: Path) -> tuple[float, float]:
 
 
 def _drain(folder: Path, backlog: int) -> float:
-    """Deliveries per second over the whole backlog, probe and start-up of the destination included."""
+    """Deliveries per second over the whole backlog, with the probe and the destination's start."""
     port = rig.free_port()
     relay = rig.Relay(folder, [rig.http_sink(port)])
     with relay.running() as running:

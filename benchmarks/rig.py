@@ -1,4 +1,4 @@
-"""What a benchmark needs around it: a relay, a bare endpoint, destinations, a word on the machine."""
+"""A benchmark's surroundings: a relay, a bare endpoint, destinations, the machine's description."""
 
 import contextlib
 import json

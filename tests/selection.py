@@ -20,13 +20,13 @@ _SHARED = {"amqp", "sqs"}
 
 _GROUPS = {
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
-    "day": r"^tests/deploy/test_(dashboards|day|figures|runbook)\.py",
+    "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
     "sqs": r"^tests/sinks/.*sqs",
 }
 """What shares something expensive is run by one worker."""
 
-_APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|gaps|proxies))")
+_APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re)))")
 """Long tests that share nothing; all others are handed out by the file."""
 
 _FIRST = ["image", "amqp", "day", "guarantees", "deploy", "brokers"]

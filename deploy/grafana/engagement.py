@@ -102,7 +102,9 @@ PANELS = [
 BOARD: Json = COMMON | {
     "title": "Engagement",
     "uid": "relay-engagement",
-    "description": "Leads and views of your videos: how many, when, where from, where they stop.",
+    "description": (
+        "Leads and views of your videos: how many, when, where from, and where viewers stop."
+    ),
     "time": {"from": "now-13d/d", "to": "now"},
     "templating": {"list": [*targets(hide=HIDDEN), source("relay_leads_captured_total")]},
     "annotations": {"list": []},

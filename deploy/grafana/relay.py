@@ -68,7 +68,9 @@ GLANCE = [
 BOARD: Json = COMMON | {
     "title": "Relay",
     "uid": "relay-operations",
-    "description": "Whether the relay takes, keeps and delivers every event, and what prevents it.",
+    "description": (
+        "Whether the relay takes, keeps and delivers every event, and what is in its way."
+    ),
     "time": {"from": "now-6h", "to": "now"},
     "templating": {
         "list": [

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from tests import scratch
-from tests.deploy import blocks, compose, fortnight
+from tests.deploy import compose, fortnight, tsdb
 from tests.deploy import image as images
-from tests.deploy.cluster import OVERLAYS, Objects, built
 from tests.deploy.image import Builder, Debian, Image
+from tests.deploy.kustomize import OVERLAYS, Objects, built
 from tests.deploy.prometheus import Prometheus, require_prometheus
 
 
 @pytest.fixture(scope="session")
 def scripted_day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A running Prometheus that has the day of day.py, and what its rules record of it.
+    """A running Prometheus with the day of scripted_day.py, and what its rules record of it.
 
-    Ask it for instants and ranges between `story.START_S` and `story.END_S`; it scrapes nothing.
+    Its data lie between `incidents.START_S` and `incidents.END_S`; it scrapes nothing.
     """
     require_prometheus()
     folder = tmp_path_factory.mktemp("day") / "data"
-    blocks.write(folder)
+    tsdb.write(folder)
     with Prometheus(data=folder) as server:
         yield server
 

@@ -13,7 +13,7 @@ from typing import Any
 import promql_parser as promql
 import yaml
 
-from tests.deploy.viewer import Panel, panels
+from tests.deploy.dashboards import Panel, panels
 
 Board = dict[str, Any]
 

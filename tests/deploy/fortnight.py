@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from tests.deploy import blocks
-from tests.deploy.blocks import Point
-from tests.deploy.day import BEFORE
+from tests.deploy import tsdb
+from tests.deploy.incidents import END_S, SCRAPE_S, START_S
 from tests.deploy.prometheus import JOB, Labels, Prometheus, rules
-from tests.deploy.story import END_S, SCRAPE_S, START_S
+from tests.deploy.scripted_day import BEFORE
+from tests.deploy.tsdb import Point
 
 DAY_S = 86_400
 VIEWED_S = START_S + 3 * DAY_S + 17 * 3600
@@ -40,7 +40,7 @@ def write(folder: Path, day: Prometheus) -> None:
     # Blocks are immutable, also while they are read.
     shutil.copytree(day._data, folder, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head"))
     points = sorted((*_around(day), *_alerts(day)))
-    blocks.write_points(folder, points, block_s=DAY_S)
+    tsdb.write_points(folder, points, block_s=DAY_S)
 
 
 def _around(day: Prometheus) -> Iterator[Point]:
@@ -49,18 +49,18 @@ def _around(day: Prometheus) -> Iterator[Point]:
         for labels, values in found.items():
             counts = [BEFORE, *(value for _, value in values)]
             grown = [after - before for before, after in pairwise(counts)]
-            head = blocks.series_of(dict(labels))
+            head = tsdb.series_of(dict(labels))
             earlier = sum(map(_factor, range(-13, 0))) * sum(grown)
             yield from _days(head, grown, range(-13, 0), begin=BEFORE - earlier)
             yield from _days(head, grown, range(1, 4), begin=counts[-1])
     for source in ("main", "academy"):
         for kind, ago_s in (("lead.captured", 1260), ("video.watched", 95)):
-            head = blocks.series_of(
+            head = tsdb.series_of(
                 {
                     "__name__": "relay_last_event_timestamp_seconds",
                     "event": kind,
                     "source": source,
-                    "instance": blocks.INSTANCE,
+                    "instance": tsdb.INSTANCE,
                     "job": JOB,
                 }
             )
@@ -90,7 +90,7 @@ def _alerts(day: Prometheus) -> Iterator[Point]:
         for labels, times in firing(day, rule):
             alert = {**dict(labels), **rule["labels"], "alertname": rule["alert"]}
             alert |= {"__name__": "ALERTS", "alertstate": "firing"}
-            yield from ((at_s, blocks.series_of(alert), 1.0) for at_s in times)
+            yield from ((at_s, tsdb.series_of(alert), 1.0) for at_s in times)
 
 
 def firing(day: Prometheus, rule: dict[str, str]) -> Iterator[tuple[Labels, list[int]]]:

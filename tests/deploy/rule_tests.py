@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.blocks import samples
-from tests.deploy.day import Scrape
+from tests.deploy.incidents import SCRAPE_S, START_S
 from tests.deploy.prometheus import FOLDER, RULES, require_prometheus
-from tests.deploy.story import SCRAPE_S, START_S
+from tests.deploy.scripted_day import Scrape
+from tests.deploy.tsdb import samples
 
 SCENARIOS = sorted((FOLDER / "tests").glob("*.yml"))
 """Scenarios that bring each alert; they stand beside the rules."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy import rule_tests, story
-from tests.deploy.day import Day
+from tests.deploy import incidents, rule_tests
 from tests.deploy.prometheus import require_prometheus, rules
 from tests.deploy.rule_tests import SCENARIOS
+from tests.deploy.scripted_day import ScriptedDay
 
 ALERTS = rules("alert")
 ids = [f"{rule['alert']}-{rule['labels']['severity']}" for rule in ALERTS]
@@ -44,7 +44,7 @@ def test_every_alert_fires_in_a_scenario() -> None:
 def test_a_quiet_day_raises_no_alert(tmp_path: Path) -> None:
     require_prometheus()
     file = tmp_path / "quiet.yml"
-    rule_tests.write(file, Day(story.QUIET).scrapes(), pending=NEARLY, firing=set())
+    rule_tests.write(file, ScriptedDay(incidents.QUIET).scrapes(), pending=NEARLY, firing=set())
     assert rule_tests.run(file) == ""
 
 

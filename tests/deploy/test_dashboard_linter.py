@@ -5,15 +5,15 @@ from typing import Any, cast
 
 import pytest
 
-from tests.deploy import viewer
+from tests.deploy import dashboards
 from tests.deploy.dashboard_linter import RULES, Board, broken, exceptions
 
-EXCEPTIONS = exceptions(viewer.FOLDER / ".lint")
+EXCEPTIONS = exceptions(dashboards.FOLDER / ".lint")
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_dashboards_break_a_rule_only_where_an_exception_says_why(rule: str) -> None:
-    found = set().union(*(broken(rule, viewer.read(name)) for name in viewer.NAMES))
+    found = set().union(*(broken(rule, dashboards.read(name)) for name in dashboards.NAMES))
     assert found == {each for each in EXCEPTIONS if each[0] == rule}
 
 
@@ -47,6 +47,6 @@ BROKEN: dict[str, Callable[[Board], object]] = {
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_detects_a_violation(rule: str) -> None:
-    board = viewer.read("relay")
+    board = dashboards.read("relay")
     BROKEN[rule](board)
     assert len(broken(rule, board) - EXCEPTIONS) == 1

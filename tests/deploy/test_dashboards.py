@@ -13,11 +13,13 @@ from deploy.grafana import receiving
 from deploy.grafana.boards import DASHBOARDS, DOCUMENT, text
 from relay.core.event import KINDS
 from relay.telemetry.metrics import Metrics
-from tests.deploy import fortnight, story, viewer
+from tests.deploy import dashboards, fortnight, incidents
 from tests.deploy.prometheus import Prometheus
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
-PANELS = [(name, each) for name in viewer.NAMES for each in viewer.panels(viewer.read(name))]
+PANELS = [
+    (name, panel) for name in dashboards.NAMES for panel in dashboards.panels(dashboards.read(name))
+]
 IDS = [f"{name}: {panel['title']}" for name, panel in PANELS]
 
 
@@ -35,20 +37,20 @@ def test_a_description_without_its_panel_is_refused() -> None:
         text("relay", document)
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_the_picture_was_drawn_from_the_current_panels(name: str) -> None:
     picture = (DOCUMENT.parent / "images" / f"{name}.png").read_bytes()
-    titles = "; ".join(panel["title"] for panel in viewer.panels(viewer.read(name)))
-    assert b"tEXtpanels\0" + titles.encode() in picture, "run: python -m tests.deploy.drawing"
+    titles = "; ".join(panel["title"] for panel in dashboards.panels(dashboards.read(name)))
+    assert b"tEXtpanels\0" + titles.encode() in picture, "run: python -m tests.deploy.pictures"
     assert len(picture) < 300_000
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
 def test_every_query_of_a_panel_returns_data(
-    two_weeks: Prometheus, name: str, panel: viewer.Panel
+    two_weeks: Prometheus, name: str, panel: dashboards.Panel
 ) -> None:
     from_s, to_s = fortnight.SHOWN[name]
-    asked = [*viewer.asks(panel, from_s=from_s, to_s=to_s)]
+    asked = [*dashboards.asks(panel, from_s=from_s, to_s=to_s)]
     assert asked
     for each in asked:
         values = [value for found in each.answer(two_weeks).values() for _, value in found]
@@ -56,7 +58,9 @@ def test_every_query_of_a_panel_returns_data(
 
 
 def test_every_metric_of_the_relay_is_shown() -> None:
-    exposition = Metrics(story.SOURCES, story.SINKS, sqlite="3.51.2").exposition("")[0].decode()
+    exposition = (
+        Metrics(incidents.SOURCES, incidents.SINKS, sqlite="3.51.2").exposition("")[0].decode()
+    )
     families = set(re.findall(r"^# TYPE (relay_\w+)", exposition, re.MULTILINE))
     boards = "".join(file.read_text(encoding="utf-8") for file in DASHBOARDS.values())
     assert {name for name in families if name not in boards} == set()
@@ -67,9 +71,9 @@ def test_every_kind_of_event_has_a_colour_of_its_own() -> None:
     assert len({*receiving.KINDS.values()}) == len(receiving.KINDS)
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_the_panels_tile_the_screen(name: str) -> None:
-    places = [panel["gridPos"] for panel in viewer.read(name)["panels"]]
+    places = [panel["gridPos"] for panel in dashboards.read(name)["panels"]]
     squares = [
         (place["x"] + x, place["y"] + y)
         for place in places
@@ -79,9 +83,9 @@ def test_the_panels_tile_the_screen(name: str) -> None:
     assert sorted(squares) == sorted(itertools.product(range(24), range(height)))
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_titles_and_numbers_of_panels_are_unique(name: str) -> None:
-    board = viewer.read(name)
+    board = dashboards.read(name)
     numbers = [panel["id"] for panel in board["panels"]]
     titles = [panel["title"] for panel in board["panels"] if panel["type"] != "stat"]
     assert len({*numbers}) == len(numbers)
@@ -89,7 +93,7 @@ def test_titles_and_numbers_of_panels_are_unique(name: str) -> None:
 
 
 def test_the_dashboards_link_to_one_another() -> None:
-    boards = {f"/d/{board['uid']}": board for board in map(viewer.read, viewer.NAMES)}
+    boards = {f"/d/{board['uid']}": board for board in map(dashboards.read, dashboards.NAMES)}
     assert boards.keys() == {"/d/relay-engagement", "/d/relay-operations"}
     for url, board in boards.items():
         assert {link["url"] for link in board["links"]} == boards.keys() - {url}
@@ -104,7 +108,7 @@ def test_the_dashboards_offer_the_provisioned_data_source() -> None:
     (source,) = provisioned("datasources/prometheus.yml")["datasources"]
     kinds = {
         variable["query"]
-        for board in map(viewer.read, viewer.NAMES)
+        for board in map(dashboards.read, dashboards.NAMES)
         for variable in board["templating"]["list"]
         if variable["type"] == "datasource"
     }

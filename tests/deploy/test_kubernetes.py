@@ -11,7 +11,7 @@ from deploy.kubernetes.prometheus_rule import SOURCE, TARGET, manifest
 from relay.admin.readiness import PROBE_TIMEOUT_S
 from relay.app.service import ADMIN_GRACE
 from relay.core.config_values import Duration, Size
-from tests.deploy.cluster import BASE, FOLDER, OVERLAYS, ROOT, SIDECAR, Object, Objects, built
+from tests.deploy.kustomize import BASE, FOLDER, OVERLAYS, ROOT, SIDECAR, Object, Objects, built
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

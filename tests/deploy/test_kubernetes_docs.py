@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from textwrap import dedent
 
-from tests.deploy.cluster import BASE, KUBECTL, ROOT, Objects, build, built
+from tests.deploy.kustomize import BASE, KUBECTL, ROOT, Objects, build, built
 from tests.deploy.test_kubernetes import secret_files
-from tests.deploy.test_kubernetes_schemas import VERSIONS, judge
+from tests.deploy.test_kubernetes_schemas import VERSIONS, validate
 
 DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 SECTION = re.split(r"^## ", DOCUMENT.partition("\n## Kubernetes\n")[2], flags=re.MULTILINE)[0]
@@ -46,7 +46,7 @@ def test_the_documented_overlay_is_valid(tmp_path: Path) -> None:
     assert objects.relay["image"].startswith("registry.example/relay:")
     assert not {"PodMonitor", "PrometheusRule"} & {each["kind"] for each in objects}
     for each in objects:
-        judge(each, VERSIONS[-1])
+        validate(each, VERSIONS[-1])
 
 
 def test_the_documented_ingress_routes_the_sources_path_to_the_service(
@@ -78,7 +78,7 @@ def test_the_documented_secret_has_the_keys_that_the_config_reads(tmp_path: Path
         check=True,
     )
     made = json.loads(done.stdout)
-    judge(made, VERSIONS[-1])
+    validate(made, VERSIONS[-1])
     (volume,) = (each for each in built(BASE).pod["volumes"] if "secret" in each)
     assert made["metadata"]["name"] == volume["secret"]["secretName"]
     assert made["metadata"]["namespace"] == built(BASE).one("StatefulSet")["metadata"]["namespace"]

@@ -17,7 +17,7 @@ from relay.config import Config
 from relay.core.errors import ConfigError
 from tests.app.reloading import body
 from tests.caller import SECRET, post
-from tests.deploy.cluster import BASE, FOLDER, SIDECAR, Objects, built
+from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Objects, built
 from tests.guarantees.process import free_port, until
 from tests.service import serving
 

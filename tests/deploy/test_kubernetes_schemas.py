@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.cluster import BASE, FOLDER, SIDECAR, Object, built
+from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Object, built
 from tests.deploy.operator_schemas import SCHEMAS
 
 OLDEST = 30
@@ -22,7 +22,7 @@ VERSIONS = sorted(
 )
 
 
-def judge(each: Object, minor: int) -> None:
+def validate(each: Object, minor: int) -> None:
     """Raises ValidationError for an object that the API would not take."""
     if each["kind"] in SCHEMAS:
         jsonschema.validate(each, SCHEMAS[each["kind"]])
@@ -39,12 +39,12 @@ def test_six_versions_or_more_are_checked_from_the_oldest_supported_one() -> Non
 def test_every_object_is_valid(minor: int) -> None:
     example = yaml.safe_load((FOLDER / "secret.example.yaml").read_text(encoding="utf-8"))
     for each in (example, *built(BASE), *built(SIDECAR)):
-        judge(each, minor)
+        validate(each, minor)
 
 
 def test_older_versions_refuse_the_sleep_of_prestop() -> None:
     with pytest.raises(kubernetes_validate.ValidationError, match="sleep"):
-        judge(built(BASE).one("StatefulSet"), 28)
+        validate(built(BASE).one("StatefulSet"), 28)
 
 
 SPOILT: dict[str, tuple[str, tuple[str | int, ...], Any]] = {
@@ -68,4 +68,4 @@ def test_a_spoilt_object_is_refused(fault: str) -> None:
         place = place[step]
     place[last] = value
     with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
-        judge(spoilt, VERSIONS[-1])
+        validate(spoilt, VERSIONS[-1])

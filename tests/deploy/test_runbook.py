@@ -10,7 +10,7 @@ import click
 import pytest
 
 from relay.cli import main
-from tests.deploy import story
+from tests.deploy import incidents
 from tests.deploy.prometheus import Prometheus, rules
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_an_unknown_command_is_detected(wrong: str) -> None:
 
 @pytest.mark.parametrize("query", dict.fromkeys(queries()))
 def test_a_query_has_a_result_on_the_scripted_day(scripted_day: Prometheus, query: str) -> None:
-    assert scripted_day.ask(query, at_s=story.at("13:05"))
+    assert scripted_day.ask(query, at_s=incidents.at("13:05"))
 
 
 def test_every_named_log_event_is_in_the_code() -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from deploy.grafana.relay import RUNBOOK as ADDRESS
 from deploy.prometheus.runbook import SOURCE, TARGET, page
-from tests.deploy import viewer
+from tests.deploy import dashboards
 from tests.deploy.prometheus import Prometheus, require_prometheus, rules
 from tests.deploy.test_prometheus import config
 from tests.guarantees.process import free_port
@@ -21,8 +21,10 @@ NAMES = {rule["alert"] for rule in rules("alert")}
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 
-def alerts_panel() -> viewer.Panel:
-    (panel,) = [each for each in viewer.panels(viewer.read("relay")) if each["title"] == "Alerts"]
+def alerts_panel() -> dashboards.Panel:
+    (panel,) = [
+        each for each in dashboards.panels(dashboards.read("relay")) if each["title"] == "Alerts"
+    ]
     return panel
 
 
@@ -81,14 +83,14 @@ def test_compose_serves_the_page_at_the_dashboards_address() -> None:
 
 def test_the_dashboard_keeps_the_address_in_one_place() -> None:
     (variable,) = [
-        each for each in viewer.read("relay")["templating"]["list"] if each["name"] == "runbook"
+        each for each in dashboards.read("relay")["templating"]["list"] if each["name"] == "runbook"
     ]
     assert (variable["type"], variable["query"]) == ("constant", ADDRESS)
-    assert str(viewer.read("relay")).count(ADDRESS) == 1
+    assert str(dashboards.read("relay")).count(ADDRESS) == 1
 
 
 def test_every_alert_is_linked_from_a_panel_that_shows_its_cause() -> None:
-    panels = viewer.panels(viewer.read("relay"))
+    panels = dashboards.panels(dashboards.read("relay"))
     links = [link for panel in panels for link in panel.get("links", [])]
     assert all(link["targetBlank"] for link in links)
     assert {link["url"] for link in links} == {f"${{runbook:raw}}#{name.lower()}" for name in NAMES}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy import dashboard_linter, rule_tests, viewer
-from tests.deploy.test_names import known
+from tests.deploy import dashboard_linter, dashboards, rule_tests
+from tests.deploy.test_metric_names import known
 
 EAST, WEST = (
     f'job="relay",namespace="{place}",instance="{place}/relay-0"' for place in ("east", "west")
@@ -18,14 +18,14 @@ STATES = ("active", "paused", "throttled", "parked")
 
 def expr(title: str, **chosen: str) -> str:
     """The only query of a panel, for what is chosen above the dashboard."""
-    board = viewer.read("relay")
+    board = dashboards.read("relay")
     (panel,) = [
         each
-        for each in viewer.panels(board)
+        for each in dashboards.panels(board)
         if each["title"] == title and each["type"] == "state-timeline"
     ]
     (target,) = panel["targets"]
-    return viewer.filled(target["expr"], range_s=0, step_s=0, **chosen)
+    return dashboards.filled(target["expr"], range_s=0, step_s=0, **chosen)
 
 
 def faults(file: Path, query: str, series: dict[str, int], found: dict[str, int]) -> str:
@@ -55,7 +55,7 @@ def test_a_sink_shows_its_worst_state_of_all_relays(tmp_path: Path, worst: str, 
 def test_the_numbers_of_states_have_their_names() -> None:
     (panel,) = [
         each
-        for each in viewer.panels(viewer.read("relay"))
+        for each in dashboards.panels(dashboards.read("relay"))
         if each["title"] == "State of the sinks"
     ]
     (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
@@ -69,19 +69,19 @@ def test_a_chosen_namespace_excludes_others(tmp_path: Path) -> None:
     assert faults(tmp_path / "test.yml", query, series, {'sink="crm"': 0}) == ""
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_every_query_follows_the_chosen_namespace_source_and_sink(name: str) -> None:
-    for panel in viewer.panels(viewer.read(name)):
+    for panel in dashboards.panels(dashboards.read(name)):
         for selector in dashboard_linter.selectors(panel):
             labels = known().get(selector.name or "", {}).keys() & {"source", "sink"}
             for label in ("namespace", *labels):
                 assert dashboard_linter.asks_for(selector, label), (panel["title"], label)
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_relays_without_a_namespace_are_included(name: str) -> None:
     (variable,) = [
-        each for each in viewer.read(name)["templating"]["list"] if each["name"] == "namespace"
+        each for each in dashboards.read(name)["templating"]["list"] if each["name"] == "namespace"
     ]
     assert (variable["allValue"], variable["current"]["value"]) == (".*", ["$__all"])
 

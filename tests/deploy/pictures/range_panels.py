@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tests.deploy.drawing.canvas import GREYED, Canvas
-from tests.deploy.viewer import Asked, Values
+from tests.deploy.dashboards import Asked, Values
+from tests.deploy.pictures.canvas import GREYED, Canvas
 
 Answers = Sequence[tuple[Asked, Values]]
 Line = tuple[str, str, list[tuple[float, float]]]

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
-from tests.deploy import fortnight, story, viewer
-from tests.deploy.day import Acknowledged, Day
+from tests.deploy import dashboards, fortnight, incidents
 from tests.deploy.prometheus import Labels, Prometheus
+from tests.deploy.scripted_day import Acknowledged, ScriptedDay
 
 Figures = dict[str, float]
 Name = Callable[[Acknowledged], str | None]
@@ -25,7 +25,7 @@ STATS = {"Acknowledged", "Leads today", "Watched to the end", "Leads per 100 fin
 
 @pytest.fixture(scope="module")
 def came() -> list[Acknowledged]:
-    day = Day()
+    day = ScriptedDay()
     for _ in day.scrapes():
         pass
     return day.acknowledged
@@ -34,13 +34,13 @@ def came() -> list[Acknowledged]:
 @pytest.fixture(scope="module")
 def seen(came: list[Acknowledged]) -> list[Acknowledged]:
     """The events after the first scrape: counters of a process start there."""
-    return [each for each in came if each.minute_s > story.START_S]
+    return [each for each in came if each.minute_s > incidents.START_S]
 
 
-def panel_of(name: str, title: str) -> viewer.Panel:
+def panel_of(name: str, title: str) -> dashboards.Panel:
     (panel,) = [
         each
-        for each in viewer.panels(viewer.read(name))
+        for each in dashboards.panels(dashboards.read(name))
         if (each["title"], each["type"] == "stat") == (title, title in STATS)
     ]
     return panel
@@ -51,11 +51,11 @@ def figures(
     title: str,
     server: Prometheus,
     *,
-    from_s: int = story.START_S,
-    to_s: int = story.END_S,
+    from_s: int = incidents.START_S,
+    to_s: int = incidents.END_S,
 ) -> Iterator[Figures]:
     """The values of each query of a panel, by the names of its series; bars are added up."""
-    for asked in viewer.asks(panel_of(name, title), from_s=from_s, to_s=to_s):
+    for asked in dashboards.asks(panel_of(name, title), from_s=from_s, to_s=to_s):
         yield {
             asked.name(labels) or source(labels): sum(
                 value for at_s, value in values if at_s < to_s or not asked.step_s
@@ -137,7 +137,7 @@ def test_leads_so_far_are_those_since_midnight(
     two_weeks: Prometheus, came: list[Acknowledged]
 ) -> None:
     for clock in ("05:59", "06:01", "18:31", "18:34", "23:59"):
-        until_s = story.at(clock)
+        until_s = incidents.at(clock)
         so_far = [each for each in came if each.minute_s < until_s]
         (found,) = figures("engagement", "Leads today", two_weeks, to_s=until_s)
         assert found == {"": sum(counted(so_far, lead).values())}, clock
@@ -157,9 +157,11 @@ def test_two_weeks_have_one_total_in_all_panels(two_weeks: Prometheus) -> None:
     assert [first, last] == views
 
 
-@pytest.mark.parametrize("name", viewer.NAMES)
+@pytest.mark.parametrize("name", dashboards.NAMES)
 def test_no_count_is_abbreviated(name: str) -> None:
-    others = [each for each in viewer.panels(viewer.read(name)) if each["type"] != "heatmap"]
+    others = [
+        each for each in dashboards.panels(dashboards.read(name)) if each["type"] != "heatmap"
+    ]
     assert "short" not in {each["fieldConfig"]["defaults"]["unit"] for each in others}
 
 
@@ -188,9 +190,9 @@ def test_hours_of_the_day_are_local_in_zones_of_quarter_hours_too(
         return datetime.fromtimestamp(each.minute_s, zone).strftime("%H") if name(each) else None
 
     panel = panel_of("engagement", title)
-    (asked,) = viewer.asks(panel, from_s=story.START_S, to_s=story.END_S - 1)
+    (asked,) = dashboards.asks(panel, from_s=incidents.START_S, to_s=incidents.END_S - 1)
     (values,) = asked.answer(two_weeks).values()
-    found = viewer.by_hour(panel, values, zone)
+    found = dashboards.by_hour(panel, values, zone)
     assert {name: count for name, count in found.items() if count} == counted(came, hour)
     assert [*found] == [f"{hour:02}" for hour in range(24)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.deploy import fortnight, story
+from tests.deploy import fortnight, incidents
 from tests.deploy.prometheus import Prometheus, rules
 
 EXPECTED = {
@@ -23,12 +23,12 @@ def test_the_rules_record_something_in_every_hour_of_the_day(
     scripted_day: Prometheus, record: str
 ) -> None:
     hours = scripted_day.ask_range(
-        f"count({record})", from_s=story.START_S + 3600, to_s=story.END_S, step_s=3600
+        f"count({record})", from_s=incidents.START_S + 3600, to_s=incidents.END_S, step_s=3600
     )
     assert [len(values) for values in hours.values()] == [24]
 
 
-def test_the_alerts_of_its_story_fire_and_no_others(scripted_day: Prometheus) -> None:
+def test_the_alerts_of_its_incidents_fire_and_no_others(scripted_day: Prometheus) -> None:
     times = {
         (rule["alert"], rule["labels"]["severity"]): min(firing)
         for rule in rules("alert")
@@ -36,4 +36,4 @@ def test_the_alerts_of_its_story_fire_and_no_others(scripted_day: Prometheus) ->
     }
     assert times.keys() == EXPECTED.keys()
     for alert, clock in EXPECTED.items():
-        assert 0 <= times[alert] - story.at(clock) <= 3600, alert
+        assert 0 <= times[alert] - incidents.at(clock) <= 3600, alert

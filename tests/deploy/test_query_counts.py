@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana import queries
-from tests.deploy import rule_tests, viewer
+from tests.deploy import dashboards, rule_tests
 from tests.deploy.prometheus import CONFIG
 
 LEADS = "relay_leads_captured_total{RELAY}"
@@ -70,7 +70,7 @@ def written(scrapes: Scrapes) -> str:
 
 
 def asked(expr: str, *, at_s: int, count: int) -> dict[str, object]:
-    expr = viewer.filled(queries.expanded(expr), range_s=TO_S - FROM_S, step_s=BAR_S)
+    expr = dashboards.filled(queries.expanded(expr), range_s=TO_S - FROM_S, step_s=BAR_S)
     samples = [{"labels": "{}", "value": count}]
     return {"expr": expr, "eval_time": f"{at_s}s", "exp_samples": samples}
 
@@ -97,12 +97,12 @@ COUNTS: dict[str, tuple[str, Count, Count]] = {
 CASES = [("goes on", each) for each in GOES_ON] + [("restarts", each) for each in RESTARTS]
 
 
-@pytest.mark.parametrize(("kind", "story"), CASES)
+@pytest.mark.parametrize(("kind", "case"), CASES)
 def test_a_counter_is_counted_exactly_in_total_and_in_bars(
-    tmp_path: Path, kind: str, story: str
+    tmp_path: Path, kind: str, case: str
 ) -> None:
     metric, in_all, in_bars = COUNTS[kind]
-    relays, count = (GOES_ON if kind == "goes on" else RESTARTS)[story]
+    relays, count = (GOES_ON if kind == "goes on" else RESTARTS)[case]
     checks = (
         asked(in_all(metric), at_s=TO_S, count=count),
         asked(both_bars(in_bars(metric)), at_s=TO_S - BAR_S, count=count),

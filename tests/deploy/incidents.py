@@ -1,4 +1,4 @@
-"""The incidents of the scripted days (day.py) and their times."""
+"""The incidents of the scripted days (scripted_day.py) and their times."""
 
 from dataclasses import dataclass, field
 
@@ -32,7 +32,7 @@ def at(clock: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
+class Incidents:
     """The incidents of a day; outside them all is well."""
 
     parts: dict[str, tuple[int, int]]
@@ -41,7 +41,7 @@ class Story:
     once: dict[int, tuple[str, str, Outcome]] = field(default_factory=dict)
     """Single events by time: source, kind, outcome."""
 
-    def tells(self, what: str, now_s: int) -> bool:
+    def is_active(self, what: str, now_s: int) -> bool:
         """Whether this incident is going on."""
         begin_s, end_s = self.parts.get(what, (0, 0))
         return begin_s <= now_s < end_s
@@ -50,7 +50,7 @@ class Story:
         return self.parts.get(what, (0, 0))[0] == now_s
 
 
-EVENTFUL = Story(
+EVENTFUL = Incidents(
     parts={
         "warehouse paused": (at("02:00"), at("03:10")),
         "update": (at("06:00"), at("06:01")),
@@ -71,7 +71,7 @@ EVENTFUL = Story(
 )
 """Incidents enough for every panel to show data, and for some alerts."""
 
-QUIET = Story(
+QUIET = Incidents(
     parts={
         # A night longer than the age at which a backlog becomes a page.
         "warehouse paused": (at("01:30"), at("09:00")),

@@ -4,12 +4,12 @@ The real `Metrics` counts and is read once a minute, as by a scrape, so that nam
 sets are the relay's. The random numbers are seeded: every run is the same.
 
 Two sources (`main`, and `academy` with two fifths of its traffic) and three sinks: `crm` and
-`warehouse` take everything, `sales` takes leads and completed views. `story.EVENTFUL` says what
+`warehouse` take everything, `sales` takes leads and completed views. `incidents.EVENTFUL` says what
 goes wrong and when. The fixture `scripted_day` (conftest.py) is a real Prometheus that has this
 day, and what the recording rules make of it:
 
     def test_leads_have_come(scripted_day: Prometheus) -> None:
-        assert scripted_day.ask("sum(increase(relay_leads_captured_total[1d]))", at_s=story.END_S)
+        assert scripted_day.ask("sum(relay_leads_captured_total)", at_s=incidents.END_S)
 """
 
 import heapq
@@ -25,7 +25,7 @@ from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_T
 from relay.core.sink_status import State
 from relay.core.totals import Total
 from relay.telemetry.metrics import UNKNOWN, Metrics
-from tests.deploy.story import (
+from tests.deploy.incidents import (
     END_S,
     EVENTFUL,
     GIB,
@@ -36,7 +36,7 @@ from tests.deploy.story import (
     SOURCES,
     START_S,
     STARTED_PER_HOUR,
-    Story,
+    Incidents,
 )
 
 BEFORE = 50_000
@@ -80,9 +80,9 @@ class Queue:
         leads = arrival.kind == LEAD_CAPTURED or arrival.milestone == "completed"
         return arrival.kind != WEBHOOK_TEST and (self.name != "sales" or leads)
 
-    def state(self, story: Story, now_s: int) -> State:
+    def state(self, incidents: Incidents, now_s: int) -> State:
         states: tuple[State, ...] = ("paused", "parked", "throttled")
-        told = (state for state in states if story.tells(f"{self.name} {state}", now_s))
+        told = (state for state in states if incidents.is_active(f"{self.name} {state}", now_s))
         return next(told, "active")
 
 
@@ -93,11 +93,11 @@ def _before() -> Iterator[Total]:
         yield Total(source, kind, milestone, BEFORE, (START_S - 600) * 1000)
 
 
-class Day:
-    """Replays a story into the metrics of one relay after another, minute by minute."""
+class ScriptedDay:
+    """Replays incidents into the metrics of one relay after another, minute by minute."""
 
-    def __init__(self, story: Story = EVENTFUL) -> None:
-        self._story = story
+    def __init__(self, incidents: Incidents = EVENTFUL) -> None:
+        self._incidents = incidents
         self._random = Random(20260302)
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
@@ -111,13 +111,13 @@ class Day:
         """One scrape at each minute's end."""
         for now_s in range(START_S + SCRAPE_S, END_S + 1, SCRAPE_S):
             minute_s = now_s - SCRAPE_S
-            if self._story.tells("crash", minute_s):
+            if self._incidents.is_active("crash", minute_s):
                 yield Scrape(now_s, self._started_s, None)
                 continue
-            if self._story.begins("update", minute_s):
+            if self._incidents.begins("update", minute_s):
                 self._restart(minute_s, away_s=20)
-            if self._story.tells("crash", minute_s - SCRAPE_S):
-                self._restart(minute_s, away_s=minute_s - self._story.parts["crash"][0])
+            if self._incidents.is_active("crash", minute_s - SCRAPE_S):
+                self._restart(minute_s, away_s=minute_s - self._incidents.parts["crash"][0])
             self._sender(minute_s)
             self._requests(now_s)
             self._disk(minute_s)
@@ -126,7 +126,7 @@ class Day:
             yield Scrape(now_s, self._started_s, self._metrics)
 
     def _begin(self, now_s: int) -> Metrics:
-        sinks = [name for name in SINKS if not self._story.tells(f"{name} removed", now_s)]
+        sinks = [name for name in SINKS if not self._incidents.is_active(f"{name} removed", now_s)]
         revision = os.environ.get("RELAY_REVISION", "")
         metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision=revision)
         metrics.show_secrets("main", ["2026", "2025"])
@@ -168,33 +168,34 @@ class Day:
         while self._coming and self._coming[0].at_s < now_s:
             self._take(heapq.heappop(self._coming), now_s)
         minute_s = now_s - SCRAPE_S
-        if minute_s in self._story.once:
-            source, kind, outcome = self._story.once[minute_s]
+        if minute_s in self._incidents.once:
+            source, kind, outcome = self._incidents.once[minute_s]
             self._accept(Arrival(minute_s + 9, source, kind), outcome, minute_s)
         if self._random.random() < 0.05:
             self._refuse(UNKNOWN, "path", 404)
-        if self._story.tells("strangers", minute_s):
+        if self._incidents.is_active("strangers", minute_s):
             self._metrics.connection_limited("public", "address")
             self._metrics.damaged("crm", 1)
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
                 self._refuse("academy", reason, 401)
-        if self._story.tells("stray", minute_s):
+        if self._incidents.is_active("stray", minute_s):
             self._refuse("main", "mismatch", 401)
-        if self._story.begins("slow disk", minute_s):
+        if self._incidents.begins("slow disk", minute_s):
             self._refuse("main", "stale", 401)
             self._metrics.skew("main", 412)
-        self._metrics.quarantined("main", 3 if self._story.tells("rotation", minute_s) else 0)
-        if self._story.tells("rotation", minute_s):
+        rotating = self._incidents.is_active("rotation", minute_s)
+        self._metrics.quarantined("main", 3 if rotating else 0)
+        if rotating:
             self._metrics.mismatch_retried("main")
-        self._metrics.reloaded(successful=not self._story.tells("config refused", minute_s))
+        self._metrics.reloaded(successful=not self._incidents.is_active("config refused", minute_s))
 
     def _take(self, arrival: Arrival, now_s: int) -> None:
         minute_s = now_s - SCRAPE_S
         again = arrival._replace(at_s=arrival.at_s + 160)
-        if arrival.source == "main" and self._story.tells("rotation", minute_s):
+        if arrival.source == "main" and self._incidents.is_active("rotation", minute_s):
             self._refuse("main", "mismatch", 401)
             heapq.heappush(self._coming, again)
-        elif self._story.tells("slow disk", minute_s) and self._random.random() < 0.02:
+        elif self._incidents.is_active("slow disk", minute_s) and self._random.random() < 0.02:
             self._refuse(arrival.source, "unavailable", 503)
             heapq.heappush(self._coming, again)
         else:
@@ -208,7 +209,7 @@ class Day:
         metrics.request(source, 202 if outcome == "accepted" else 200)
         metrics.acknowledged(source, took_s + self._random.expovariate(900))
         metrics.skew(source, self._random.choice((0, 0, 0, 1, 1, 2)))
-        old = arrival.at_s < self._story.parts["rotation"][0]
+        old = arrival.at_s < self._incidents.parts["rotation"][0]
         metrics.verified(source, "1" if source == "academy" else "2025" if old else "2026")
         metrics.received(source, arrival.kind, outcome)
         if outcome != "accepted":
@@ -219,7 +220,7 @@ class Day:
         total.add(int(arrival.at_s * 1000))
         metrics.counted(total)
         for queue in self._queues:
-            removed = self._story.tells(f"{queue.name} removed", int(arrival.at_s))
+            removed = self._incidents.is_active(f"{queue.name} removed", int(arrival.at_s))
             if queue.takes(arrival) and not removed:
                 queue.waiting.append(arrival.at_s)
 
@@ -229,7 +230,7 @@ class Day:
 
     def _commit(self, at_s: float) -> float:
         took_s = self._random.lognormvariate(-5.6, 0.5)
-        if self._story.tells("slow disk", int(at_s)):
+        if self._incidents.is_active("slow disk", int(at_s)):
             took_s += self._random.uniform(0.2, 1.4)
         self._metrics.committed(took_s)
         return took_s
@@ -244,10 +245,10 @@ class Day:
 
     def _deliver(self, queue: Queue, now_s: int) -> None:
         minute_s, removed = now_s - SCRAPE_S, f"{queue.name} removed"
-        state = queue.state(self._story, minute_s)
-        if self._story.begins(removed, minute_s):
+        state = queue.state(self._incidents, minute_s)
+        if self._incidents.begins(removed, minute_s):
             self._metrics.drop_sink(queue.name)
-        if self._story.tells(removed, minute_s):
+        if self._incidents.is_active(removed, minute_s):
             self._count(queue)
             return
         self._metrics.sink_state(queue.name, state)
@@ -267,7 +268,7 @@ class Day:
     def _send(self, queue: Queue, came_s: float, now_s: int) -> None:
         took_s = self._random.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
         late_s = took_s if now_s - came_s < SCRAPE_S else now_s - came_s
-        if queue.name == "crm" and self._story.tells("refused by crm", now_s - SCRAPE_S):
+        if queue.name == "crm" and self._incidents.is_active("refused by crm", now_s - SCRAPE_S):
             queue.dead += 1
             self._metrics.attempted(queue.name, "dead", took_s)
             self._metrics.settled(queue.name, "dead", late_s)

@@ -10,9 +10,9 @@ from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from tests.deploy import viewer
-from tests.deploy.drawing import instants, times
-from tests.deploy.drawing.canvas import PAPER, Canvas
+from tests.deploy import dashboards
+from tests.deploy.pictures import instant_panels, range_panels
+from tests.deploy.pictures.canvas import PAPER, Canvas
 from tests.deploy.prometheus import Prometheus
 
 _WIDTH = 1280
@@ -23,13 +23,13 @@ _HEAD = 46
 _DPI = 100
 
 _KINDS = {
-    "stat": instants.stat,
-    "bargauge": instants.bar_gauge,
-    "barchart": instants.columns,
-    "table": instants.table,
-    "timeseries": times.series,
-    "heatmap": times.heat,
-    "state-timeline": times.states,
+    "stat": instant_panels.stat,
+    "bargauge": instant_panels.bar_gauge,
+    "barchart": instant_panels.columns,
+    "table": instant_panels.table,
+    "timeseries": range_panels.series,
+    "heatmap": range_panels.heat,
+    "state-timeline": range_panels.states,
 }
 
 
@@ -57,7 +57,7 @@ def draw(board: dict[str, Any], file: Path, *, server: Prometheus, from_s: int, 
             figure.text(*where, f"▾ {panel['title']}", size=10, weight="bold", va="center")
             continue
         _frame(figure, place, height)
-        asked = viewer.asks(panel, from_s=from_s, to_s=to_s, points=int(place.w))
+        asked = dashboards.asks(panel, from_s=from_s, to_s=to_s, points=int(place.w))
         answers = [(each, each.answer(server)) for each in asked]
         canvas = Canvas(figure, panel, (place.x, place.y, place.w, place.h), _WIDTH, height)
         _KINDS[panel["type"]](canvas, answers)
@@ -66,7 +66,7 @@ def draw(board: dict[str, Any], file: Path, *, server: Prometheus, from_s: int, 
     # A palette is a third of the size; k-means keeps the colours of large areas as they are.
     flat = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, kmeans=2)
     drawn = PngInfo()
-    drawn.add_text("panels", "; ".join(each["title"] for each in viewer.panels(board)))
+    drawn.add_text("panels", "; ".join(each["title"] for each in dashboards.panels(board)))
     flat.save(file, optimize=True, pnginfo=drawn)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.deploy.drawing.units import written
+from tests.deploy.pictures.formatting import written
 
 INK = "#24292E"
 PAPER = "#F4F5F5"

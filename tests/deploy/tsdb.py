@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from relay.telemetry.metrics import Metrics
-from tests.deploy.day import Day, Scrape
+from tests.deploy.incidents import END_S, SCRAPE_S, START_S
 from tests.deploy.prometheus import JOB, Prometheus, rules
-from tests.deploy.story import END_S, SCRAPE_S, START_S
+from tests.deploy.scripted_day import Scrape, ScriptedDay
 
 INSTANCE = "relay:9464"
 
@@ -33,7 +33,7 @@ def write(folder: Path) -> None:
 
 
 def _scraped() -> Iterator[Point]:
-    for scrape in Day().scrapes():
+    for scrape in ScriptedDay().scrapes():
         for head, value in samples(scrape):
             yield scrape.at_s, head, value
 

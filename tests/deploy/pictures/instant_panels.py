@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC
 
-from tests.deploy.drawing.canvas import GREYED, Canvas
-from tests.deploy.drawing.units import ago
-from tests.deploy.viewer import Asked, Values, by_hour
+from tests.deploy.dashboards import Asked, Values, by_hour
+from tests.deploy.pictures.canvas import GREYED, Canvas
+from tests.deploy.pictures.formatting import ago
 
 Answers = Sequence[tuple[Asked, Values]]
 
