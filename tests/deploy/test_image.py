@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tomllib
 from collections.abc import AsyncIterator
 from importlib import metadata
 from importlib.util import MAGIC_NUMBER
@@ -20,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy import image as images
 from tests.deploy.container import Container
-from tests.deploy.image import DOCKERFILE, ROOT, Builder, Image
+from tests.deploy.image import DOCKERFILE, Builder, Image
 from tests.guarantees.process import SECRET, free_port, until
 
 OWNER = 10001
@@ -108,11 +107,6 @@ def test_both_stages_use_one_base_pinned_by_digest() -> None:
         "FROM ${PYTHON} AS build",
         "FROM ${PYTHON}",
     ]
-
-
-def test_the_version_label_is_the_projects_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert f"ARG VERSION={project['version']}\n" in DOCKERFILE.read_text(encoding="utf-8")
 
 
 def test_the_build_context_holds_only_files_of_the_image(builder: Builder, tmp_path: Path) -> None:

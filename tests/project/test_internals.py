@@ -1,4 +1,4 @@
-"""The inner parts of the server, the store's driver and the templates: one that is gone fails here.
+"""Private names of dependencies in use, and undocumented ones of uvicorn: a missing one fails here.
 
 Those of the brokers' clients are in sinks/test_client_internals.py.
 """
@@ -36,7 +36,7 @@ ROOT = Path(relay.__file__).parent
 TREES = {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in ROOT.rglob("*.py")}
 
 
-def test_the_proxies_that_are_trusted_can_be_asked_for() -> None:
+def test_uvicorns_proxy_middleware_has_its_trusted_hosts() -> None:
     middleware = ProxyHeadersMiddleware(app._nothing, ["10.0.0.0/8", "::1"])
     assert asked(parse(app), "self._terms.proxies") == {"trusted_hosts"}
     assert "10.1.2.3" in middleware.trusted_hosts
@@ -79,7 +79,7 @@ def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed
     assert found == set()
 
 
-def test_what_has_inner_parts_in_use_has_an_upper_bound() -> None:
+def test_a_dependency_with_private_or_undocumented_names_in_use_has_an_upper_bound() -> None:
     assert {"aiosqlite", "jinja2", "uvicorn"} <= CAPPED
 
 

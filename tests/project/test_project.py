@@ -20,6 +20,7 @@ from relay import config
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
+VERSION: str = PROJECT["project"]["version"]
 CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
 SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
@@ -40,7 +41,7 @@ CAPPED = {
     "nats-py",
     *("aiosqlite", "jinja2", "uvicorn"),
 }
-"""Dependencies with inner parts in use, which any release may change: test_internals.py."""
+"""Dependencies used by names that any release may change: test_internals.py."""
 
 LOCKS = {
     "deploy/requirements.txt": CORE,
@@ -176,9 +177,23 @@ def test_the_architecture_shows_the_rooms_in_the_rows_of_the_contract() -> None:
     assert [(row.strip(), room.strip(" `")) for row, room in cells] == rooms
 
 
-def test_the_changelog_begins_with_what_is_not_released() -> None:
+def test_the_changelog_begins_with_unreleased_changes_and_this_version() -> None:
     headings = [line for line in lines("CHANGELOG.md") if line.startswith("## ")]
     assert headings[0] == "## [Unreleased]"
+    assert re.fullmatch(rf"## \[{re.escape(VERSION)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+
+
+@pytest.mark.parametrize(
+    ("file", "tag"),
+    [
+        ("Dockerfile", r"ARG VERSION=(.+)"),
+        ("deploy/compose/compose.yaml", r"image: relay:(.+)"),
+        ("deploy/kubernetes/base/kustomization.yaml", r"newTag: (.+)"),
+        ("docs/deployment.md", r"(?:\brelay:|newTag: )([\d.]+)"),
+    ],
+)
+def test_an_image_has_the_version_of_the_project(file: str, tag: str) -> None:
+    assert set(re.findall(tag, (ROOT / file).read_text())) == {VERSION}
 
 
 @pytest.mark.parametrize(
