@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.deploy.prometheus import Labels, Prometheus
 
@@ -56,6 +56,21 @@ def read(name: str) -> dict[str, Any]:
 def panels(board: dict[str, Any]) -> list[Panel]:
     """All but the headings of rows."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def panel(name: str, title: str, *, stat: bool = False) -> Panel:
+    """A dashboard's panel; a number can have the title of another panel."""
+    (found,) = [
+        each
+        for each in panels(read(name))
+        if (each["title"], each["type"] == "stat") == (title, stat)
+    ]
+    return found
+
+
+def variable(board: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [each for each in board["templating"]["list"] if each["name"] == name]
+    return cast("dict[str, Any]", found)
 
 
 def asks(panel: Panel, *, from_s: int, to_s: int, points: int = 288) -> Iterator[Asked]:

@@ -1,12 +1,12 @@
 """The dashboards keep the rules of Grafana's own linter, and each rule detects a violation."""
 
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
 
 from tests.deploy import dashboards
 from tests.deploy.dashboard_linter import RULES, Board, broken, exceptions
+from tests.deploy.dashboards import variable
 
 EXCEPTIONS = exceptions(dashboards.FOLDER / ".lint")
 
@@ -15,11 +15,6 @@ EXCEPTIONS = exceptions(dashboards.FOLDER / ".lint")
 def test_the_dashboards_break_a_rule_only_where_an_exception_says_why(rule: str) -> None:
     found = set().union(*(broken(rule, dashboards.read(name)) for name in dashboards.NAMES))
     assert found == {each for each in EXCEPTIONS if each[0] == rule}
-
-
-def variable(board: Board, name: str) -> dict[str, Any]:
-    (found,) = [each for each in board["templating"]["list"] if each["name"] == name]
-    return cast("dict[str, Any]", found)
 
 
 def ask(board: Board, expr: str) -> None:

@@ -37,15 +37,6 @@ def seen(came: list[Acknowledged]) -> list[Acknowledged]:
     return [each for each in came if each.minute_s > incidents.START_S]
 
 
-def panel_of(name: str, title: str) -> dashboards.Panel:
-    (panel,) = [
-        each
-        for each in dashboards.panels(dashboards.read(name))
-        if (each["title"], each["type"] == "stat") == (title, title in STATS)
-    ]
-    return panel
-
-
 def figures(
     name: str,
     title: str,
@@ -55,7 +46,8 @@ def figures(
     to_s: int = incidents.END_S,
 ) -> Iterator[Figures]:
     """The values of each query of a panel, by the names of its series; bars are added up."""
-    for asked in dashboards.asks(panel_of(name, title), from_s=from_s, to_s=to_s):
+    panel = dashboards.panel(name, title, stat=title in STATS)
+    for asked in dashboards.asks(panel, from_s=from_s, to_s=to_s):
         yield {
             asked.name(labels) or source(labels): sum(
                 value for at_s, value in values if at_s < to_s or not asked.step_s
@@ -189,7 +181,7 @@ def test_hours_of_the_day_are_local_in_zones_of_quarter_hours_too(
     def hour(each: Acknowledged) -> str | None:
         return datetime.fromtimestamp(each.minute_s, zone).strftime("%H") if name(each) else None
 
-    panel = panel_of("engagement", title)
+    panel = dashboards.panel("engagement", title)
     (asked,) = dashboards.asks(panel, from_s=incidents.START_S, to_s=incidents.END_S - 1)
     (values,) = asked.answer(two_weeks).values()
     found = dashboards.by_hour(panel, values, zone)

@@ -21,13 +21,6 @@ NAMES = {rule["alert"] for rule in rules("alert")}
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 
-def alerts_panel() -> dashboards.Panel:
-    (panel,) = [
-        each for each in dashboards.panels(dashboards.read("relay")) if each["title"] == "Alerts"
-    ]
-    return panel
-
-
 def test_the_page_is_made_of_the_runbook() -> None:
     assert page(SOURCE.read_text(encoding="utf-8")) == PAGE, (
         "run: python -m deploy.prometheus.runbook"
@@ -82,9 +75,7 @@ def test_compose_serves_the_page_at_the_dashboards_address() -> None:
 
 
 def test_the_dashboard_keeps_the_address_in_one_place() -> None:
-    (variable,) = [
-        each for each in dashboards.read("relay")["templating"]["list"] if each["name"] == "runbook"
-    ]
+    variable = dashboards.variable(dashboards.read("relay"), "runbook")
     assert (variable["type"], variable["query"]) == ("constant", ADDRESS)
     assert str(dashboards.read("relay")).count(ADDRESS) == 1
 
@@ -97,9 +88,10 @@ def test_every_alert_is_linked_from_a_panel_that_shows_its_cause() -> None:
 
 
 def test_a_click_on_an_alert_leads_to_its_section() -> None:
-    (link,) = alerts_panel()["fieldConfig"]["defaults"]["links"]
+    panel = dashboards.panel("relay", "Alerts")
+    (link,) = panel["fieldConfig"]["defaults"]["links"]
     assert link["url"] == "${runbook:raw}#${__field.labels.alertname}"
-    assert "alertname" in alerts_panel()["targets"][0]["legendFormat"]
+    assert "alertname" in panel["targets"][0]["legendFormat"]
 
 
 @pytest.mark.parametrize("document", ["deployment.md", "dashboards.md"])

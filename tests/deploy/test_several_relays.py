@@ -18,13 +18,7 @@ STATES = ("active", "paused", "throttled", "parked")
 
 def expr(title: str, **chosen: str) -> str:
     """The only query of a panel, for what is chosen above the dashboard."""
-    board = dashboards.read("relay")
-    (panel,) = [
-        each
-        for each in dashboards.panels(board)
-        if each["title"] == title and each["type"] == "state-timeline"
-    ]
-    (target,) = panel["targets"]
+    (target,) = dashboards.panel("relay", title)["targets"]
     return dashboards.filled(target["expr"], range_s=0, step_s=0, **chosen)
 
 
@@ -53,11 +47,7 @@ def test_a_sink_shows_its_worst_state_of_all_relays(tmp_path: Path, worst: str, 
 
 
 def test_the_numbers_of_states_have_their_names() -> None:
-    (panel,) = [
-        each
-        for each in dashboards.panels(dashboards.read("relay"))
-        if each["title"] == "State of the sinks"
-    ]
+    panel = dashboards.panel("relay", "State of the sinks")
     (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
     named = {int(number): each["text"] for number, each in mapping["options"].items()}
     assert named == dict(enumerate(STATES))
@@ -80,9 +70,7 @@ def test_every_query_follows_the_chosen_namespace_source_and_sink(name: str) -> 
 
 @pytest.mark.parametrize("name", dashboards.NAMES)
 def test_relays_without_a_namespace_are_included(name: str) -> None:
-    (variable,) = [
-        each for each in dashboards.read(name)["templating"]["list"] if each["name"] == "namespace"
-    ]
+    variable = dashboards.variable(dashboards.read(name), "namespace")
     assert (variable["allValue"], variable["current"]["value"]) == (".*", ["$__all"])
 
 

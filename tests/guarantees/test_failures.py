@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PROOFS = {
-    # At the door
+    # At the public listener
     "A signature is missing, wrong, or": "tests/receiver/test_hostile_requests.py::"
     "test_no_401_tells_more_than_another",
     "This host's clock is wrong": "tests/receiver/test_tolerance.py::"
@@ -85,7 +85,7 @@ PROOFS = {
     "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
     "Any restart": "tests/app/test_totals.py::"
     "test_kill_9_loses_no_scraped_count_and_no_acknowledged_event",
-    "It dislikes some events (403": "tests/delivery/test_poison.py::"
+    "It rejects some events (403": "tests/delivery/test_poison.py::"
     "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
     "This host's clock is set": "tests/delivery/test_due.py::"
     "test_a_clock_set_back_by_a_day_does_not_strand_retries",
