@@ -3,9 +3,9 @@
 #   docker build -t relay .                            for sinks of type http, slack and stdout
 #   docker build --build-arg EXTRAS=all -t relay .     for every type of sink
 #
-# REVISION, CREATED and SOURCE say what it is built of, in its labels and in relay_build_info.
+# REVISION, CREATED and SOURCE name its origin, in its labels and in relay_build_info.
 
-# The digest is the index's, so it stands for every platform, and the tag cannot move under it.
+# The digest is the index's, so it covers every platform, and the tag cannot move.
 ARG BASE=python:3.13.16-slim-trixie
 ARG BASE_DIGEST=sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
 ARG PYTHON=${BASE}@${BASE_DIGEST}
@@ -16,8 +16,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /build
 
-# What is needed to build the relay is locked like the rest, and stays behind in this stage; so does
-# pip, which installs into the relay's own environment from outside.
+# The build tools are locked like the rest, and stay in this stage; so does pip, which installs into
+# the relay's own environment from outside.
 COPY deploy/requirements-build.txt deploy/
 RUN python3 -m venv tools \
  && tools/bin/pip install --require-hashes --only-binary :all: \
@@ -50,7 +50,7 @@ RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
  && tools/bin/pip --python /opt/relay/bin/python3 install --no-compile --no-deps --no-index \
         dist/relay-*.whl
 
-# At run time nothing can be written, so what is not compiled here would be compiled at every start.
+# At run time nothing can be written, so modules not compiled here would be compiled at every start.
 # Unchecked, because no source changes any more, and copying may change its time. All of them,
 # because pip has compiled attrs, which its own rich looks for.
 # The list names what is installed, with versions and licences; the base's packages are Debian's.
@@ -85,7 +85,7 @@ USER 10001:10001
 WORKDIR /var/lib/relay
 
 # The image has to understand every key of the example, and must not bring the SQLite with the fault.
-# What it names is made up, and in no layer.
+# The values are made up, and in no layer.
 RUN RELAY_SECRET=smoke-0123456789abcdef RELAY_ADMIN_TOKEN=smoke-fedcba9876543210 \
     SLACK_URL=https://slack.invalid/services/T/B/x CRM_URL=https://crm.invalid/hook \
     CRM_AUTH=smoke CRM_SIGNING=whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY= \
