@@ -1,7 +1,7 @@
-"""Small servers on the relay's own listener: the bare endpoint to compare with, and a sink.
+"""Small servers: the bare endpoint to compare with, and a sink.
 
 `python -m benchmarks.far_end bare PORT` reads the body and answers 204, on Starlette.
-`python -m benchmarks.far_end sink PORT [FILE]` answers 200 and notes what came when, in FILE.
+`python -m benchmarks.far_end sink PORT [FILE]` answers 200 and logs requests, with times, in FILE.
 """
 
 import asyncio

@@ -136,14 +136,14 @@ def _url(port: int) -> str:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[int]:
-    """A port on which the kernel takes connections, and nobody ever answers."""
+    """A port on which the kernel accepts connections, and no process responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         yield listening.getsockname()[1]
 
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[int]:
-    """A port that is held, so that nobody else listens on it, and refuses every connection."""
+    """A port that is bound but not listened on, so that it refuses every connection."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Load on a listener: as much as it takes (wrk), or so much a second (connections of our own)."""
+"""Load on a listener: as much as it takes (wrk), or at a rate (our own connections)."""
 
 import asyncio
 import re

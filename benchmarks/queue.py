@@ -21,7 +21,7 @@ class Message(NamedTuple):
 
 
 Loop = Callable[[Sequence[Message], int], Coroutine[Any, Any, float]]
-"""Publishes all of them with so many unconfirmed at once; the seconds that took, once connected."""
+"""Publish all of them with this many unconfirmed at once; return the seconds, once connected."""
 
 
 class Broker(ABC):
@@ -29,7 +29,7 @@ class Broker(ABC):
 
     name: ClassVar[str]
     most: ClassVar[int] = 1_000_000
-    """As many messages it takes before it gets slow by itself."""
+    """Number of messages that it takes before it slows down."""
 
     @abstractmethod
     def start(self, folder: Path) -> None:

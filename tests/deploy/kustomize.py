@@ -32,7 +32,7 @@ def build(folder: Path) -> "Objects":
     done = subprocess.run(
         [KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
     )
-    # It warns of what is deprecated.
+    # It warns of deprecated fields on stderr.
     assert (done.returncode, done.stderr) == (0, "")
     return Objects(yaml.safe_load_all(done.stdout))
 

@@ -17,7 +17,7 @@ def inside(number: int) -> list[str]:
 
 @contextmanager
 def cable(first: str, second: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Hosts with these addresses, such as 172.30.94.2/29: what goes before commands on each."""
+    """Connect two hosts with addresses such as 172.30.94.2/29; yield the command prefix of each."""
     if shutil.which("ip") is None:
         pytest.skip("ip is not installed")
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """The shipped reverse proxies as real programs, each in a folder of its own.
 
-Each runs what is shipped, but for its ports, its folders and its certificate; `places` holds all
-that is put in another one's stead.
+Each runs the shipped files, except for its ports, its folders and its certificate; `place` makes
+these replacements.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ P = TypeVar("P", bound="Proxy")
 SHIPPED = Path(__file__).parents[2] / "deploy" / "proxy"
 
 HOST = "hooks.example.com"
-"""The public name in what is shipped."""
+"""The public name in the shipped files."""
 
 STRANGER = "127.0.0.2"
 """The callers' address, distinct from the proxy's."""
@@ -45,7 +45,7 @@ class Proxy(Program):
 
     @abstractmethod
     def write(self) -> None:
-        """Put what is shipped into the folder, with the places of this test."""
+        """Copy the shipped files into the folder, with the places of this test."""
 
     async def call(self, caller: str = STRANGER) -> Caller:
         """Connect from an address, as a stranger would."""

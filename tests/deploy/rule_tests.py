@@ -12,7 +12,7 @@ from tests.deploy.scripted_day import Scrape
 from tests.deploy.tsdb import samples
 
 SCENARIOS = sorted((FOLDER / "tests").glob("*.yml"))
-"""Scenarios that bring each alert; they stand beside the rules."""
+"""Scenarios that fire each alert, in a folder beside the rules."""
 
 _OF_THE_DAY = 'group by (alertname) (count_over_time(ALERTS{{alertstate="{state}"}}[1d]))'
 

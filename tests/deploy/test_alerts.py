@@ -60,7 +60,7 @@ def test_an_alert_states_the_problem_the_action_and_its_runbook_section(
     assert rule["labels"] == {"severity": rule["labels"]["severity"]}
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert len(told["summary"]) < 110
-    # What is wrong, and what to do.
+    # At least the problem and the action.
     assert len(re.findall(r"[.!]( |$)", told["description"])) >= 2
 
 

@@ -1,4 +1,4 @@
-"""The image: what is in it, and that it runs with a read-only root as deploy/compose runs it."""
+"""The image: its content, and its run with a read-only root, as in deploy/compose."""
 
 import json
 import os

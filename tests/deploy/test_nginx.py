@@ -153,7 +153,7 @@ async def test_a_request_is_repeated_unchanged_once_after_the_relay_closes(
         assert (await nginx.ask(post(body))).status == 202
     first, second = relay.requests
     assert first.body == second.body == body
-    changed = {"connection", "host"}  # the first one's connection is to be kept
+    changed = {"connection", "host"}  # the first one keeps its connection alive
     assert [each for each in first.headers if each[0] not in changed] == [
         each for each in second.headers if each[0] not in changed
     ]

@@ -17,7 +17,7 @@ STATES = ("active", "paused", "throttled", "parked")
 
 
 def expr(title: str, **chosen: str) -> str:
-    """The only query of a panel, for what is chosen above the dashboard."""
+    """The only query of a panel, with these choices above the dashboard."""
     (target,) = dashboards.panel("relay", title)["targets"]
     return dashboards.filled(target["expr"], range_s=0, step_s=0, **chosen)
 

@@ -84,7 +84,7 @@ def test_a_dependency_with_private_or_undocumented_names_in_use_has_an_upper_bou
 
 
 def asked(tree: ast.Module, of: str) -> set[str]:
-    """Collect what is asked of an expression, as it is written."""
+    """Collect the attributes read from an expression, as it is written."""
     return {
         node.attr
         for node in ast.walk(tree)
@@ -93,7 +93,7 @@ def asked(tree: ast.Module, of: str) -> set[str]:
 
 
 def defined(tree: ast.Module) -> set[str]:
-    """Collect what is defined, or set on `self`."""
+    """Collect the names that are defined, or set on `self`."""
     return {name for node in ast.walk(tree) for name in _defines(node)}
 
 
