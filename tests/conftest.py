@@ -44,6 +44,9 @@ scratch.use_memory()
 # A worker of pytest-xdist sets it, and tables would be laid out for a narrow terminal.
 os.environ.pop("COLUMNS", None)
 
+# Hundreds of programs are started, and each would compile the relay anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
     "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

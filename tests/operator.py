@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from tests.guarantees.process import http_client
 from tests.service import Relay
 
 TOKEN = "the-admin-token-of-the-tests"
@@ -34,7 +35,5 @@ class Operator:
 async def operating(relay: Relay) -> AsyncIterator[Operator]:
     """An operator with the token, until the block ends."""
     headers = {"authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(
-        base_url=relay.service.admin.url, headers=headers, trust_env=False
-    ) as client:
+    async with http_client(base_url=relay.service.admin.url, headers=headers) as client:
         yield Operator(client)

@@ -1,8 +1,9 @@
 """The admin listener's app: its paths and their handlers."""
 
 import asyncio
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -42,14 +43,8 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         Route("/readyz", ready),
     ]
     open_paths = frozenset(route.path for route in open_routes)
-    streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
-    described = openapi.document(OPERATIONS, streams, version=version("relay"))
-
-    async def document(_: Request) -> Response:
-        return JSONResponse(described)
-
     api = [
-        Route(DOCUMENT, document),
+        Route(DOCUMENT, _document),
         Route(stream.PATH, partial(stream.watch, admin)),
         Route(backup.PATH, partial(backup.back_up, admin)),
     ]
@@ -75,6 +70,18 @@ def _versioned(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send_versioned)
 
     return versioned
+
+
+@cache
+def _description() -> dict[str, Any]:
+    streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
+    return openapi.document(OPERATIONS, streams, version=version("relay"))
+
+
+async def _document(_: Request) -> Response:
+    # Built for the first request, because it would take a tenth of the relay's start, and in a
+    # thread, because it would delay acknowledgements.
+    return JSONResponse(await asyncio.to_thread(_description))
 
 
 async def _healthy(_: Request) -> Response:

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import orjson
 import pytest
 
@@ -18,6 +17,7 @@ from relay.core.delivery import Result
 from relay.core.event import Outcome
 from tests import service
 from tests.caller import post
+from tests.guarantees.process import http_client
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
@@ -226,7 +226,7 @@ async def test_the_document_of_the_stream_names_every_kind() -> None:
 
 async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
     async with FarEnd() as far_end, AsyncExitStack() as stack:
-        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        client = await stack.enter_async_context(http_client())
         async with working(tmp_path, far_end) as (relay, operator):
             url = f"{relay.service.admin.url}/api/v1/stream"
             asked = client.stream("GET", url, headers=operator.client.headers)

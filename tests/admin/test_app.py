@@ -21,6 +21,7 @@ from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
+from tests.guarantees.process import http_client
 
 TOKEN = "token-of-the-test"
 
@@ -71,7 +72,7 @@ async def serving(
     listener = Listener(app, address, grace=Duration.parse("1s"), limit=limit)
     await listener.start()
     try:
-        async with httpx.AsyncClient(base_url=listener.url, trust_env=False) as client:
+        async with http_client(base_url=listener.url) as client:
             yield client
     finally:
         await listener.stop()

@@ -23,6 +23,7 @@ from relay.core.event import LEAD_CAPTURED
 from relay.delivery.dispatcher import Dispatcher
 from relay.server.listener import bind
 from relay.store.sqlite.store import SqliteStore
+from tests.guarantees.process import http_client
 
 SECRET = "a-secret-of-the-test-0123456789abcdef"
 
@@ -89,14 +90,14 @@ async def post(service: Service, event_id: str) -> httpx.Response:
     body = sample_events.event(LEAD_CAPTURED, event_id=event_id).body
     now_s = SystemClock().now_ms() // 1000
     header = signature.header(SECRET.encode(), now_s=now_s, body=body)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with http_client() as client:
         return await client.post(
             f"{service.public.url}/webhooks", content=body, headers={"Service-Signature": header}
         )
 
 
 async def ask(service: Service, path: str) -> str:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with http_client() as client:
         return (await client.get(service.admin.url + path)).text
 
 

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deploy import image as images
 from tests.deploy.container import Container
 from tests.deploy.image import DOCKERFILE, Builder, Image
-from tests.guarantees.process import SECRET, free_port, until
+from tests.guarantees.process import SECRET, free_port, http_client, until
 
 OWNER = 10001
 VOLUME = "/var/lib/relay"
@@ -76,7 +76,7 @@ class Running:
 
     async def is_ready(self) -> bool:
         assert self.container.running, self.container.log.read_text()
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with http_client() as client:
             try:
                 answer = await client.get(f"http://127.0.0.1:{self.admin}/readyz")
             except httpx.TransportError:
@@ -214,7 +214,7 @@ async def test_it_runs_as_a_user_without_any_privilege(running: Running) -> None
 async def test_its_build_info_names_its_revision_and_a_sqlite_without_the_wal_reset_fault(
     running: Running,
 ) -> None:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with http_client() as client:
         text = (await client.get(f"http://127.0.0.1:{running.admin}/metrics")).text
     (build,) = [
         sample.labels

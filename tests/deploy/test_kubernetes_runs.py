@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
@@ -18,7 +17,7 @@ from relay.core.errors import ConfigError
 from tests.app.reloading import body
 from tests.caller import SECRET, post
 from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Objects, built
-from tests.guarantees.process import free_port, until
+from tests.guarantees.process import free_port, http_client, until
 from tests.service import serving
 
 GOOD = {
@@ -87,14 +86,10 @@ async def test_the_relay_serves_the_paths_of_probes_and_prometheus(
         *(each["path"] for each in objects.one("PodMonitor")["spec"]["podMetricsEndpoints"]),
     ]
     assert len(paths) == 4
-    async with serving(loaded(tmp_path, objects, GOOD)) as relay, _client() as client:
+    async with serving(loaded(tmp_path, objects, GOOD)) as relay, http_client() as client:
         for path in paths:
             answer = await client.get(f"{relay.service.admin.url}{path}")
             assert answer.status_code == 200, path
-
-
-def _client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(trust_env=False)
 
 
 @contextlib.asynccontextmanager

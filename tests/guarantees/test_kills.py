@@ -16,7 +16,7 @@ from tests.guarantees.ledger import Ledger, Place
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Posted, Traffic
 
-KILLS = 25
+KILLS = 15
 CONNECTIONS = 8
 CONCURRENCY = 4
 TIME_SCALE = 0.02

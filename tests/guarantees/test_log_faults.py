@@ -28,7 +28,7 @@ CONNECTIONS = 4
 ONE_FRAME_BYTES = 32 + 24 + 4096
 """A log's head, and a first page with its own."""
 
-AFTERWARDS = 200
+AFTERWARDS = 60
 """Events per connection that are sent after the fault, unless the relay is gone before."""
 
 
@@ -83,8 +83,14 @@ class Load:
         }
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["left alone", "killed at once"])
-@pytest.mark.parametrize("spoil", [_remove, _replace, _empty, _cut, _zero])
+@pytest.mark.parametrize(
+    ("spoil", "is_killed"),
+    [
+        *((_remove, False), (_replace, False), (_empty, False), (_cut, False), (_zero, False)),
+        *((_remove, True), (_cut, True), (_zero, True)),
+    ],
+    ids=lambda value: ("killed at once" if value else "left alone") if value in (0, 1) else None,
+)
 async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
     tmp_path: Path, random: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
 ) -> None:

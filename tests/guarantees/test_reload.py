@@ -20,8 +20,8 @@ from tests.guarantees.stalls import Stalls
 
 RELOADS = 50
 BROKEN_EVERY = 10
-RATE = 500.0
-PAUSE_S = 0.4
+RATE = 150.0
+PAUSE_S = 0.2
 AFTER_S = 0.2
 """What a reload has begun goes on for a while after its answer: connections, leases."""
 BACKLOG_S = 240.0

@@ -25,7 +25,7 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.ordering import HOUR_MS, of_key
 
-FEW, MANY = 100, 100_000
+FEW, MANY = 100, 20_000
 ANN = "ann.lee@example.com"
 
 
