@@ -102,8 +102,8 @@ class RabbitMq(Program):
         """Bound the size of messages on new channels; None is the server's own bound."""
         value = 134_217_728 if size is None else size
         # It is read from the application's environment when a channel opens.
-        self.control("eval", f"application:set_env(rabbit, max_message_size, {value}).")
-        self.control("eval", f"persistent_term:put(max_message_size, {value}).")
+        env = f"application:set_env(rabbit, max_message_size, {value})"
+        self.control("eval", f"{env}, persistent_term:put(max_message_size, {value}).")
         self.limited = size is not None
 
     async def takes(self, name: str) -> bool:

@@ -40,7 +40,7 @@ def write(folder: Path, day: Prometheus) -> None:
     # Blocks are immutable, also while they are read.
     shutil.copytree(day._data, folder, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head"))
     points = sorted((*_around(day), *_alerts(day)))
-    tsdb.write_points(folder, points, block_s=DAY_S)
+    tsdb.write_points(folder, points)
 
 
 def _around(day: Prometheus) -> Iterator[Point]:
