@@ -130,14 +130,13 @@ async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffe
     async with far_end.server.channel() as channel:
         queue = await channel.get_queue(far_end.queue)
         await queue.bind("amq.topic", "#")
-    control = far_end.server.control
-    rights = ("set_topic_permissions", "relay", "amq.topic", "^good", ".*")
-    await asyncio.to_thread(control, *rights)
+    rights = {"exchange": "amq.topic", "write": "^good", "read": ".*"}
+    far_end.server.manage("PUT", "topic-permissions/%2F/relay", rights)
     try:
         sink = make(exchange="amq.topic", **BY_SOURCE)
         outcomes = await sink.send_batch(bound_for(lead, "good", "bad", "good", "bad", "good"))
     finally:
-        await asyncio.to_thread(control, "clear_topic_permissions", "relay", "amq.topic")
+        far_end.server.manage("DELETE", "topic-permissions/%2F/relay")
     assert told(outcomes) == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
     assert set(read(far_end)) == {"evt_0", "evt_2", "evt_4"}
 

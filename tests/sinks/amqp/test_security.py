@@ -1,6 +1,5 @@
 """How the `amqp` sink logs in to a real RabbitMQ: TLS both ways, virtual hosts, rights."""
 
-import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,7 +21,8 @@ UNTRUSTED = (
     "the broker's TLS certificate does not verify: self-signed certificate in certificate chain"
 )
 UNPROVED = "the broker does not accept our TLS certificate"
-RIGHTS = ("set_permissions", "-p", "own", "relay", ".*", ".*", ".*")
+RIGHTS = "permissions/own/relay"
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 NO_HOST = "the virtual host is missing, or the user has no right to it"
 
 
@@ -118,19 +118,19 @@ async def test_a_virtual_host_that_is_missing_is_misconfigured(
 @pytest.fixture
 async def host(server: RabbitMq) -> AsyncIterator[str]:
     """Make a virtual host with nothing in it, which the user may enter."""
-    await asyncio.to_thread(server.control, "add_vhost", "own")
-    await asyncio.to_thread(server.control, *RIGHTS)
+    server.manage("PUT", "vhosts/own")
+    server.manage("PUT", RIGHTS, ALL)
     yield "own"
-    await asyncio.to_thread(server.control, "delete_vhost", "own")
+    server.manage("DELETE", "vhosts/own")
 
 
 async def test_a_virtual_host_without_rights_parks_until_there_are_some(
     server: RabbitMq, make: Make, lead: Event, host: str
 ) -> None:
     sink = make(url=f"{server.url}/{host}")
-    await asyncio.to_thread(server.control, "clear_permissions", "-p", host, "relay")
+    server.manage("DELETE", RIGHTS)
     assert await fault(sink, lead) == (Misconfigured, NO_HOST)
-    await asyncio.to_thread(server.control, *RIGHTS)
+    server.manage("PUT", RIGHTS, ALL)
     assert await entered(sink, lead)
 
 
@@ -138,11 +138,10 @@ async def test_a_virtual_host_that_is_down_is_waited_for(
     server: RabbitMq, make: Make, lead: Event, host: str
 ) -> None:
     sink = make(url=f"{server.url}/{host}")
-    stop = f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{host}">>).'
-    await asyncio.to_thread(server.control, "eval", stop)
+    server.evaluate(f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{host}">>)')
     kind, reason = await fault(sink, lead)
     assert (kind, reason.partition(",")[0]) == (Temporary, "the virtual host is down")
-    await asyncio.to_thread(server.control, "restart_vhost", "-p", host)
+    server.evaluate(f'rabbit_vhost_sup_sup:start_vhost(<<"{host}">>)')
     assert await entered(sink, lead)
 
 
@@ -150,12 +149,12 @@ async def test_a_virtual_host_that_takes_no_more_connections_is_waited_for(
     server: RabbitMq, make: Make, lead: Event, host: str
 ) -> None:
     sink = make(url=f"{server.url}/{host}")
-    limit = ("set_vhost_limits", "-p", host, '{"max-connections":0}')
-    await asyncio.to_thread(server.control, *limit)
+    limit = f"vhost-limits/{host}/max-connections"
+    server.manage("PUT", limit, {"value": 0})
     kind, reason = await fault(sink, lead)
     assert kind is Temporary
     assert reason.startswith("the broker takes no more connections")
-    await asyncio.to_thread(server.control, "clear_vhost_limits", "-p", host)
+    server.manage("DELETE", limit)
     assert await entered(sink, lead)
 
 

@@ -33,8 +33,8 @@ LATE = (Temporary, "no answer within 1 s")
 BLOCKED = (Temporary, "the broker blocks publishers: its memory or disk alarm is on")
 LOST = (Temporary, "the connection was lost")
 
-PROCESS = '{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{}">>)), {}.'
-"""For rabbitmqctl's eval: finds a queue, and does something with it."""
+PROCESS = '{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{}">>)), {}'
+"""In Erlang: finds a queue, and does something with it."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def stuck(far_end: AmqpHarness) -> AsyncIterator[str]:
 
 
 async def evaluate(far_end: AmqpHarness, queue: str, what: str) -> None:
-    await asyncio.to_thread(far_end.server.control, "eval", PROCESS.format(queue, what))
+    await asyncio.to_thread(far_end.server.evaluate, PROCESS.format(queue, what))
 
 
 def much(lead: Event) -> list[Event]:
@@ -220,15 +220,14 @@ async def test_nothing_more_is_published_to_a_broker_that_is_known_to_block(
     far_end: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(timeout="1s")
-    control = far_end.server.control
-    await asyncio.to_thread(control, "set_vm_memory_high_watermark", "0.00001")
+    await asyncio.to_thread(far_end.server.let_memory, 0.00001)
     try:
         # It says so only once somebody has published.
         assert told(await sink.send_batch(series(lead, 2))) == [BLOCKED] * 2
         events = [replace(lead, id="evt_2"), replace(lead, id="evt_3")]
         assert told(await sink.send_batch(events)) == [BLOCKED] * 2
     finally:
-        await asyncio.to_thread(control, "set_vm_memory_high_watermark", "0.4")
+        await asyncio.to_thread(far_end.server.let_memory, 0.4)
     assert told(await sink.send_batch([replace(lead, id="evt_after")])) == [DELIVERED]
     assert read(far_end) == ["evt_0", "evt_1", "evt_after"]
     assert far_end.contacts() == 1

@@ -173,12 +173,12 @@ async def test_a_memory_alarm_is_temporary_within_the_timeout(
     far_end: AmqpHarness, lead: Event
 ) -> None:
     sink = built(far_end, timeout="1s")
-    await asyncio.to_thread(far_end.server.control, "set_vm_memory_high_watermark", "0.00001")
+    await asyncio.to_thread(far_end.server.let_memory, 0.00001)
     try:
         with pytest.raises(Temporary, match="alarm"):
             await sink.send(lead)
     finally:
-        await asyncio.to_thread(far_end.server.control, "set_vm_memory_high_watermark", "0.4")
+        await asyncio.to_thread(far_end.server.let_memory, 0.4)
     await sink.send(replace(lead, id="evt_next"))
     await sink.close()
 
