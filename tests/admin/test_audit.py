@@ -193,7 +193,7 @@ async def test_a_reload_by_a_signal_is_recorded_and_listed_by_the_command(tmp_pa
         assert first.split()[-4:] == ["done", "-", "-", "SIGHUP"]
         (_, row, more) = await scene.run("audit list --limit 1")
         assert row == latest
-        assert more == "Next page: python -m relay audit list --limit 1 --before 2"
+        assert more == "Next page: relay audit list --limit 1 --before 2"
         (_, row) = await scene.run("audit list --before 2 --since 1h")
         assert row.split()[0] == "1"
         assert await scene.run("audit list --since 2099-01-01") == ["No changes."]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,16 @@ def needs(name: str, extra: str) -> list[Requirement]:
     return [each for each in asked if each.marker is None or each.marker.evaluate({"extra": extra})]
 
 
+owners_of_modules = cache(packages_distributions)
+
+
+@cache
 def foreign(extra: str) -> set[str]:
     """Name the modules that come with an extra and not with the core."""
     added = closure(EXTRAS[extra]) - closure(CORE)
     modules = {
         module
-        for module, owners in packages_distributions().items()
+        for module, owners in owners_of_modules().items()
         if {canonicalize_name(owner) for owner in owners} & added
     }
     return modules - TAKEN_ALONG

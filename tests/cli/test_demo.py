@@ -17,6 +17,9 @@ from typing import IO
 import httpx
 import orjson
 import pytest
+from click.testing import CliRunner
+
+from relay.cli import main
 
 pytestmark = pytest.mark.servers
 
@@ -64,24 +67,32 @@ def addresses(opening: list[str]) -> dict[str, str]:
     return {words[0]: words[1] for words in words if len(words) == 2}
 
 
-def test_an_event_a_duplicate_and_a_forgery_are_shown(tmp_path: Path) -> None:
-    result = demo("--events", "4", "--every", "0", folder=tmp_path)
-    assert result.returncode == 0
-    story = [line[10:] for line in result.stderr.splitlines() if line[:2].strip().isdigit()]
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A demo of four events."""
+    return demo("--events", "4", "--every", "0", folder=tmp_path_factory.mktemp("short"))
+
+
+def test_an_event_a_duplicate_and_a_forgery_are_shown(
+    short: subprocess.CompletedProcess[str],
+) -> None:
+    assert short.returncode == 0
+    story = [line[10:] for line in short.stderr.splitlines() if line[:2].strip().isdigit()]
     assert [re.split(r"  +", line)[0::2][:2] for line in story] == [
         ["lead.captured", "202 accepted"],
         ["the same again", "200 duplicate"],
         ["video.watched", "202 accepted"],
         ["forged", "401 unauthorized"],
     ]
-    assert "Delivered: 2, duplicates: 1, forged: 1." in result.stderr
+    assert "Delivered: 2, duplicates: 1, forged: 1." in short.stderr
 
 
-def test_the_sinks_lines_are_on_stdout_and_nothing_else(tmp_path: Path) -> None:
-    result = demo("--events", "4", "--every", "0", folder=tmp_path)
-    events = [orjson.loads(line) for line in result.stdout.splitlines()]
+def test_the_sinks_lines_are_on_stdout_and_nothing_else(
+    short: subprocess.CompletedProcess[str],
+) -> None:
+    events = [orjson.loads(line) for line in short.stdout.splitlines()]
     assert [event["event"] for event in events] == ["lead.captured", "video.watched"]
-    assert all(event["id"] in result.stderr for event in events)
+    assert all(event["id"] in short.stderr for event in events)
 
 
 def test_the_round_has_every_kind_and_then_suggests_commands(tmp_path: Path) -> None:
@@ -138,8 +149,8 @@ main(["demo"])
 
 @pytest.mark.parametrize("pace", ["nan", "-1", "inf", "soon"])
 def test_an_invalid_interval_is_a_usage_error(tmp_path: Path, pace: str) -> None:
-    result = demo("--every", pace, folder=tmp_path)
-    assert result.returncode == 2
+    result = CliRunner(env={"TMPDIR": str(tmp_path)}).invoke(main, ["demo", "--every", pace])
+    assert result.exit_code == 2
     assert "--every" in result.stderr
 
 

@@ -1,14 +1,12 @@
 """`relay reload` on a running relay: documented output and exit codes."""
 
-import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.scene import Scene
 from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN
 
@@ -26,18 +24,10 @@ async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
         yield relay
 
 
-async def reload(relay: Relay, *options: str) -> tuple[int | None, str]:
+async def reload(relay: Relay, *options: str) -> tuple[int, str]:
     """Return the exit code and the output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "relay", "reload", *options),
-        cwd=relay.config.parent,
-        env={**os.environ},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(60):
-        printed, _ = await process.communicate()
-    return process.returncode, printed.decode()
+    done = await Scene(relay.config.parent).invoke(" ".join(["reload", *options]))
+    return done.exit_code, done.output
 
 
 def edit(relay: Relay, before: str, after: str) -> None:

@@ -60,19 +60,14 @@ def test_the_command_and_the_api_have_the_same_maximum() -> None:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("rotate finish --source main", "relay: No rotation of main is running"),
-        ("rotate begin --source nobody", "relay: There is no source nobody in the config."),
-        ("rotate begin --source main --for 2h", "Error: Invalid value for '--for': expected 1s to"),
-        ("rotate begin --source main --for soon", "Error: Invalid value for '--for'"),
-        ("rotate status --source main", "main: no rotation, or it has expired."),
-    ],
-)
-async def test_an_impossible_rotation_is_refused(
-    tmp_path: Path, command: str, message: str
-) -> None:
+async def test_an_impossible_rotation_is_refused(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        printed = await scene.run(command)
-    assert any(line.startswith(message) for line in printed), printed
+        for command, message in (
+            ("finish --source main", "relay: No rotation of main is running"),
+            ("begin --source nobody", "relay: There is no source nobody in the config."),
+            ("begin --source main --for 2h", "Error: Invalid value for '--for': expected 1s to"),
+            ("begin --source main --for soon", "Error: Invalid value for '--for'"),
+            ("status --source main", "main: no rotation, or it has expired."),
+        ):
+            printed = await scene.run(f"rotate {command}")
+            assert any(line.startswith(message) for line in printed), printed
