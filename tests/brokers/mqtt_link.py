@@ -1,6 +1,7 @@
 """The tests' own MQTT clients, on threads."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event
 from typing import Any, Self
 
@@ -23,6 +24,13 @@ def client(client_id: str, *, manual_ack: bool = False) -> Client:
     )
     admin.username_pw_set("admin", "admin")
     return admin
+
+
+def _stop(client: Client) -> None:
+    client.disconnect()
+    # The thread forgets itself as it ends, also between the two looks that loop_stop takes at it.
+    with suppress(AttributeError):
+        client.loop_stop()
 
 
 class Link:
@@ -55,8 +63,7 @@ class Link:
         assert published.is_published()
 
     def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        _stop(self._client)
 
     def _on_connect(self, _c: Client, _u: Any, _f: Any, reason: ReasonCode, _p: Any) -> None:
         self._reason = reason
@@ -91,8 +98,7 @@ class Subscriber:
 
     def stop(self) -> None:
         """Leave the session as it is, for another to take it up."""
-        self._client.disconnect()
-        self._client.loop_stop()
+        _stop(self._client)
 
     def _subscribe(self, *_: Any) -> None:
         self._client.subscribe("#", qos=1)

@@ -24,16 +24,14 @@ name = 1
 
 def completed(words: str, folder: Path) -> list[str]:
     """Return the completions of the last word in bash."""
-    script = "import sys; from relay.cli import main; main(prog_name='relay')"
     environ = {
         "_RELAY_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
         "RELAY_CONFIG": str(folder / "config.toml"),
     }
-    ran = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
-    )
+    ran = CliRunner(env=environ).invoke(main, prog_name="relay")
+    assert ran.exit_code == 0, ran.output
     return [line.partition(",")[2] for line in ran.stdout.split()]
 
 
