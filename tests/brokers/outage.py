@@ -26,7 +26,7 @@ from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
-EVENTS = 5_000
+EVENTS = 3_000
 TIMEOUT_S = 1.0
 FROZEN_S = 3.0
 DEADLINE_S = 180.0

@@ -1,6 +1,7 @@
 """`promtool test rules`: the shipped scenarios, and a scripted day made into one."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,12 @@ _OF_THE_DAY = 'group by (alertname) (count_over_time(ALERTS{{alertstate="{state}
 def run(file: Path) -> str:
     """Promtool's complaints about a file of scenarios; empty if all is as expected."""
     done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, timeout=300, check=False
+        ["promtool", "test", "rules", str(file)],
+        # It has room, and collecting garbage takes a tenth of its time.
+        env={**os.environ, "GOGC": "400"},
+        capture_output=True,
+        timeout=300,
+        check=False,
     )
     return "" if done.returncode == 0 else (done.stdout + done.stderr).decode()
 

@@ -78,7 +78,7 @@ async def test_no_request_fails_while_the_relay_restarts_behind_a_proxy(
         load = Load(proxy)
         for _ in range(CONNECTIONS):
             connections.create_task(load.flow(stop))
-        for _ in range(3):
+        for _ in range(2):
             await load.grows()
             await gap(relay)
         await load.grows()
