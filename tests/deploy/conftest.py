@@ -39,11 +39,10 @@ def two_weeks(
 
 
 @pytest.fixture(scope="session")
-def debian() -> Iterator[Debian]:
-    """Packages of the release that the image is made of: hundreds of megabytes."""
+def debian() -> Debian:
+    """Packages of the release that the image is made of."""
     images.require_builder()
-    with scratch.on_disk() as folder:
-        yield images.bootstrap(Path(folder))
+    return images.bootstrap()
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ ORIGIN = {
     "SOURCE": "https://git.example/relay",
 }
 """Build arguments that name the image's origin."""
+
+_COMPOSE = "compose/usr/libexec/docker/cli-plugins/docker-compose"
 
 _UNREAD = ("doc", "locale", "man")
 """Folders of /usr/share that cost time and are never looked at."""
@@ -107,23 +111,40 @@ class Debian:
     """Docker's Compose, as a program of its own."""
 
 
-def bootstrap(folder: Path) -> Debian:
-    """Take both from where this machine takes its packages."""
+def bootstrap() -> Debian:
+    """Take both from where this machine takes its packages, once per machine."""
     # Of the release itself: where its security updates come from, another release may not be.
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     mirror, *_ = re.findall(
         rf"^'(\S+)/dists/{release}/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
     )
-    archive = folder / "base.tar"
     quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
     lean = [f"--dpkgopt=path-exclude=/usr/share/{unread}/*" for unread in _UNREAD]
     kind = ["--variant=minbase", "--include=python3-venv,ca-certificates"]
+    recipe = ["mmdebstrap", "--quiet", *quick, *lean, *kind, base()["debian"], mirror]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relay-tests"
+    place = cache / f"debian-{sha256(repr(recipe).encode()).hexdigest()[:12]}"
+    if not place.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            partial = Path(folder) / "debian"
+            partial.mkdir()
+            _bootstrap(partial, recipe)
+            # Unless another run was faster.
+            if not place.exists():
+                partial.rename(place)
+    return Debian(
+        place / "base.tar", place / "compose/usr/libexec/docker/cli-plugins/docker-compose"
+    )
+
+
+def _bootstrap(folder: Path, recipe: list[str]) -> None:
     fetch = f'chroot "$1" apt-get download docker-compose && mv "$1"/docker-compose_* {folder}'
-    whence = [base()["debian"], str(archive), mirror]
-    run(["mmdebstrap", "--quiet", *quick, *lean, *kind, f"--customize-hook={fetch}", *whence])
+    *options, debian, mirror = recipe
+    run([*options, f"--customize-hook={fetch}", debian, str(folder / "base.tar"), mirror])
     (package,) = folder.glob("docker-compose_*.deb")
     run(["dpkg-deb", "--extract", package, folder / "compose"])
-    return Debian(archive, folder / "compose/usr/libexec/docker/cli-plugins/docker-compose")
+    package.unlink()
 
 
 def surroundings(folder: Path) -> Path:
