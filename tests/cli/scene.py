@@ -60,10 +60,9 @@ class Scene:
 
     async def invoke(self, command: str) -> Result:
         """Run a command in this process: a start of its own takes longer than most commands do."""
-        environ = {"COLUMNS": "200", "RELAY_CONFIG": str(self._folder / "config.toml")}
-        done = await asyncio.to_thread(
-            CliRunner(env=environ).invoke, main, command.split(), prog_name="relay"
-        )
+        runner = CliRunner(env={"COLUMNS": "200", "RELAY_CONFIG": None})
+        with contextlib.chdir(self._folder):
+            done = await asyncio.to_thread(runner.invoke, main, command.split(), prog_name="relay")
         assert isinstance(done.exception, SystemExit | None), done.exception
         return done
 
