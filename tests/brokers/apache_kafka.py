@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from tests.brokers.kafka import Record
-from tests.brokers.program import Program, free_port
+from tests.brokers.program import Program
+from tests.ports import free_port
 
 PARTITIONS = 3
 

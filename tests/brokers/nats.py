@@ -17,7 +17,8 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StreamConfig
 
-from tests.brokers.program import Program, free_port
+from tests.brokers.program import Program
+from tests.ports import free_port
 
 T = TypeVar("T")
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 DEADLINE_S = 60.0
 """RabbitMQ needs 4 s where nothing else is done."""
 
@@ -76,8 +78,3 @@ class Program(ABC):
 
     def stop(self) -> None:
         self.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])

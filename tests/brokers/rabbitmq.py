@@ -16,7 +16,8 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from tests.brokers.authority import Authority
-from tests.brokers.program import Program, free_port
+from tests.brokers.program import Program
+from tests.ports import free_port
 
 QUEUE = "relay"
 PASSWORD = "marked:p%ss/word"

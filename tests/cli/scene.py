@@ -86,7 +86,10 @@ async def staged(folder: Path) -> AsyncIterator[Scene]:
                     assert (await client.post(relay.url, content=body, headers=head)).is_success
             await until(lambda: len(far_end.requests) == 2 * len(_EVENTS), what="all deliveries")
             far_end.reply = lambda _: Reply()
-            yield Scene(folder)
+            scene = Scene(folder)
+            # Views are counted some time after their acceptance; a report waits for it.
+            await scene.invoke("audience")
+            yield scene
 
 
 def signed(body: bytes) -> str:

@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from relay.cli import main
 from tests.cli.scene import signed
-from tests.guarantees.process import Relay, free_port, http_client
+from tests.guarantees.process import Relay, http_client
 from tests.operator import ADMIN
+from tests.ports import free_port
 from tests.sinks.far_end import FarEnd, Reply
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'

@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 from relay.cli import main
 from relay.cli.answers import VERSION
 from tests.brokers.authority import Authority
-from tests.guarantees.process import Relay, free_port
+from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN
+from tests.ports import free_port
 from tests.sinks.far_end import FarEnd, Reply, Script
 
 LOCAL = {"serve", "check-config", "route", "render", "send", "probe"}

@@ -12,7 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.guarantees.process import DEADLINE_S, free_port
+from tests.guarantees.process import DEADLINE_S
+from tests.ports import free_port
 
 JOB = "relay"
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"

@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deploy import image as images
 from tests.deploy.container import Container
 from tests.deploy.image import DOCKERFILE, Builder, Image
-from tests.guarantees.process import SECRET, free_port, http_client, until
+from tests.guarantees.process import SECRET, http_client, until
+from tests.ports import free_port
 
 OWNER = 10001
 VOLUME = "/var/lib/relay"

@@ -17,7 +17,8 @@ from relay.core.errors import ConfigError
 from tests.app.reloading import body
 from tests.caller import SECRET, post
 from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Objects, built
-from tests.guarantees.process import free_port, http_client, until
+from tests.guarantees.process import http_client, until
+from tests.ports import free_port
 from tests.service import serving
 
 GOOD = {

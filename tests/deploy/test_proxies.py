@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from relay.config import ServerSettings
-from tests.brokers.program import free_port
 from tests.caller import PATH, Caller, head
 from tests.deploy.proxies import (
     HOST,
@@ -23,6 +22,7 @@ from tests.deploy.proxies import (
     in_front,
     post,
 )
+from tests.ports import free_port
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, until
 

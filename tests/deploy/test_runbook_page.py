@@ -13,7 +13,7 @@ from deploy.prometheus.runbook import SOURCE, TARGET, page
 from tests.deploy import dashboards
 from tests.deploy.prometheus import Prometheus, require_prometheus, rules
 from tests.deploy.test_prometheus import config
-from tests.guarantees.process import free_port
+from tests.ports import free_port
 
 PAGE = TARGET.read_text(encoding="utf-8")
 ANCHORS = set(re.findall(r'id="([^"]+)"', PAGE))

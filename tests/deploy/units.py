@@ -11,7 +11,8 @@ import orjson
 
 import relay
 from tests.deploy.service_manager import ServiceManager
-from tests.guarantees.process import SECRET, free_port
+from tests.guarantees.process import SECRET
+from tests.ports import free_port
 
 ROOT = Path(relay.__file__).parent.parent
 FOLDER = ROOT / "deploy" / "systemd"

@@ -3,25 +3,23 @@
 import asyncio
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Self
 
 import httpx
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.ports import free_port
+
 DEADLINE_S = 90.0
 """Long, because the machine may be busy; whoever waits goes on at once when the fact is there."""
 
 SECRET = "whsec_guarantees_0123456789"
 
-_PORTS = range(15_000, 32_000)
-"""Below those that the kernel gives to outgoing connections: one could take a killed relay's."""
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Nothing here speaks TLS, and loading the system's CAs takes longer than a request does."""
@@ -40,20 +38,6 @@ async def until(
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not within {deadline_s:g} s: {what}") from None
-
-
-def free_port() -> int:
-    """A port that nobody listens on, and that no outgoing connection is given."""
-    random = SystemRandom()
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 def http_client(**options: Any) -> httpx.AsyncClient:

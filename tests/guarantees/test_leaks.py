@@ -14,7 +14,8 @@ import orjson
 import pytest
 
 from relay.core import signature
-from tests.guarantees.process import Relay, free_port, http_client, until
+from tests.guarantees.process import Relay, http_client, until
+from tests.ports import free_port
 from tests.sinks.far_end import FarEnd, Reply, Request
 
 MARK = "l3ak"

@@ -21,8 +21,8 @@ from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_link import Link
 from tests.brokers.mqtt_packets import connack
-from tests.brokers.program import free_port
 from tests.conftest import ManualClock
+from tests.ports import free_port
 from tests.sinks.batch import DELIVERED, series, told
 
 Make = Callable[..., MqttSink]

@@ -20,9 +20,9 @@ from relay.sinks.pubsub import sink as pubsub
 from relay.sinks.pubsub.api import SCOPE
 from relay.sinks.pubsub.credentials import Load
 from relay.sinks.pubsub.tokens import REFRESH_EARLY_S, RETRY_S, Tokens
-from tests.brokers.program import free_port
 from tests.brokers.pubsub_double import PubsubDouble, said
 from tests.conftest import ManualClock
+from tests.ports import free_port
 from tests.sinks.far_end import FarEnd, Reply, until
 from tests.sinks.pubsub.harness import PubsubHarness, key_pair, service_account
 from tests.sinks.test_conformance import told

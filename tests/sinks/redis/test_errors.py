@@ -14,8 +14,8 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Temporary
 from relay.core.event import Event
 from relay.sinks.redis.sink import RedisSink
-from tests.brokers.program import free_port
 from tests.brokers.redis import RedisServer
+from tests.ports import free_port
 from tests.sinks.redis.test_sink import build, error_of
 
 CERTIFICATE = (
