@@ -1,9 +1,9 @@
 """Audit of operators' changes: a row in the store and a log line each."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from starlette.requests import Request
 
@@ -14,7 +14,23 @@ from relay.store.audit import Audit, Change
 from relay.telemetry import log
 
 ACTOR = "admin"
-"""Label of the only token."""
+"""Label of the token that may change something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Whoever asks for a change."""
+
+    address: str | None
+    """Network address; None if unknown."""
+    via: str | None
+    """User-Agent, or `page`."""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Describe the sender of an API request."""
+        address = None if request.client is None else request.client.host
+        return cls(address=address, via=request.headers.get("user-agent"))
 
 
 @dataclass(slots=True)
@@ -74,27 +90,27 @@ class Auditor:
         )
 
 
-def change_of(operation: str, request: Request, *arguments: object) -> Change:
-    """Describe the change that a request makes, with its validated arguments."""
-    target = " ".join(map(str, request.path_params.values())) or None
+def change_of(operation: str, client: Client, arguments: Mapping[str, Any], path: str) -> Change:
+    """Describe a change by its validated arguments; those in the path name its target."""
+    named = [name for name in arguments if f"{{{name}" in path]
     return Change(
         operation=operation,
-        target=target,
+        target=" ".join(str(arguments[name]) for name in named) or None,
         asked={
             name: value
-            for name, value in _values(arguments)
-            if value is not None and value is not False and name not in request.path_params
+            for name, value in arguments.items()
+            if value is not None and value is not False and name not in named
         },
         actor=ACTOR,
-        address=None if request.client is None else request.client.host,
-        via=request.headers.get("user-agent"),
+        address=client.address,
+        via=client.via,
     )
 
 
 def counts(response: object) -> dict[str, int]:
     """Return the numbers in a response and the lengths of its lists, without texts and times."""
     numbers = {}
-    for name, value in _values([response]):
+    for name, value in values_of(response).items():
         if isinstance(value, list | tuple):
             numbers[name] = len(value)
         elif isinstance(value, int) and not name.endswith("_ms"):
@@ -102,10 +118,13 @@ def counts(response: object) -> dict[str, int]:
     return numbers
 
 
-def _values(records: Iterable[object]) -> Iterable[tuple[str, Any]]:
-    for record in records:
-        for column in fields(record):  # type: ignore[arg-type]
-            yield column.name, getattr(record, column.name)
+def values_of(*records: object) -> dict[str, Any]:
+    """Return the fields of dataclasses with their values."""
+    return {
+        column.name: getattr(record, column.name)
+        for record in records
+        for column in fields(record)  # type: ignore[arg-type]
+    }
 
 
 def _text(values: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.admin.audit import change_of, counts
+from relay.admin.audit import Client, change_of, counts, values_of
 from relay.admin.services import AdminServices
 
 FRESH = {"Cache-Control": "no-store"}
@@ -74,18 +74,22 @@ class Operation:
         return list(self.handler.__annotations__.values())[1:]
 
     async def respond(self, admin: AdminServices, request: Request) -> Response:
-        """Run the handler for a request; a change is audited."""
+        """Run the handler for an API request."""
         of_parameters, *of_body, _ = self.types
         arguments = [parameters(request, of_parameters)]
         arguments += [await _body(request, kind) for kind in of_body]
-        if self.method == "GET" or self.read_only:
-            response = await self.handler(admin, *arguments)
-        else:
-            change = change_of(self.name, request, *arguments)
-            async with admin.auditor.recorded(change) as entry:
-                response = await self.handler(admin, *arguments)
-                entry.result = self.result(response)
+        response = await self.run(admin, Client.of(request), *arguments)
         return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
+
+    async def run(self, admin: AdminServices, client: Client, *arguments: object) -> Any:
+        """Run the handler with valid arguments; a change is audited."""
+        if self.method == "GET" or self.read_only:
+            return await self.handler(admin, *arguments)
+        change = change_of(self.name, client, values_of(*arguments), self.path)
+        async with admin.auditor.recorded(change) as entry:
+            response = await self.handler(admin, *arguments)
+            entry.result = self.result(response)
+        return response
 
 
 def routes(operations: Iterable[Operation], admin: AdminServices) -> list[Route]:
@@ -112,7 +116,7 @@ def parameters(request: Request, kind: type[T]) -> T:
         if name in values:
             raise HTTPException(400, f"{name}: given twice; give it once.")
         values[name] = value
-    return _convert(values, kind, strict=False)
+    return convert(values, kind, strict=False)
 
 
 async def _body(request: Request, kind: type[T]) -> T:
@@ -134,10 +138,11 @@ async def _body(request: Request, kind: type[T]) -> T:
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in document.items()
     }
-    return _convert(whole, kind, strict=True)
+    return convert(whole, kind, strict=True)
 
 
-def _convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
+def convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
+    """Build a dataclass of valid values; raises HTTPException. Texts count as numbers if lax."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:

@@ -8,7 +8,7 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from relay.admin.audit import change_of
+from relay.admin.audit import Client, change_of
 from relay.admin.operation import FRESH
 from relay.admin.services import AdminServices
 
@@ -31,7 +31,7 @@ DESCRIPTION = {
 async def back_up(admin: AdminServices, request: Request) -> Response:
     """Send the file once it is complete, so that a failed copy is an error response."""
     # Recorded although it is a read, because it hands out all personal data.
-    recorded = admin.auditor.recorded(change_of(NAME, request))
+    recorded = admin.auditor.recorded(change_of(NAME, Client.of(request), {}, PATH))
     async with recorded, AsyncExitStack() as stack:
         file = await stack.enter_async_context(admin.store.backups.copied())
         size = file.stat().st_size
