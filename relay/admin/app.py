@@ -50,7 +50,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
-        middleware=[Middleware(BearerAuth, token=admin.token, open_paths=open_paths)],
+        middleware=[Middleware(BearerAuth, token=lambda: admin.config().admin.token, open_paths=open_paths)],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False

@@ -30,24 +30,39 @@ def problem(
     faults: Sequence[Fault] = (),
 ) -> Response:
     """Build a problem response."""
+    return _response(_problem(status, detail, faults), headers)
+
+
+def _problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
     title = HTTPStatus(status).phrase
-    body = Problem(title, status, "" if detail == title else detail, faults)
-    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
+    return Problem(title, status, "" if detail == title else detail, faults)
+
+
+def _response(body: Problem, headers: Mapping[str, str] | None) -> Response:
+    return Response(msgspec.json.encode(body), body.status, headers, "application/problem+json")
+
+
+def problem_of(error: Exception) -> Problem:
+    """Describe an error, without a bug's text, which may hold secrets."""
+    match error:
+        case HTTPException():
+            return _problem(error.status_code, error.detail)
+        case ConfigError():
+            text = "The new config was refused; nothing has changed."
+            return _problem(422, text, error.faults)
+        case StoreError():
+            return _problem(503, str(error))
+        case Stopping():
+            return _problem(503, "The relay is stopping.")
+    return _problem(500, "The relay failed because of a bug; its log has the traceback.")
 
 
 def response_to(error: Exception) -> Response:
-    """Build the problem response to an error, without a bug's text, which may hold secrets."""
-    match error:
-        case HTTPException():
-            return problem(error.status_code, error.detail, error.headers)
-        case ConfigError():
-            text = "The new config was refused; nothing has changed."
-            return problem(422, text, faults=error.faults)
-        case StoreError():
-            return problem(503, str(error), _RETRY)
-        case Stopping():
-            return problem(503, "The relay is stopping.", _RETRY)
-    return problem(500, "The relay failed because of a bug; its log has the traceback.")
+    """Build the problem response to an error."""
+    body = problem_of(error)
+    if isinstance(error, HTTPException):
+        return _response(body, error.headers)
+    return _response(body, _RETRY if body.status == 503 else None)
 
 
 async def on_error(_: Request, error: Exception) -> Response:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
+from relay.config import Config
 from relay.config.changes import Changes
 from relay.core.clock import Clock
-from relay.core.config_values import Duration, Secret
+from relay.core.config_values import Duration
+from relay.core.event import Event
 from relay.core.downtime import Downtime
 from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
@@ -44,6 +46,10 @@ class Sinks(Protocol):
 
     async def check(self, name: str) -> str | None:
         """Check the destination without sending an event; raises SinkError."""
+        ...
+
+    def render(self, name: str, event: Event) -> Mapping[str, Any]:
+        """Return the message that a sink would send, with secrets masked; raises SinkError."""
         ...
 
 
@@ -116,7 +122,7 @@ class Rotations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminServices:
-    """Everything that the admin app uses; without a token it serves only metrics and health."""
+    """Everything that the admin app uses."""
 
     store: Store
     auditor: Auditor
@@ -132,7 +138,10 @@ class AdminServices:
     traffic: Traffic
     reloads: Reloads
     rotations: Rotations
-    routes: Callable[[], Sequence[Route]]
-    """Routes of the running config."""
-    token: Callable[[], Secret | None]
-    """Called for every request, because a reload may change the token."""
+    config: Callable[[], Config]
+    """The running config; called for every request, because a reload may change it."""
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Routes of the running config."""
+        return self.config().routes

@@ -158,9 +158,8 @@ class Service:
             rotations=self._rotations,
             started_ms=self._clock.now_ms(),
             downtime=lambda: self._startup.downtime,
-            routes=lambda: self._reloader.config.routes,
             traffic=self._traffic,
-            token=lambda: self._reloader.config.admin.token,
+            config=lambda: self._reloader.config,
         )
         files = file_limit()
         limit = partial(

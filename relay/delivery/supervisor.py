@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
+from typing import Any
 
 from relay import sinks
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import StoreError, Temporary
+from relay.core.event import Event
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
@@ -239,6 +241,13 @@ class DispatcherSupervisor:
                 return await member.sink.check()
         except TimeoutError:
             raise Temporary(f"no answer within {limit_s:g} s") from None
+
+    def render(self, name: str, event: Event) -> Mapping[str, Any]:
+        """Return the message that a sink would send, with secrets masked.
+
+        Raises KeyError, and SinkError if its template fails on this event.
+        """
+        return self._members[name].sink.render(event)
 
     async def drain(self, grace: Duration) -> None:
         """Start no further sends, and let those in flight finish within the grace."""

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
 
 from relay.admin import AdminServices, admin_app, auth
 from relay.admin.readiness import Readiness
+from relay.config import AdminSettings, Config
 from relay.core.clock import Clock
 from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull
@@ -48,6 +51,8 @@ class Probed:
 async def serving(
     store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
 ) -> AsyncIterator[httpx.AsyncClient]:
+    settings = AdminSettings(token=None if token is None else Secret(token))
+    config = cast("Config", SimpleNamespace(admin=settings, routes=()))
     app = admin_app(
         AdminServices(
             store=store,  # type: ignore[arg-type]
@@ -63,8 +68,7 @@ async def serving(
             traffic=Traffic(),
             reloads=None,  # type: ignore[arg-type]
             rotations=None,  # type: ignore[arg-type]
-            routes=tuple,
-            token=lambda: None if token is None else Secret(token),
+            config=lambda: config,
         )
     )
     limit = ConnectionLimit(ADMIN_MAX, is_trusted=lambda _: True)

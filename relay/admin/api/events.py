@@ -78,7 +78,7 @@ def event_history(history: History) -> EventHistory:
 async def list_events(admin: AdminServices, page: Page) -> Events:
     """Stored events, newest first."""
     selection = await selected(admin, page)
-    events = await admin.store.operations.events(selection, admin.routes(), limit=page.limit + 1)
+    events = await admin.store.operations.events(selection, admin.routes, limit=page.limit + 1)
     shown, more = events[: page.limit], len(events) > page.limit
     return Events(events=shown, next=shown[-1].seq if more else None)
 

@@ -25,7 +25,7 @@ async def selected(admin: AdminServices, chosen: Filter) -> Selection:
     selection = chosen.selection()
     if (contradiction := selection.contradiction) is not None:
         raise HTTPException(422, f"{contradiction[0].upper()}{contradiction[1:]}.")
-    operations, sinks = admin.store.operations, [route.sink for route in admin.routes()]
+    operations, sinks = admin.store.operations, [route.sink for route in admin.routes]
     await require_known("source", selection.source, admin.rotations.sources, operations.sources)
     await require_known("sink", selection.sink, sinks, operations.sinks)
     kind = selection.kind

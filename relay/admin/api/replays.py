@@ -124,7 +124,7 @@ async def _why_nothing(admin: AdminServices, selection: Selection, forecast: For
         return "the selected deliveries are already pending"
     if forecast.events:
         return "no sink's route takes the selected events"
-    if await admin.store.operations.events(selection, admin.routes(), limit=1):
+    if await admin.store.operations.events(selection, admin.routes, limit=1):
         return "the bodies of the selected events have expired or were erased"
     if selection.sink is not None and selection.outcome is selection.reason is None:
         return (
