@@ -1,7 +1,7 @@
 """Makes assets/runbook.html from docs/runbook.md, for Prometheus to serve beside its alerts.
 
-There it is available while the relay is down. Run it after every edit of the runbook:
-`python -m deploy.prometheus.runbook`.
+There it is available while the relay is down; the relay's own page has its text as a template.
+Run it after every edit of the runbook: `python -m deploy.prometheus.runbook`.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from markdown_it.token import Token
 
 SOURCE = Path(__file__).parents[2] / "docs" / "runbook.md"
 TARGET = Path(__file__).parent / "assets" / "runbook.html"
+TEMPLATE = SOURCE.parents[1] / "relay" / "admin" / "page" / "templates" / "runbook_text.html"
 
 _PAGE = """\
 <!doctype html>
@@ -41,6 +42,16 @@ nav {{ columns: 14rem; font-size: 0.9rem; }}
 
 
 def page(runbook: str) -> str:
+    """Render the runbook as a page of its own."""
+    return _PAGE.format(body=body(runbook))
+
+
+def template(runbook: str) -> str:
+    """Render the runbook as a part of the relay's page."""
+    return f"{{% raw %}}\n{body(runbook)}{{% endraw %}}\n"
+
+
+def body(runbook: str) -> str:
     """Render the runbook, with a list of its sections after its title."""
     markdown = MarkdownIt("commonmark").enable("table")
     title, *rest = _sections(markdown.parse(runbook))
@@ -51,7 +62,7 @@ def page(runbook: str) -> str:
         section[0].attrSet("id", name.lower())
         # Grafana links by an alert's name; GitHub and the rules link in lower case.
         parts += [f'<a id="{name}"></a>\n', _html(markdown, section)]
-    return _PAGE.format(body="".join(parts))
+    return "".join(parts)
 
 
 def _sections(tokens: list[Token]) -> list[list[Token]]:
@@ -87,4 +98,6 @@ def _within_the_page(tokens: list[Token]) -> Iterator[Token]:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(page(SOURCE.read_text(encoding="utf-8")), encoding="utf-8")
+    text = SOURCE.read_text(encoding="utf-8")
+    TARGET.write_text(page(text), encoding="utf-8")
+    TEMPLATE.write_text(template(text), encoding="utf-8")

@@ -18,6 +18,7 @@ from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
 from relay.admin.problem import HANDLERS
 from relay.admin.services import AdminServices
+from relay.core.config_values import Secret
 
 DOCUMENT = "/api/v1/openapi.json"
 
@@ -37,6 +38,9 @@ def admin_app(admin: AdminServices) -> ASGIApp:
             return JSONResponse({"status": "not ready", "problems": problems}, 503, FRESH)
         return JSONResponse({"status": "ready"}, headers=FRESH)
 
+    def token() -> Secret | None:
+        return admin.config().admin.token
+
     open_routes = [
         Route("/metrics", metrics),
         Route("/healthz", _healthy),
@@ -50,7 +54,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
-        middleware=[Middleware(BearerAuth, token=lambda: admin.config().admin.token, open_paths=open_paths)],
+        middleware=[Middleware(BearerAuth, token=token, open_paths=open_paths)],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False

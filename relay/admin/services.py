@@ -10,8 +10,8 @@ from relay.config import Config
 from relay.config.changes import Changes
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.event import Event
 from relay.core.downtime import Downtime
+from relay.core.event import Event
 from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
 from relay.store import Store

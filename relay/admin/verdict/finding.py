@@ -29,6 +29,8 @@ class Finding:
     why: str
     next: str
     """The command to run next."""
+    runbook: str | None = None
+    """Anchor of its section in the runbook."""
 
 
 def is_over(since_ms: int | None, limit_ms: int, *, now_ms: int) -> bool:

@@ -17,6 +17,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             since_ms=reading.at_ms,
             why=_listed(reading.faults) or "see the log",
             next="relay check-config",
+            runbook="relayconfigreloadfailed",
         )
     if facts.unacknowledged:
         first, *others = facts.unacknowledged
@@ -27,6 +28,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             since_ms=first.from_ms,
             why=f"the sender gave up on the events of {lost}; fetch them from it",
             next="relay absences list" if others else f"relay absences acknowledge {first.id}",
+            runbook="relayeventslost",
         )
 
 

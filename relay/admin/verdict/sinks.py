@@ -33,6 +33,7 @@ def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=sink.oldest_pending_ms,
             why=f"{_backlog(sink, now_ms=now_ms)}; add the sink to the config to deliver them",
             next="relay reload",
+            runbook="relaybacklogold",
         )
 
 
@@ -55,6 +56,7 @@ def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
         since_ms=status.since_ms,
         why=why,
         next=command,
+        runbook="relaysinkpaused" if status.state == "paused" else "relaysinkparked",
     )
 
 
@@ -68,6 +70,7 @@ def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Findi
             since_ms=sink.oldest_pending_ms,
             why=why,
             next=f"relay events list --sink {shlex.quote(sink.name)} --outcome pending",
+            runbook="relaybacklogold",
         )
     last_ms = status.last_delivered_ms
     is_idle = last_ms is None or is_over(last_ms, THROTTLED_MS, now_ms=now_ms)
@@ -79,6 +82,7 @@ def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Findi
             since_ms=sink.replaying_since_ms,
             why=why,
             next="relay replays list",
+            runbook="relaybacklogold",
         )
 
 
@@ -90,6 +94,7 @@ def _dead_letters(sink: SinkFacts) -> Iterator[Finding]:
             since_ms=sink.dead_since_ms,
             why=sink.dead_reason or "reason unknown",
             next=f"relay dead-letters list --sink {shlex.quote(sink.name)}",
+            runbook="relaydeadletters",
         )
 
 

@@ -45,6 +45,7 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=rotation.begun_ms,
             why=f"{why}; {dropped}" if source.dropped else why,
             next=finish,
+            runbook="relayrotationunfinished",
         )
     elif is_armed and source.dropped:
         yield Finding(
@@ -53,6 +54,7 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=rotation.begun_ms,
             why=f"{dropped}; only the sender's retries can still deliver their events",
             next=finish,
+            runbook="relayquarantinedropping",
         )
     elif is_armed:
         yield Finding(
@@ -61,6 +63,7 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=rotation.begun_ms,
             why=f"unverified requests are kept for {span(rotation.until_ms - now_ms)} more",
             next=finish,
+            runbook="relayrotationunfinished",
         )
 
 
@@ -74,6 +77,7 @@ def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
             since_ms=refusals.first_ms,
             why=f"{requests(refusals.untimely)} refused since the last verified one{off}",
             next="timedatectl status",
+            runbook="relayclockskew",
         )
     elif skew_s is not None and abs(skew_s) > SKEW_S:
         yield Finding(
@@ -82,6 +86,7 @@ def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
             since_ms=None,
             why="an offset beyond the source's tolerance makes it refuse every event",
             next="timedatectl status",
+            runbook="relayclockskew",
         )
 
 
@@ -95,6 +100,7 @@ def _mismatches(source: SourceFacts) -> Finding:
             since_ms=refusals.first_ms,
             why=f"{why}, retried as the sender does: its secret has changed",
             next=f"relay rotate begin --source {shlex.quote(source.name)}",
+            runbook="relaysignaturefailures",
         )
     return Finding(
         severity="info",
@@ -102,4 +108,5 @@ def _mismatches(source: SourceFacts) -> Finding:
         since_ms=refusals.first_ms,
         why=f"{why}; they may come from a stranger",
         next="relay events tail",
+        runbook="relaysignaturefailures",
     )

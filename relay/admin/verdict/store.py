@@ -21,6 +21,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
             since_ms=None,
             why="senders get 503 until it has started again",
             next="relay status",
+            runbook="relaydiskfilling",
         )
     else:
         yield from _disk(facts.store)
@@ -38,6 +39,7 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
             since_ms=store.alive_ms,
             why="; ".join([*store.unready, *([space] if is_full else [])]),
             next=show_disk if is_full else "dmesg --ctime | tail -50",
+            runbook="relaynotready",
         )
     elif disk.free_bytes < LOW_SPACE_FACTOR * disk.min_free_bytes:
         yield Finding(
@@ -57,6 +59,7 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=None,
             why=store.unread,
             next="relay store check",
+            runbook="relaynotready",
         )
     if store.unclean:
         yield Finding(
@@ -74,4 +77,5 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
             since_ms=store.unreadable_ms,
             why="their signatures are valid, so they are kept; no sink gets them",
             next="relay unreadable list",
+            runbook="relayunreadableevents",
         )
