@@ -13,6 +13,7 @@ from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
 from relay.app.maintenance import Maintenance
 from relay.app.reload import Reloader
+from relay.app.sink_history import SinkHistory
 from relay.app.startup import StartupReport
 from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
@@ -104,6 +105,12 @@ class Service:
             trouble=lambda: self._maintenance.trouble,
             clock=clock,
             hang_timer=host.hang_timer,
+        )
+        self._sink_history = SinkHistory(
+            store,
+            statuses=self.supervisor.statuses,
+            downtime=lambda: self._startup.downtime,
+            clock=clock,
         )
         self._receiver, self._rotations = self._build_receiver(config, backpressure)
         self.admin, self.public = self._build_listeners(config, auditor, host.sockets)
@@ -250,6 +257,7 @@ class Service:
         await self._rotations.load()
         tasks = (
             *self._maintenance.tasks(),
+            self._sink_history.run(),
             self.replayer.run(),
             self._rotations.run(),
             self._reloader.run(again),

@@ -20,6 +20,8 @@ from relay.store.integrity import Inspections
 from relay.store.operations import Operations
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
+from relay.store.sessions import Sessions
+from relay.store.sink_states import SinkStates
 from relay.store.unreadable import UnreadableRequests
 
 
@@ -103,6 +105,12 @@ class Store(Protocol):
 
     @property
     def audit(self) -> Audit: ...
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def sink_states(self) -> SinkStates: ...
 
     @property
     def backups(self) -> Backups: ...

@@ -38,3 +38,19 @@ class PersonDigests:
     def number(self, address: str) -> int:
         """Return 63 bits of the digest, for tables with many rows."""
         return int.from_bytes(self.digest(address)[:8], "big") >> 1
+
+
+class TokenDigests:
+    """Computes keyed digests of the tokens that open sessions."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection) -> "TokenDigests":
+        """Use the key of a store."""
+        return cls(key(db, "sessions"))
+
+    def digest(self, token: str) -> bytes:
+        """Return the HMAC-SHA256 of the token."""
+        return hmac.digest(self._key, token.encode(errors="surrogatepass"), "sha256")

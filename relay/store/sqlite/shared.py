@@ -7,7 +7,7 @@ from relay.core.delivery import Status
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
-from relay.store.sqlite.keys import PersonDigests
+from relay.store.sqlite.keys import PersonDigests, TokenDigests
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.secure_delete import Wiper
@@ -28,6 +28,7 @@ class Shared:
     room: Room
     turns: OrderingKeys
     digests: PersonDigests
+    tokens: TokenDigests
     tallies: defaultdict[str, dict[Status, int]]
     """Numbers of pending and dead deliveries, by sink."""
     leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))

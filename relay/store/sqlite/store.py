@@ -40,13 +40,15 @@ from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.keys import PersonDigests
+from relay.store.sqlite.keys import PersonDigests, TokenDigests
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.secure_delete import Wiper
+from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.shared import Shared
+from relay.store.sqlite.sink_states import SqliteSinkStates
 from relay.store.sqlite.totals import Totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 
@@ -93,6 +95,8 @@ class SqliteStore:
         self.personal_data = SqlitePersonalData(shared)
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)
+        self.sessions = SqliteSessions(shared)
+        self.sink_states = SqliteSinkStates(shared)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
         self.inspections = SqliteInspections(self.path)
 
@@ -311,6 +315,7 @@ async def open_store(
             totals = await leaser.run(Totals.of_store)
             turns = await connection.run(OrderingKeys.of)
             digests = await connection.run(PersonDigests.of)
+            tokens = await connection.run(TokenDigests.of)
             accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
             files = Files(path)
             opened.callback(files.close)
@@ -327,6 +332,7 @@ async def open_store(
             room=disk.Room(real, settings.min_free, clock),
             turns=turns,
             digests=digests,
+            tokens=tokens,
             tallies=defaultdict(lambda: dict.fromkeys(Status, 0), tallies),
         )
         store = SqliteStore(

@@ -1,0 +1,74 @@
+"""Records the states of sinks, and the time for which no relay was running."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from relay.core.clock import Clock, SetBack
+from relay.core.downtime import Downtime
+from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.sink_status import SinkStatus, State
+from relay.store import Store
+from relay.telemetry import log
+
+COMPARE_EVERY_S = 5.0
+
+
+class SinkHistory:
+    """Compares the states with the recorded ones, and writes only what differs."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        statuses: Callable[[], Mapping[str, SinkStatus]],
+        downtime: Callable[[], Downtime | None],
+        clock: Clock,
+    ) -> None:
+        """`downtime` is called in `run`, so that it may be unknown before."""
+        self._store = store
+        self._statuses = statuses
+        self._downtime = downtime
+        self._clock = clock
+        self._sampled = log.Sampled(clock)
+        self._set_back = SetBack(clock)
+        self._recorded: dict[str, State | None] = {}
+
+    async def run(self) -> None:
+        """Record until cancelled; raises StoreBroken."""
+        downtime = self._downtime()
+        while True:
+            try:
+                if downtime is not None:
+                    await self._record_downtime(downtime)
+                    downtime = None
+                await self._record()
+            except StoreBroken:
+                raise
+            except StoreFull:
+                pass  # The heartbeat reports it.
+            except StoreError as error:
+                self._sampled.line("sink_history.stopped", reason=str(error))
+            await asyncio.sleep(COMPARE_EVERY_S)
+
+    async def _record_downtime(self, downtime: Downtime) -> None:
+        known = await self._store.sink_states.since(downtime.from_ms)
+        # The relay also lived when it recorded its last change, after its last heartbeat.
+        changes = (span.from_ms for spans in known.values() for span in spans)
+        from_ms = max((at for at in changes if at <= downtime.to_ms), default=None)
+        if from_ms is not None:
+            await self._store.sink_states.note(dict.fromkeys(known), now_ms=from_ms)
+
+    async def _record(self) -> None:
+        states = {name: _state(status) for name, status in self._statuses().items()}
+        if self._set_back.happened():
+            # Changes may be recorded at times that are still to come.
+            self._recorded = dict.fromkeys(self._recorded)
+        gone = dict.fromkeys(self._recorded.keys() - states.keys())
+        new = {name: state for name, state in states.items() if self._recorded.get(name) != state}
+        if gone or new:
+            await self._store.sink_states.note({**gone, **new}, now_ms=self._clock.now_ms())
+            self._recorded = states
+
+
+def _state(status: SinkStatus) -> State | None:
+    return None if status.state == "not configured" else status.state

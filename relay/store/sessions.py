@@ -1,0 +1,75 @@
+"""Protocol and record of the page's sessions."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Role = Literal["admin", "viewer"]
+
+SESSIONS_MAX = 200
+IDLE_MS = 2 * 3_600_000
+AGE_MS = 12 * 3_600_000
+"""Longest life of a session, however much it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One login; times are milliseconds since the epoch."""
+
+    role: Role
+    opened_ms: int
+    seen_ms: int
+    """Time of the last request, to the minute."""
+    address: str | None
+    """Network address of the client at the login."""
+
+
+class Sessions(Protocol):
+    """All sessions, over restarts; all methods but `fingerprint` may raise StoreError.
+
+    An identifier is 32 random bytes, of which only a digest is stored.
+    """
+
+    def fingerprint(self, token: str) -> bytes:
+        """Return a keyed digest of a token, the same for as long as the store exists.
+
+        It does not depend on the role, so a token that gets another role keeps its sessions.
+        """
+        ...
+
+    async def open(
+        self,
+        identifier: bytes,
+        *,
+        role: Role,
+        fingerprint: bytes,
+        address: str | None,
+        now_ms: int,
+    ) -> None:
+        """Store a new session, opened with the token of a fingerprint.
+
+        Expired sessions are removed first, and of more than `SESSIONS_MAX` those seen longest ago.
+        It also works below the floor of free space, because that is when an operator logs in.
+        """
+        ...
+
+    async def find(
+        self, identifier: bytes, *, fingerprints: Collection[bytes], now_ms: int
+    ) -> Session | None:
+        """Return a session that is still valid; `fingerprints` are those of the current tokens.
+
+        It ends `IDLE_MS` after its last request, `AGE_MS` after its login, and once the clock was
+        set back to over a minute before either, since its age is unknown then.
+        """
+        ...
+
+    async def seen(self, identifier: bytes, *, now_ms: int) -> None:
+        """Note a request, once a minute at most; an ended session stays ended.
+
+        Nothing depends on a single note, so a caller may ignore StoreFull.
+        """
+        ...
+
+    async def close(self, identifier: bytes) -> None:
+        """End a session; one that is unknown is no error."""
+        ...

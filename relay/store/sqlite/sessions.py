@@ -1,0 +1,84 @@
+"""Sessions in SQLite."""
+
+import hashlib
+from collections.abc import Collection
+
+from relay.store.sessions import AGE_MS, IDLE_MS, SESSIONS_MAX, Role, Session
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.shared import Part
+
+SEEN_EVERY_MS = 60_000
+
+_LIVE = f"""
+seen_at BETWEEN :now - {IDLE_MS} AND :now + {SEEN_EVERY_MS}
+AND opened_at BETWEEN :now - {AGE_MS} AND :now + {SEEN_EVERY_MS}
+"""
+_DROP_EXPIRED = f"DELETE FROM sessions WHERE NOT ({_LIVE})"
+_DROP_SURPLUS = f"""
+DELETE FROM sessions WHERE digest IN (
+    SELECT digest FROM sessions ORDER BY seen_at DESC, opened_at DESC
+    LIMIT -1 OFFSET {SESSIONS_MAX - 1}
+)
+"""
+_OPEN = "INSERT INTO sessions VALUES (:digest, :role, :token, :now, :now, :address)"
+_FIND = f"""
+SELECT token, role, opened_at, seen_at, address FROM sessions WHERE digest = :digest AND {_LIVE}
+"""
+_TO_NOTE = f"digest = :digest AND seen_at <= :now - {SEEN_EVERY_MS} AND {_LIVE}"
+_IS_TO_NOTE = f"SELECT 1 FROM sessions WHERE {_TO_NOTE}"
+_SEEN = f"UPDATE sessions SET seen_at = :now WHERE {_TO_NOTE}"
+_CLOSE = "DELETE FROM sessions WHERE digest = ?"
+
+
+class SqliteSessions(Part):
+    """Fulfils `relay.store.sessions.Sessions`."""
+
+    def fingerprint(self, token: str) -> bytes:
+        return self._shared.tokens.digest(token)
+
+    async def open(
+        self,
+        identifier: bytes,
+        *,
+        role: Role,
+        fingerprint: bytes,
+        address: str | None,
+        now_ms: int,
+    ) -> None:
+        values = {
+            "digest": _digest(identifier),
+            "role": role,
+            "token": fingerprint,
+            "address": address,
+            "now": now_ms,
+        }
+
+        def begin(db: sqlite3.Connection) -> None:
+            db.execute(_DROP_EXPIRED, {"now": now_ms})
+            db.execute(_DROP_SURPLUS)
+            db.execute(_OPEN, values)
+
+        await self._writer.transact(begin)
+
+    async def find(
+        self, identifier: bytes, *, fingerprints: Collection[bytes], now_ms: int
+    ) -> Session | None:
+        values = {"digest": _digest(identifier), "now": now_ms}
+        row = await self._reader.read(lambda db: db.execute(_FIND, values).fetchone())
+        if row is None:
+            return None
+        token, *session = row
+        return Session(*session) if token in fingerprints else None
+
+    async def seen(self, identifier: bytes, *, now_ms: int) -> None:
+        values = {"digest": _digest(identifier), "now": now_ms}
+        # Read first, because acknowledgements wait for the writer.
+        if await self._reader.read(lambda db: db.execute(_IS_TO_NOTE, values).fetchone()):
+            await self._writer.transact(lambda db: db.execute(_SEEN, values).rowcount)
+
+    async def close(self, identifier: bytes) -> None:
+        await self._writer.execute(_CLOSE, _digest(identifier))
+
+
+def _digest(identifier: bytes) -> bytes:
+    return hashlib.sha256(identifier).digest()

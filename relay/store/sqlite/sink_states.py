@@ -1,0 +1,69 @@
+"""States of sinks in SQLite: a row per change."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+from relay.core.sink_status import State
+from relay.store.sink_states import KEPT_MS, Span
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.shared import Part
+
+_IS_FOLLOWED = """
+EXISTS (
+    SELECT 1 FROM sink_states AS later
+    WHERE later.sink = s.sink AND later.at > s.at AND later.at <= {until}
+)
+"""
+_AT = "SELECT sink, max(at), state FROM sink_states WHERE at <= ? GROUP BY sink"
+_AFTER = "SELECT sink, at, state FROM sink_states WHERE at > ? ORDER BY at"
+_DROP_LATER = f"""
+DELETE FROM sink_states AS s WHERE at > :now AND {_IS_FOLLOWED.format(until="9e18")}
+"""
+_MOVE_LATER = "UPDATE OR REPLACE sink_states SET at = :now WHERE at > :now"
+_CHANGE = """
+INSERT INTO sink_states SELECT :sink, :now, :state
+WHERE :state IS NOT (SELECT state FROM sink_states WHERE sink = :sink ORDER BY at DESC LIMIT 1)
+ON CONFLICT DO UPDATE SET state = excluded.state
+"""
+_FORGET = f"""
+DELETE FROM sink_states AS s WHERE at <= :old AND {_IS_FOLLOWED.format(until=":old")}
+"""
+_FORGET_UNKNOWN = "DELETE FROM sink_states WHERE at <= :old AND state IS NULL"
+
+
+class SqliteSinkStates(Part):
+    """Fulfils `relay.store.sink_states.SinkStates`."""
+
+    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+        now, old = {"now": now_ms}, {"old": now_ms - KEPT_MS}
+        changes = [{"sink": sink, "state": state} | now for sink, state in states.items()]
+
+        def note(db: sqlite3.Connection) -> None:
+            db.execute(_DROP_LATER, now)
+            db.execute(_MOVE_LATER, now)
+            db.executemany(_CHANGE, changes)
+            db.execute(_FORGET, old)
+            db.execute(_FORGET_UNKNOWN, old)
+
+        await self._writer.transact(note)
+
+    async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
+        return await self._reader.read(lambda db: _since(db, since_ms))
+
+
+def _since(db: sqlite3.Connection, since_ms: int) -> dict[str, list[Span]]:
+    changes: dict[str, list[tuple[State | None, int]]] = {}
+    for sink, _, state in db.execute(_AT, (since_ms,)):
+        changes[sink] = [(state, since_ms)]
+    for sink, at, state in db.execute(_AFTER, (since_ms,)):
+        of_sink = changes.setdefault(sink, [])
+        # Equal neighbours remain where the clock was set back.
+        if not of_sink or of_sink[-1][0] != state:
+            of_sink.append((state, at))
+    return {sink: list(_spans(of_sink)) for sink, of_sink in changes.items()}
+
+
+def _spans(changes: Sequence[tuple[State | None, int]]) -> Iterator[Span]:
+    ends = [from_ms for _, from_ms in changes[1:]]
+    for (state, from_ms), to_ms in zip_longest(changes, ends):
+        yield Span(state, from_ms, to_ms)
