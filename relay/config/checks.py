@@ -110,8 +110,20 @@ def _secrets(document: Document, findings: Findings) -> None:
                 findings.warn(
                     place, f"is the same as {first.text}: each source accepts the other's requests"
                 )
-    if (token := document.admin.get("token")) is not None:
-        _secret_form(document.admin.at("token"), token, findings)
+    _tokens(document.admin, findings)
+
+
+def _tokens(admin: Table, findings: Findings) -> None:
+    token, viewer_token = admin.get("token"), admin.get("viewer_token")
+    if token is not None:
+        _secret_form(admin.at("token"), token, findings)
+    if viewer_token is None:
+        return
+    if viewer_token == token:
+        message = "is the same as admin.token: expected another secret"
+        findings.fault(admin.at("viewer_token"), message)
+    else:
+        _secret_form(admin.at("viewer_token"), viewer_token, findings)
 
 
 def _signing_secrets(source: Table) -> Iterator[tuple[Place, Secret]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from ipaddress import IPv6Address
 from typing import Any
 
 from relay.config.table import describe
@@ -19,6 +20,7 @@ _UNITS: dict[type[int], tuple[tuple[str, int], ...]] = {
     Size: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
 }
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLACEHOLDERS = ("changeme", "placeholder", "yoursecret", "replaceme", "insertsecret")
 _UNFILLED = re.compile(r"<.*>|\$\{.*\}|\$[A-Za-z_]+|\{\{.*\}\}")
@@ -81,6 +83,21 @@ def _filled(items: tuple[Any, ...]) -> str | None:
     return None if items else "is empty: expected at least one"
 
 
+def _host(name: str) -> str | None:
+    # No wildcard: any name that a stranger points at this machine would pass.
+    if _HOST_NAME.fullmatch(name) or _is_ipv6(name.removeprefix("[").removesuffix("]")):
+        return None
+    return f'expected a host such as "relay.example", without port, found {describe(name)}'
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _file(path: str) -> str | None:
     if not path.strip() or "\0" in path:
         return "is empty: expected a path"
@@ -115,6 +132,9 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "store.dedupe_retention": _duration("1m", "3650d"),
     "store.min_free": _size("0B", "1024GiB"),
     "admin.token": weakness,
+    "admin.viewer_token": weakness,
+    "admin.allowed_hosts": _filled,
+    "admin.allowed_hosts[]": _host,
     "source[].name": _source_name,
     "source[].path": _source_path,
     "source[].secrets": _filled,

@@ -22,3 +22,7 @@ class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`[admin]`; the admin API is off without a token."""
 
     token: Secret | None = None
+    viewer_token: Secret | None = None
+    """Opens the page without personal data, and nothing of the API."""
+    allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
+    """Hosts of the page, without ports."""

@@ -1,0 +1,1 @@
+"""The operator's page of the admin listener."""

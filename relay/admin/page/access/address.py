@@ -1,0 +1,180 @@
+"""Addresses of a request: under which URL the browser sees the page, and where it comes from.
+
+Forwarding headers count only if a trusted proxy sent them.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from relay.admin.page.access.hosts import Host, Scheme, parse_host
+from relay.core.config_values import Network
+from relay.core.errors import RelayError
+
+HOPS_MAX = 20
+"""Entries of X-Forwarded-For that are read, from the right."""
+
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+_ENTRY = re.compile(r"\[([^\]]+)\](?::[0-9]+)?|([0-9.]+)(?::[0-9]+)?")
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+RefusalReason = Literal["host", "host_header", "forwarded_proto", "forwarded_prefix"]
+
+
+@dataclass(eq=False, repr=False)
+class Refusal(RelayError):
+    """A request that gets no page at all, whoever sent it."""
+
+    status: int
+    reason: RefusalReason
+    """For the log."""
+    text: str
+    """One sentence for the response; repeats nothing of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The URL of a request as the browser sees it, and the request's sender."""
+
+    scheme: Scheme
+    host: Host
+    prefix: str
+    """Path under which a proxy serves the relay: "" or like "/relay"; the `root_path`."""
+    path: str
+    """Path below the prefix, percent-encoded as received."""
+    client: str | None
+    """Address of the browser's machine; None if it is unknown."""
+    is_direct_from_loopback: bool
+    """From this machine, to a loopback name, and through no proxy that says it is one."""
+
+    @property
+    def is_loopback_host(self) -> bool:
+        return self.host.is_loopback
+
+    @property
+    def origin(self) -> str:
+        return self.host.origin(self.scheme)
+
+    def to(self, path: str) -> str:
+        """Return a path of the page as the browser has to request it."""
+        return self.prefix + path
+
+
+def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> Place:
+    """Read the addresses of a request; raises Refusal for ambiguous headers."""
+    peer = None if request.client is None else _parse(request.client.host)
+    networks = _networks(tuple(trusted_proxies))
+    is_proxied = peer is not None and _contains(networks, peer)
+    host, prefix = _host(request), _prefix(request) if is_proxied else ""
+    client = _client(request, peer, networks) if peer is not None and is_proxied else peer
+    return Place(
+        scheme=_scheme(request) if is_proxied else "http",
+        host=host,
+        prefix=prefix,
+        path=_path(request, prefix),
+        client=None if client is None else str(client),
+        is_direct_from_loopback=(
+            peer is not None
+            and peer.is_loopback
+            and host.is_loopback
+            and not _passed_a_proxy(request)
+        ),
+    )
+
+
+def _host(request: Request) -> Host:
+    values = request.headers.getlist("host")
+    host = parse_host(values[0]) if len(values) == 1 else None
+    if host is None:
+        raise Refusal(400, "host_header", "The request needs exactly one valid Host header.")
+    return host
+
+
+def _scheme(request: Request) -> Scheme:
+    match [value.strip().lower() for value in request.headers.getlist("x-forwarded-proto")]:
+        case [] | ["http"]:
+            return "http"
+        case ["https"]:
+            return "https"
+    # The left-most of several may be the client's own, the right-most another proxy's.
+    raise Refusal(
+        400, "forwarded_proto", "The proxy must set X-Forwarded-Proto once, to http or https."
+    )
+
+
+def _prefix(request: Request) -> str:
+    values = request.headers.getlist("x-forwarded-prefix")
+    if not values:
+        return ""
+    prefix = values[0].strip().removesuffix("/")
+    is_path = _PREFIX.fullmatch(prefix) and not {".", ".."} & set(prefix.split("/"))
+    if len(values) > 1 or not (prefix == "" or is_path):
+        # Without it, the session's cookie would go to the neighbours' paths too.
+        raise Refusal(
+            400, "forwarded_prefix", "The proxy must set X-Forwarded-Prefix once, to a plain path."
+        )
+    return prefix
+
+
+def _path(request: Request, prefix: str) -> str:
+    raw: bytes | None = request.scope.get("raw_path")
+    path = quote(request.scope["path"]) if raw is None else raw.decode("latin-1")
+    # Some proxies strip the prefix, others leave it in place.
+    return path.removeprefix(prefix) or "/" if f"{path}/".startswith(f"{prefix}/") else path
+
+
+def _client(request: Request, peer: _Address, networks: _Networks) -> _Address:
+    """Return the right-most forwarded address that belongs to no trusted proxy."""
+    forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
+    client = peer
+    for entry in reversed(forwarded.rsplit(",", HOPS_MAX)):
+        address = _parse(_bare(entry.strip()))
+        if address is None:
+            break
+        client = address
+        if not _contains(networks, address):
+            break
+    return client
+
+
+def _passed_a_proxy(request: Request) -> bool:
+    names = {name.lower() for name in request.headers}
+    # nginx passes a request on as HTTP/1.0, and may be set up to add none of these headers.
+    return (
+        request.scope.get("http_version") == "1.0"
+        or not names.isdisjoint(_PROXY_HEADERS)
+        or any(name.startswith("x-forwarded-") for name in names)
+    )
+
+
+def _bare(entry: str) -> str:
+    """Remove the port that some proxies append, and the brackets of IPv6."""
+    match = _ENTRY.fullmatch(entry)
+    return entry if match is None else match[1] or match[2]
+
+
+def _parse(text: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+@lru_cache(maxsize=4)
+def _networks(trusted: tuple[Network, ...]) -> _Networks:
+    return tuple(ipaddress.ip_network(network) for network in trusted)
+
+
+def _contains(networks: Iterable[object], address: _Address) -> bool:
+    return any(address in network for network in networks)  # type: ignore[operator]

@@ -1,0 +1,71 @@
+"""Host names of the page: a name that a stranger points at this machine must not reach it."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Scheme = Literal["http", "https"]
+
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,254})(?::([0-9]{0,5}))?")
+_DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A parsed Host header."""
+
+    written: str
+    """In lower case, without the port, as it stands in an Origin."""
+    name: str
+    """Without brackets and trailing dot; addresses in their shortest form."""
+    port: int | None
+    """None for the default port."""
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.name == "localhost" or _is_loopback(self.name)
+
+    def port_of(self, scheme: Scheme) -> int:
+        return self.port or _DEFAULT_PORTS[scheme]
+
+    def origin(self, scheme: Scheme) -> str:
+        """Return the origin of the page, as a browser writes it."""
+        port = self.port_of(scheme)
+        suffix = "" if port == _DEFAULT_PORTS[scheme] else f":{port}"
+        return f"{scheme}://{self.written}{suffix}"
+
+
+def parse_host(text: str) -> Host | None:
+    """Parse a Host header; None if it is malformed."""
+    match = _AUTHORITY.fullmatch(text.lower())
+    if match is None:
+        return None
+    name, port = host_name(match[1]), int(match[2] or 0)
+    if not name or port > _PORT_MAX:
+        return None
+    return Host(match[1], name, port or None)
+
+
+def host_name(text: str) -> str:
+    """Normalise a name or an address, so that equal ones can be compared as texts."""
+    name = text.lower().removesuffix(".")
+    if name.startswith("["):
+        name = name.removeprefix("[").removesuffix("]")
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
+
+
+def is_allowed(host: Host, allowed: Iterable[str]) -> bool:
+    return any(host.name == host_name(text) for text in allowed)
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
