@@ -101,7 +101,13 @@ def _discardable(reasons: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _by_reason(reasons: Sequence[dict[str, Any]], *, empty: str = "") -> Iterator[str]:
     return table(
         (
-            {"COUNT": reason["count"], "SINK": reason["sink"], "REASON": reason["reason"] or "-"}
+            {
+                "COUNT": reason["count"],
+                "FIRST": ago(reason["first_ms"]),
+                "LAST": ago(reason["last_ms"]),
+                "SINK": reason["sink"],
+                "REASON": reason["reason"] or "-",
+            }
             for reason in reasons
         ),
         empty=empty,

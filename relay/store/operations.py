@@ -86,11 +86,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Count of a sink's dead letters with one reason."""
+    """A sink's dead letters with one reason."""
 
     sink: str
     reason: str | None
     count: int
+    first_ms: int | None
+    """When the first of them died."""
+    last_ms: int | None
 
 
 class Accepted(NamedTuple):

@@ -31,6 +31,17 @@ class UnreadableContent:
     """Whether the stored body differs from the received one."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableReason:
+    """A source's unreadable requests with one reason; times are their receipts."""
+
+    source: str
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
 class UnreadableRequests(Protocol):
     """Stored unreadable requests; all methods may raise StoreError."""
 
@@ -42,6 +53,10 @@ class UnreadableRequests(Protocol):
         self, prefix: str, *, source: str | None, limit: int
     ) -> Sequence[UnreadableContent]:
         """Return the requests whose id begins with some hex digits, of one source or of any."""
+        ...
+
+    async def reasons(self) -> Sequence[UnreadableReason]:
+        """Count the requests by source and reason, highest count first, by a full scan."""
         ...
 
     async def discard(self, request: UnreadableRecord) -> None:

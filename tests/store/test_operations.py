@@ -1,8 +1,10 @@
 """Operators' queries and changes."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from relay.core.delivery import Result, Status
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store import StoreSettings
+from relay.store.operations import Reason
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite import operations, operator_queries
 from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.unreadable import UnreadableReason
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
 
@@ -190,6 +194,45 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: SqliteStore)
     reasons = await store.operations.reasons(Selection(sink="sales"))
     assert [(each.reason, each.count) for each in reasons] == [("refused", 2), ("too large", 1)]
     assert await store.operations.reasons(Selection(sink="crm")) == []
+
+
+async def test_each_reason_has_the_first_and_the_last_time_of_a_death(store: SqliteStore) -> None:
+    await accept(store, *(event(f"e{n}", at_ms=NOW_MS + n) for n in range(4)), verdicts=[TAKES])
+    ends = {0: ("refused", 40), 1: ("refused", 20), 2: ("too large", 30), 3: ("refused", 90)}
+    for delivery in (await lease(store, now_ms=NOW_MS + 10)).deliveries:
+        reason, later_ms = ends[delivery.seq - 1]
+        given_up = settlement(delivery, "dead", at_ms=NOW_MS + later_ms, reason=reason)
+        await store.settle(given_up)
+    expected = [
+        Reason("sales", "refused", 3, NOW_MS + 25, NOW_MS + 95),
+        Reason("sales", "too large", 1, NOW_MS + 35, NOW_MS + 35),
+    ]
+    assert await store.operations.reasons(Selection()) == expected
+    assert await store.operations.reasons(Selection(outcome="dead", sink="sales")) == expected
+    assert await store.operations.reasons(Selection(reason="large")) == expected[1:]
+    early = await store.operations.reasons(Selection(until_ms=NOW_MS + 2))
+    assert early == [Reason("sales", "refused", 2, NOW_MS + 25, NOW_MS + 45)]
+
+
+async def test_all_dead_letters_are_counted_from_an_index_alone(store: SqliteStore) -> None:
+    sql = operator_queries._REASONS.format(join="", fits="d.sink = ? AND d.status = ?")
+    with closing(sqlite3.connect(store.path)) as db:
+        plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", ("sales", "dead")).fetchall())
+    assert "COVERING INDEX deliveries_reasons" in plan
+
+
+async def test_unreadable_requests_are_counted_by_source_and_reason(store: SqliteStore) -> None:
+    assert await store.unreadable.reasons() == []
+    for number, (source, reason) in enumerate(
+        (("b", "no"), ("a", "no"), ("b", "no"), ("b", "bad"))
+    ):
+        request = unreadable(str(number).encode(), at_ms=NOW_MS - number)
+        await store.keep(replace(request, source=source, reason=reason), lambda _: None)
+    assert await store.unreadable.reasons() == [
+        UnreadableReason("b", "no", 2, NOW_MS - 2, NOW_MS),
+        UnreadableReason("a", "no", 1, NOW_MS - 1, NOW_MS - 1),
+        UnreadableReason("b", "bad", 1, NOW_MS - 3, NOW_MS - 3),
+    ]
 
 
 async def test_unreadable_requests_are_listed(store: SqliteStore) -> None:

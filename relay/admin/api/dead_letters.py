@@ -23,7 +23,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """Selected dead letters, counted by sink and reason."""
+    """Selected dead letters, counted by sink and reason; times are those at which they died."""
 
     reasons: Sequence[Reason]
 

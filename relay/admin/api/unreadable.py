@@ -9,9 +9,9 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Paging, Text
-from relay.admin.operation import Operation
+from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.unreadable import UnreadableContent, UnreadableRecord
+from relay.store.unreadable import UnreadableContent, UnreadableReason, UnreadableRecord
 
 Digits = Annotated[str, Meta(pattern="^[0-9a-f]{4,64}$")]
 
@@ -33,6 +33,13 @@ class UnreadableList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableReasons:
+    """All unreadable requests, counted by source and reason."""
+
+    reasons: Sequence[UnreadableReason]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableView:
     """One request in full; `headers` and `body` are None once its retention is over."""
 
@@ -51,6 +58,11 @@ async def list_unreadable(admin: AdminServices, page: Paging) -> UnreadableList:
     requests = await admin.store.unreadable.newest(before=page.before, limit=page.limit)
     more = len(requests) == page.limit
     return UnreadableList(unreadable=requests, next=requests[-1].seq if more else None)
+
+
+async def count_unreadable(admin: AdminServices, _: Nothing) -> UnreadableReasons:
+    """Unreadable requests, counted by source and reason."""
+    return UnreadableReasons(reasons=await admin.store.unreadable.reasons())
 
 
 async def show_unreadable(admin: AdminServices, path: RequestId) -> UnreadableView:
@@ -88,6 +100,7 @@ _MISSING = {404: "There is no such request.", 409: "Several requests match."}
 
 OPERATIONS = (
     Operation("GET", "/api/v1/unreadable", list_unreadable),
+    Operation("GET", "/api/v1/unreadable/reasons", count_unreadable),
     Operation("GET", "/api/v1/unreadable/{id}", show_unreadable, _MISSING),
     Operation("POST", "/api/v1/unreadable/{id}/discard", discard_unreadable, _MISSING),
 )

@@ -13,6 +13,9 @@ from relay.store.sqlite.rows import EVENT, event_of
 Condition = tuple[str, list[Any]]
 """An SQL expression and its values; a None among them leaves it out."""
 
+ALL = "1"
+"""The condition that everything fits."""
+
 # SQLite accepts less nesting than orjson, and such a body must not fail a search.
 _BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
 _VIDEO = (
@@ -53,7 +56,7 @@ def fits(
 def all_of(*conditions: Condition) -> Condition:
     """Join the conditions that have all of their values."""
     used = [condition for condition in conditions if None not in condition[1]]
-    sql = " AND ".join(sql for sql, _ in used) or "1"
+    sql = " AND ".join(sql for sql, _ in used) or ALL
     return sql, [value for _, values in used for value in values]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import Row
 from relay.store.sqlite.shared import Part
-from relay.store.unreadable import UnreadableContent, UnreadableRecord
+from relay.store.unreadable import UnreadableContent, UnreadableReason, UnreadableRecord
 
 _COLUMNS = "rowid, lower(hex(digest)), source, received_at, reason, length(body)"
 _NEWEST = f"""
@@ -17,6 +17,10 @@ SELECT {_COLUMNS}, headers, body FROM unreadable WHERE rowid IN (
     SELECT rowid FROM unreadable
     WHERE lower(hex(digest)) GLOB ?1 || '*' AND (?2 IS NULL OR source = ?2) LIMIT ?3
 ) ORDER BY rowid DESC
+"""
+_REASONS = """
+SELECT source, reason, count(*), min(received_at), max(received_at) FROM unreadable
+GROUP BY source, reason ORDER BY count(*) DESC, source, reason
 """
 _DISCARD = "DELETE FROM unreadable WHERE source = ? AND digest = ?"
 
@@ -34,6 +38,11 @@ class SqliteUnreadable(Part):
     ) -> Sequence[UnreadableContent]:
         return await self._reader.read(
             lambda db: [_content(row) for row in db.execute(_FIND, (prefix, source, limit))]
+        )
+
+    async def reasons(self) -> Sequence[UnreadableReason]:
+        return await self._searcher.read(
+            lambda db: [UnreadableReason(*row) for row in db.execute(_REASONS)]
         )
 
     async def discard(self, request: UnreadableRecord) -> None:
