@@ -19,11 +19,21 @@ _ROWS_MAX = 10_000
 _TITLE_CHARS = 48
 
 _NUMBERS = ("STARTED", "25%", "50%", "75%", "FINISHED", "LEADS", "FORMS")
-_HEADS = {"video": ("TITLE", "VIDEO"), "day": ("DAY ({zone})",), "source": ("SOURCE",)}
+_HEADS = {
+    "video": ("TITLE", "VIDEO"),
+    "day": ("DAY ({zone})",),
+    "hour": ("HOUR ({zone})",),
+    "source": ("SOURCE",),
+}
 _TOTAL = "all"
 _NO_VIDEO = "(none named)"
 
-_CSV_HEADS = {"video": ("title", "video"), "day": ("day",), "source": ("source",)}
+_CSV_HEADS = {
+    "video": ("title", "video"),
+    "day": ("day",),
+    "hour": ("hour",),
+    "source": ("source",),
+}
 _ACTS = ("=", "+", "-", "@")
 """Characters with which a spreadsheet formula starts; tabs and line ends are escaped anyway."""
 
@@ -38,10 +48,10 @@ _ACTS = ("=", "+", "-", "@")
     type=click.Choice(get_args(Grouping)),
     default="video",
     show_default=True,
-    help="One row per video, day or source.",
+    help="One row per video, day, hour of the day or source.",
 )
 @click.option(
-    "--zone", metavar="NAME", help="Time zone of the days, such as Europe/Berlin; default UTC."
+    "--zone", metavar="NAME", help="Time zone of days or hours, as Europe/Berlin; default UTC."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
 @relay_options
@@ -74,6 +84,8 @@ def _table(report: dict[str, Any], by: str, zone: str) -> Iterator[str]:
 
 
 def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
+    if by == "hour":
+        return (f"{group['hour']:02}",)
     if by != "video":
         return (group[by],)
     title = safe(group["title"] or "-")
@@ -94,7 +106,8 @@ def _csv(report: dict[str, Any], by: str) -> list[str]:
     writer = csv.writer(printed, lineterminator="\n")
     writer.writerow([*_CSV_HEADS[by], *people, *events])
     for group in report["groups"]:
-        names = [_harmless(group[name] or "") for name in _CSV_HEADS[by]]
+        cells = (group[name] for name in _CSV_HEADS[by])
+        names = [_harmless("" if cell is None else str(cell)) for cell in cells]
         figures = [step[unit] for unit in ("people", "events") for step in group["steps"]]
         writer.writerow([*names, *figures])
     return printed.getvalue().splitlines()

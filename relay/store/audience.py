@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal, Protocol
 
-Grouping = Literal["video", "day", "source"]
+from relay.store.related import Related
+
+Grouping = Literal["video", "day", "hour", "source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class AudienceQuery:
     source: str | None = None
     video: str | None = None
     zone: tzinfo = UTC
-    """Time zone of the days."""
+    """Time zone of the days and hours."""
     limit: int = 1000
     """Maximum number of groups."""
 
@@ -41,7 +43,7 @@ class StepCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One video, day or source with its funnel; the other fields are None."""
+    """One video, day, hour or source with its funnel; the other fields are None."""
 
     steps: Sequence[StepCount]
     """All steps, in their order."""
@@ -51,12 +53,17 @@ class Group:
     """The latest title."""
     day: str | None = None
     """As `2026-11-02`, in the requested zone."""
+    hour: int | None = None
+    """Hour of the day by the clocks of the requested zone, 0 to 23, over all selected days."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
-    """The counted groups: videos and sources with the most people first, days newest first."""
+    """The counted groups: videos and sources with the most people first, days newest first.
+
+    All 24 hours in their order, unless nothing is selected.
+    """
 
     groups: Sequence[Group]
     total: Sequence[StepCount]
@@ -76,6 +83,13 @@ class Audience(Protocol):
 
     async def sources(self) -> Sequence[str]:
         """Return every source that ever had an event."""
+        ...
+
+    async def related(self, seq: int, *, limit: int) -> Related | None:
+        """Return the newest events of the same person and video; None if there is no such event.
+
+        `limit` is the maximum number of each.
+        """
         ...
 
     async def funnel(self, question: AudienceQuery) -> Funnel:

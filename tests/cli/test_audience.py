@@ -53,7 +53,7 @@ async def test_invalid_options_are_refused(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
         for command, complaint in (
             ("audience --by day --zone Europe", "Unknown time zone Europe"),
-            ("audience --zone Europe/Berlin", "zone applies only to by=day"),
+            ("audience --zone Europe/Berlin", "zone applies only to by=day and by=hour"),
             ("audience --json --csv", "exclude each other"),
             ("audience --source nobody", "Unknown source nobody. Known: main."),
             ("audience --since 2300-01-01", "No viewers and no leads yet."),

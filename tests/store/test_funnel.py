@@ -142,10 +142,14 @@ async def test_the_counts_equal_those_of_all_events(
     def day(fact: tuple[Any, ...]) -> str:
         return datetime.fromtimestamp(fact[4] / 1000, zone).date().isoformat()
 
+    def hour(fact: tuple[Any, ...]) -> int:
+        return datetime.fromtimestamp(fact[4] / 1000, zone).hour
+
     groupings: dict[Grouping, Callable[[tuple[Any, ...]], Any]] = {
         "video": lambda fact: fact[1],
         "source": lambda fact: fact[0],
         "day": day,
+        "hour": hour,
     }
     for by, key in groupings.items():
         answer = await store.audience.funnel(replace(asked, by=by))
@@ -215,3 +219,52 @@ def test_a_day_begins_before_all_of_its_times_in_every_zone(zone: str, at_s: int
     assert funnel.day_of(start_ms, there)[0] == day
     earlier = datetime.fromtimestamp(start_ms / 1000 - 1, UTC).astimezone(there)
     assert earlier.date().isoformat() != day
+
+
+def at(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+async def test_an_hour_is_what_the_clocks_showed_that_day(store: SqliteStore) -> None:
+    """In Berlin, 02:30 came twice on 26 October 2025 and never on 30 March 2025."""
+    times = {
+        "2025-03-29T00:30Z": 1,
+        "2025-03-30T00:59:59.999Z": 1,
+        "2025-03-30T01:00Z": 3,
+        "2025-10-26T00:30Z": 2,
+        "2025-10-26T01:30Z": 2,
+        "2025-10-26T02:30Z": 3,
+        "2025-12-31T23:30Z": 0,
+    }
+    await accept(store, *(watched(text, at_ms=at(text)) for text in times))
+    question = AudienceQuery(by="hour", zone=ZoneInfo("Europe/Berlin"))
+    funnel = await store.audience.funnel(question)
+    assert [each.hour for each in funnel.groups] == list(range(24))
+    events = {each.hour: each.steps[0].events for each in funnel.groups if each.steps[0].events}
+    assert events == {0: 1, 1: 2, 2: 2, 3: 2}
+    assert {each.steps[0].people for each in funnel.groups} == {0, 1}
+    cut = await store.audience.funnel(replace(question, limit=3))
+    assert ([each.hour for each in cut.groups], cut.left_out) == ([0, 1, 2], 21)
+
+
+async def test_an_empty_selection_has_no_hours(store: SqliteStore) -> None:
+    assert (await store.audience.funnel(AudienceQuery(by="hour"))).groups == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    zone=st.sampled_from(sorted(available_timezones())),
+    first_s=st.integers(0, 4_000_000_000),
+    span_s=st.integers(0, 3 * 366 * 86_400),
+    data=st.data(),
+)
+def test_the_hour_in_sql_equals_that_of_the_clocks_in_every_zone(
+    zone: str, first_s: int, span_s: int, data: st.DataObject
+) -> None:
+    there, last_s = ZoneInfo(zone), first_s + span_s
+    asked = [first_s, last_s, *data.draw(st.lists(st.integers(first_s, last_s), max_size=20))]
+    sql = f"SELECT {funnel.hour_of_day(first_s * 1000, last_s * 1000, there)} FROM (SELECT ? AS at)"
+    with closing(sqlite3.connect(":memory:")) as db:
+        for at_s in asked:
+            (hour,) = db.execute(sql, (at_s * 1000,)).fetchone()
+            assert hour == datetime.fromtimestamp(at_s, there).hour

@@ -29,12 +29,12 @@ class AudienceFilter:
     source: Text | None = None
     video: Text | None = None
     zone: Zone | None = None
-    """IANA name of the time zone of the days, by default UTC; only with `by=day`."""
+    """IANA name of the time zone of the days or hours, by default UTC; only with these."""
     limit: Annotated[int, Meta(ge=1, le=GROUPS_MAX)] = 1000
 
 
 async def show_audience(admin: AdminServices, chosen: AudienceFilter) -> Funnel:
-    """Viewers by milestone, and leads, by video, day or source; people count once."""
+    """Viewers by milestone, and leads, by video, day, hour or source; people count once."""
     audience = admin.store.audience
     await require_known("source", chosen.source, admin.rotations.sources, audience.sources)
     return await audience.funnel(AudienceQuery(**asdict(chosen) | {"zone": _zone(chosen)}))
@@ -45,7 +45,10 @@ OPERATIONS = (
         "GET",
         "/api/v1/audience",
         show_audience,
-        {404: "There is no such source or time zone.", 422: "A zone is given without by=day."},
+        {
+            404: "There is no such source or time zone.",
+            422: "A zone is given, but neither by=day nor by=hour.",
+        },
     ),
 )
 
@@ -53,8 +56,10 @@ OPERATIONS = (
 def _zone(chosen: AudienceFilter) -> tzinfo:
     if chosen.zone is None:
         return UTC
-    if chosen.by != "day":
-        raise HTTPException(422, "zone applies only to by=day; drop it, or group by day.")
+    if chosen.by not in ("day", "hour"):
+        raise HTTPException(
+            422, "zone applies only to by=day and by=hour; drop it, or group by one of these."
+        )
     try:
         return ZoneInfo(chosen.zone)
     except (KeyError, ValueError, OSError):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, selected
-from relay.admin.api.parameters import Number, Page, Text
+from relay.admin.api.parameters import Limit, Number, Page, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
 from relay.store.operations import AttemptRecord, EventRecord, History
+from relay.store.related import Related
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,13 @@ class EventNumber:
     """One event, by its number in the store."""
 
     seq: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedTo(EventNumber):
+    """One event, and the maximum number of each kind of relation."""
+
+    limit: Limit = 10
 
 
 CANDIDATES_MAX = 10
@@ -83,6 +91,14 @@ async def list_events(admin: AdminServices, page: Page) -> Events:
     return Events(events=shown, next=shown[-1].seq if more else None)
 
 
+async def show_related(admin: AdminServices, asked: RelatedTo) -> Related:
+    """Views and leads of the same person and of the same video."""
+    related = await admin.store.audience.related(asked.seq, limit=asked.limit)
+    if related is None:
+        raise HTTPException(404, f"There is no event {asked.seq}.")
+    return related
+
+
 async def find_events(admin: AdminServices, prefix: IdPrefix) -> Candidates:
     """Stored events by the beginning of their ids."""
     candidates = await admin.store.operations.named(
@@ -99,8 +115,11 @@ async def show_event(admin: AdminServices, path: EventNumber) -> EventHistory:
     return event_history(history)
 
 
+_MISSING = {404: "There is no such event."}
+
 OPERATIONS = (
     Operation("GET", "/api/v1/events", list_events, PROBLEMS),
     Operation("GET", "/api/v1/events/find", find_events),
-    Operation("GET", "/api/v1/events/{seq:number}", show_event, {404: "There is no such event."}),
+    Operation("GET", "/api/v1/events/{seq:number}", show_event, _MISSING),
+    Operation("GET", "/api/v1/events/{seq:number}/related", show_related, _MISSING),
 )

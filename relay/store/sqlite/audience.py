@@ -8,10 +8,12 @@ import orjson
 from relay.core.errors import StoreFull
 from relay.core.event import engagement
 from relay.store.audience import AudienceQuery, Funnel
+from relay.store.related import Related
 from relay.store.sqlite import bulk, funnel, queries
+from relay.store.sqlite import related as related_events
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.rows import within_bytes
+from relay.store.sqlite.rows import document_of, within_bytes
 from relay.store.sqlite.shared import Part
 
 STEP_ROWS = 200
@@ -59,6 +61,12 @@ class SqliteAudience(Part):
         rows = await self._reader.read(lambda db: db.execute(_SOURCES).fetchall())
         return [source for (source,) in rows]
 
+    async def related(self, seq: int, *, limit: int) -> Related | None:
+        digests = self._shared.digests
+        return await self._reader.read(
+            lambda db: related_events.related(db, seq, digests, limit=limit)
+        )
+
     async def funnel(self, question: AudienceQuery) -> Funnel:
         try:
             for _ in range(CATCH_UP_STEPS):
@@ -80,7 +88,7 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
     titles: dict[str, str | None] = {}
     rows: list[tuple[Any, ...]] = []
     for seq, source, kind, at_ms, body in events:
-        document = _document(body)
+        document = document_of(body)
         if document is None:
             continue
         step, video, title, person = engagement(kind, document)
@@ -95,12 +103,3 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
     bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in rows])
     queries.remember(db, "audience", events[-1][0])
     return funnel.oldest_uncounted(db) is not None
-
-
-def _document(body: bytes | None) -> dict[str, Any] | None:
-    """None for a body that has expired, was erased, is irrelevant or damaged."""
-    try:
-        document = None if body is None else orjson.loads(body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

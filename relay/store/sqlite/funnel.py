@@ -1,7 +1,7 @@
 """Queries of the audience in SQL: people by step of the funnel."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
@@ -17,10 +17,15 @@ COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 
 _COUNTS = "step, count(DISTINCT person), count(*), count(*) - count(person)"
 _ALL = f"SELECT {_COUNTS} FROM audience WHERE {{fits}} GROUP BY step"
-_GROUPED = f"SELECT {{column}}, {_COUNTS} FROM audience WHERE {{fits}} GROUP BY {{column}}, step"
+# The `+` keeps SQLite from a walk by the column's index, which reads the table in a random order.
+_GROUPED = f"SELECT {{column}}, {_COUNTS} FROM audience WHERE {{fits}} GROUP BY +{{column}}, step"
+_SPAN = "SELECT min(at), max(at) FROM audience WHERE {fits}"
 _NEWEST = "SELECT max(at) FROM audience WHERE {fits}"
 _VIDEOS = "SELECT number, id, title FROM videos WHERE number IN (SELECT value FROM json_each(?))"
 _UNCOUNTED = f"SELECT received_at FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
+
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 
 Groups = tuple[list[Group], int]
 """The returned groups, and the number of groups beyond the limit."""
@@ -88,12 +93,28 @@ def _by_source(db: sqlite3.Connection, question: AudienceQuery, fits: Condition)
 def _most_first(
     db: sqlite3.Connection, column: str, fits: Condition
 ) -> list[tuple[Any, Sequence[StepCount]]]:
+    groups = list(_grouped(db, column, fits).items())
+    return sorted(groups, key=lambda group: (-max(step.people for step in group[1]), str(group[0])))
+
+
+def _grouped(
+    db: sqlite3.Connection, column: str, fits: Condition
+) -> dict[Any, Sequence[StepCount]]:
     where, values = fits
     rows: defaultdict[Any, list[Row]] = defaultdict(list)
     for key, *counts in db.execute(_GROUPED.format(column=column, fits=where), values):
         rows[key].append(tuple(counts))
-    groups = [(key, _reached(counts)) for key, counts in rows.items()]
-    return sorted(groups, key=lambda group: (-max(step.people for step in group[1]), str(group[0])))
+    return {key: _reached(counts) for key, counts in rows.items()}
+
+
+def _by_hour(db: sqlite3.Connection, question: AudienceQuery, fits: Condition) -> Groups:
+    where, values = fits
+    first_ms, last_ms = db.execute(_SPAN.format(fits=where), values).fetchone()
+    if first_ms is None:
+        return [], 0
+    by_hour = _grouped(db, hour_of_day(first_ms, last_ms, question.zone), fits)
+    groups = [Group(by_hour.get(hour) or _reached(()), hour=hour) for hour in range(24)]
+    return groups[: question.limit], max(0, 24 - question.limit)
 
 
 def _by_day(db: sqlite3.Connection, question: AudienceQuery, fits: Condition) -> Groups:
@@ -118,8 +139,53 @@ def day_of(at_ms: int, zone: tzinfo) -> tuple[str, int]:
     return day.isoformat(), round(datetime.combine(day, time.min, zone).timestamp() * 1000)
 
 
+def hour_of_day(first_ms: int, last_ms: int, zone: tzinfo) -> str:
+    """Return an SQL expression for the hour of `at` by the zone's clocks, within two times.
+
+    A function of Python would be called for each row, and hold up everything else.
+    """
+    spans = list(_offsets(first_ms, last_ms, zone))
+    shift = str(spans[-1][1])
+    if len(spans) > 1:
+        whens = " ".join(f"WHEN at < {until_ms} THEN {offset}" for until_ms, offset in spans[:-1])
+        shift = f"CASE {whens} ELSE {shift} END"
+    # The added day keeps the remainder positive in 1970.
+    return f"((at + {shift} + {_DAY_MS}) % {_DAY_MS} / {_HOUR_MS})"
+
+
+def _offsets(first_ms: int, last_ms: int, zone: tzinfo) -> Iterator[tuple[int, int]]:
+    """Yield each offset from UTC with its end, exclusive, all in milliseconds."""
+    at_ms, offset = first_ms, _offset_ms(first_ms, zone)
+    while at_ms < last_ms:
+        next_ms = min(at_ms + _DAY_MS, last_ms)
+        if _offset_ms(next_ms, zone) != offset:
+            change_ms = _change_ms(at_ms, next_ms, zone)
+            yield change_ms, offset
+            next_ms, offset = change_ms, _offset_ms(change_ms, zone)
+        at_ms = next_ms
+    yield last_ms + 1, offset
+
+
+def _change_ms(before_ms: int, after_ms: int, zone: tzinfo) -> int:
+    """Return the first millisecond whose offset is not that of `before_ms`."""
+    offset = _offset_ms(before_ms, zone)
+    while after_ms - before_ms > 1:
+        middle_ms = (before_ms + after_ms) // 2
+        if _offset_ms(middle_ms, zone) == offset:
+            before_ms = middle_ms
+        else:
+            after_ms = middle_ms
+    return after_ms
+
+
+def _offset_ms(at_ms: int, zone: tzinfo) -> int:
+    offset = datetime.fromtimestamp(at_ms / 1000, zone).utcoffset()
+    return 0 if offset is None else round(offset.total_seconds() * 1000)
+
+
 _BY: dict[Grouping, Callable[[sqlite3.Connection, AudienceQuery, Condition], Groups]] = {
     "video": _by_video,
     "day": _by_day,
+    "hour": _by_hour,
     "source": _by_source,
 }

@@ -1,7 +1,9 @@
-"""Reading of rows: events from their columns, and steps that are bounded by size."""
+"""Reading of rows: events, documents of bodies, and steps that are bounded by size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import orjson
 
 from relay.core.event import Event
 from relay.store.sqlite.driver import Row
@@ -32,3 +34,12 @@ def within_bytes(rows: Iterable[Row], limit: int, size: Callable[[Row], int]) ->
         total += size(row)
         if total >= limit:
             return
+
+
+def document_of(body: bytes | None) -> dict[str, Any] | None:
+    """Decode a body; None for one that is gone, or is no JSON object."""
+    try:
+        document = None if body is None else orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
