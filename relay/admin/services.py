@@ -20,6 +20,7 @@ from relay.store.replays import Forecast, Replay
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 
 
@@ -132,6 +133,7 @@ class AdminServices:
     activity: ActivityStream
     clock: Clock
     metrics: Metrics
+    recent: RecentCounts
     started_ms: int
     downtime: Callable[[], Downtime | None]
     """The downtime before this start, once known."""

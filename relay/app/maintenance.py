@@ -8,6 +8,7 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.recent_counts import SAMPLE_EVERY_S, RecentCounts
 
 GAUGES_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 5.0
@@ -24,9 +25,12 @@ AUDIENCE_PAUSE_S = 0.1
 class Maintenance:
     """The background tasks of one store; a task that finds the store broken raises."""
 
-    def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, *, metrics: Metrics, recent: RecentCounts, clock: Clock
+    ) -> None:
         self._store = store
         self._metrics = metrics
+        self._recent = recent
         self._clock = clock
         self._log = log.get()
         self._sampled = log.Sampled(clock)
@@ -37,6 +41,7 @@ class Maintenance:
         """Return all tasks' coroutines; each runs until it is cancelled."""
         return (
             self._gauges(),
+            self._samples(),
             self._heartbeat(),
             self._retention(),
             self._audience(),
@@ -61,6 +66,11 @@ class Maintenance:
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
         self._metrics.unacknowledged_loss(loss_ms / 1000)
         self._metrics.store_size(self._store.size_bytes(), self._store.free_bytes())
+
+    async def _samples(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            self._recent.sample()
 
     async def _heartbeat(self) -> None:
         """Write heartbeats, which also detect a broken store while there are no requests."""

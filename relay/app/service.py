@@ -38,6 +38,7 @@ from relay.store import Store, engines
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 
 ADMIN_GRACE = Duration.parse("1s")
@@ -70,7 +71,8 @@ class Service:
         self._activity = ActivityStream(clock)
         self._traffic = Traffic()
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
-        self._maintenance = Maintenance(store, metrics=metrics, clock=clock)
+        self._recent = RecentCounts(metrics, clock)
+        self._maintenance = Maintenance(store, metrics=metrics, recent=self._recent, clock=clock)
         auditor = Auditor(store.audit, clock=clock)
         self._reloader = Reloader(
             config,
@@ -161,6 +163,7 @@ class Service:
             activity=self._activity,
             clock=self._clock,
             metrics=self._metrics,
+            recent=self._recent,
             reloads=self._reloader,
             rotations=self._rotations,
             started_ms=self._clock.now_ms(),
@@ -250,6 +253,7 @@ class Service:
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._store.backups.clear()
         await self._startup.report()
+        await self._startup.restore(self._recent)
         self._show_secrets(self._reloader.config)
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()

@@ -4,10 +4,11 @@ from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.downtime import Downtime, between
-from relay.core.errors import StoreFull
+from relay.core.errors import StoreError, StoreFull
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.recent_counts import KEPT_MS, RecentCounts
 
 
 class StartupReport:
@@ -33,6 +34,13 @@ class StartupReport:
             )
         if self.downtime is not None:
             self._report_downtime(self.downtime)
+
+    async def restore(self, recent: RecentCounts) -> None:
+        """Fill in the minutes before this start; must precede the first request and delivery."""
+        now_ms = self._clock.now_ms()
+        # A relay without figures of the last hour is better than none.
+        with suppress(StoreError):
+            recent.restore(await self._store.statistics.minutes(now_ms - KEPT_MS, now_ms + 1))
 
     def _report_downtime(self, downtime: Downtime) -> None:
         self._metrics.was_down(downtime.seconds, downtime.lost_s)

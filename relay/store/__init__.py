@@ -22,6 +22,7 @@ from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
+from relay.store.statistics import Statistics
 from relay.store.unreadable import UnreadableRequests
 
 
@@ -102,6 +103,9 @@ class Store(Protocol):
 
     @property
     def audience(self) -> Audience: ...
+
+    @property
+    def statistics(self) -> Statistics: ...
 
     @property
     def audit(self) -> Audit: ...

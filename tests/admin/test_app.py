@@ -23,6 +23,7 @@ from relay.store import Store, StoreSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 from tests.guarantees.process import http_client
 
@@ -53,6 +54,7 @@ async def serving(
 ) -> AsyncIterator[httpx.AsyncClient]:
     settings = AdminSettings(token=None if token is None else Secret(token))
     config = cast("Config", SimpleNamespace(admin=settings, routes=()))
+    metrics = Metrics(["main"], ["sales"], sqlite="3.51.0")
     app = admin_app(
         AdminServices(
             store=store,  # type: ignore[arg-type]
@@ -62,7 +64,8 @@ async def serving(
             replays=None,  # type: ignore[arg-type]
             activity=ActivityStream(clock),
             clock=clock,
-            metrics=Metrics(["main"], ["sales"], sqlite="3.51.0"),
+            metrics=metrics,
+            recent=RecentCounts(metrics, clock),
             started_ms=clock.now_ms(),
             downtime=lambda: None,
             traffic=Traffic(),

@@ -49,6 +49,7 @@ from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.sink_states import SqliteSinkStates
+from relay.store.sqlite.statistics import SqliteStatistics
 from relay.store.sqlite.totals import Totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 
@@ -92,6 +93,7 @@ class SqliteStore:
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
         self.audience = SqliteAudience(shared)
+        self.statistics = SqliteStatistics(shared, clock)
         self.personal_data = SqlitePersonalData(shared)
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)

@@ -4,7 +4,7 @@ Values are kept in memory, so a scrape touches neither store nor sinks.
 """
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import get_args
@@ -35,6 +35,7 @@ ALL_KINDS = (*KINDS, "other")
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets in seconds, dense around the goal of an acknowledgement, up to the sender's timeout."""
+ACK_BOUNDS = FAST
 ATTEMPT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LAG = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400)
 _OFF = (1, 5, 10, 30, 60, 120, 300, 600)
@@ -49,6 +50,20 @@ class Disk:
     free_bytes: int
     min_free_bytes: int
     """With less free space, new events are answered with 503."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """A copy of some metrics that only grow, by series."""
+
+    accepted: Mapping[object, float]
+    """New events."""
+    delivered: Mapping[object, float]
+    """Successful attempts."""
+    failed: Mapping[object, float]
+    """Other attempts."""
+    acks: Mapping[str, Sequence[int]]
+    """Acknowledgements by source: one count for each of `ACK_BOUNDS`, then of the slower ones."""
 
 
 class Metrics:
@@ -354,6 +369,16 @@ class Metrics:
             for (name, kind), at_s in self._last.items()
             if name == source and at_s
         }
+
+    def counts(self) -> Counts:
+        """Return a copy of the counters that show the traffic."""
+        attempts = self._attempts.items()
+        return Counts(
+            accepted={key: count for key, count in self._events.items() if key[2] == "accepted"},
+            delivered={key: count for key, count in attempts if key[1] == "delivered"},
+            failed={key: count for key, count in attempts if key[1] != "delivered"},
+            acks={source: child.counts() for source, child in self._acks.items()},
+        )
 
     def disk(self) -> Disk:
         """Return the sizes as of the last measurement, which runs every second."""

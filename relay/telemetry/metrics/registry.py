@@ -99,6 +99,10 @@ class HistogramChild:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def counts(self) -> tuple[int, ...]:
+        """Return the count of each bucket, that of larger values last."""
+        return tuple(self._counts)
+
     def cumulated(self) -> tuple[list[tuple[str, float]], float]:
         """Return cumulative buckets and the sum."""
         total = self._sum

@@ -1,0 +1,99 @@
+"""Figures of the traffic: by minute, of a sink's attempts, and of acknowledgements."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.filters import require_known
+from relay.admin.api.parameters import Number
+from relay.admin.operation import Nothing, Operation
+from relay.admin.services import AdminServices
+from relay.core.minutes import Minute
+from relay.store.statistics import AttemptSummary
+from relay.telemetry.recent_counts import AcknowledgementRate
+
+HOUR_MS = 3_600_000
+SPAN_MAX_MS = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Some time, at most a day; by default the last hour."""
+
+    since_ms: Number | None = None
+    until_ms: Number | None = None
+    """Exclusive; by default now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minutes:
+    """Every minute of the time, oldest first."""
+
+    minutes: Sequence[Minute]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsOf:
+    """A sink, and a time; by default the last hour."""
+
+    name: str
+    since_ms: Number | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance(AcknowledgementRate):
+    """What is accepted now."""
+
+    last_ms: int | None
+    """Receipt of the last new event, also of an earlier process; None before the first."""
+
+
+async def count_minutes(admin: AdminServices, span: Span) -> Minutes:
+    """New events and attempts by minute; null where a count is not known."""
+    now_ms = admin.clock.now_ms()
+    until_ms = now_ms + 1 if span.until_ms is None else span.until_ms
+    since_ms = until_ms - HOUR_MS if span.since_ms is None else span.since_ms
+    if not 0 <= until_ms - since_ms <= SPAN_MAX_MS:
+        raise HTTPException(422, "The time is over a day, or ends before it begins.")
+    minutes: Sequence[Minute] | None = admin.recent.minutes(since_ms, until_ms)
+    if minutes is None:
+        minutes = await admin.store.statistics.minutes(since_ms, until_ms)
+    return Minutes(minutes=minutes)
+
+
+async def summarize_attempts(admin: AdminServices, asked: AttemptsOf) -> AttemptSummary:
+    """The attempts of one sink, counted by result, duration and reason."""
+    sinks = [route.sink for route in admin.routes()]
+    await require_known("sink", asked.name, sinks, admin.store.operations.sinks)
+    since_ms = admin.clock.now_ms() - HOUR_MS if asked.since_ms is None else asked.since_ms
+    return await admin.store.statistics.attempts(asked.name, since_ms)
+
+
+async def show_acceptance(admin: AdminServices, _: Nothing) -> Acceptance:
+    """The rate of new events, and the durations of acknowledgements."""
+    rate = admin.recent.rate()
+    last_ms = [
+        at_ms
+        for source in admin.rotations.sources
+        for at_ms in admin.metrics.last_events_ms(source).values()
+    ]
+    values = {each.name: getattr(rate, each.name) for each in fields(AcknowledgementRate)}
+    return Acceptance(**values, last_ms=max(last_ms, default=None))
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/api/v1/statistics/minutes",
+        count_minutes,
+        {422: "The time is over a day, or ends before it begins."},
+    ),
+    Operation("GET", "/api/v1/statistics/acceptance", show_acceptance),
+    Operation(
+        "GET",
+        "/api/v1/sinks/{name}/attempts",
+        summarize_attempts,
+        {404: "There is no such sink."},
+    ),
+)

@@ -1,0 +1,29 @@
+"""What a relay did in one minute."""
+
+from dataclasses import dataclass
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """Counts of one minute; None for a count that is not known, which is not zero."""
+
+    at_ms: int
+    """Its start, in milliseconds since the epoch."""
+    accepted: int | None = 0
+    """New events, by their receipt."""
+    delivered: int | None = 0
+    """Successful attempts, by their end."""
+    failed: int | None = 0
+    """Other attempts, by their end."""
+
+
+def minute_of(at_ms: int) -> int:
+    """Return the start of the minute."""
+    return at_ms - at_ms % MINUTE_MS
+
+
+def starts(since_ms: int, until_ms: int) -> range:
+    """Return the starts of all minutes of a time; `until_ms` is exclusive."""
+    return range(minute_of(since_ms), until_ms, MINUTE_MS)
