@@ -2,7 +2,7 @@
 
 The metrics only grow, so the difference of two samples is what happened between them: requests and
 deliveries do no work for it. Only the last second of a source or sink that a reload removes is left
-out. The store counts some 700,000 rows a second, and a busy hour has 20 times as many events; so it
+out. The store counts some 700,000 rows a second, and a busy hour has 25 times as many events; so it
 is asked only once, for the time before the start.
 """
 
