@@ -1,6 +1,7 @@
 """The admin listener's app: its paths and their handlers."""
 
 import asyncio
+from collections.abc import Collection
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +17,9 @@ from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
+from relay.admin.page.access.gate import Gate
+from relay.admin.page.access.tokens import Tokens
+from relay.admin.page.app import page_app
 from relay.admin.problem import HANDLERS
 from relay.admin.services import AdminServices
 from relay.core.config_values import Secret
@@ -58,7 +62,32 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
-    return _versioned(app)
+    return _versioned(_beside(app, page_app(admin, _gate(admin)), open_paths))
+
+
+def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp:
+    """Serve the page at all paths that are not the API's: the two have different credentials."""
+
+    async def chosen(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_api = path.startswith(("/api/", "/-/")) or path == "/api" or path in open_paths
+        await (api if is_api else page)(scope, receive, send)
+
+    return chosen
+
+
+def _gate(admin: AdminServices) -> Gate:
+    def tokens() -> Tokens:
+        settings = admin.config().admin
+        return Tokens(admin=settings.token, viewer=settings.viewer_token)
+
+    return Gate(
+        sessions=admin.store.sessions,
+        clock=admin.clock,
+        tokens=tokens,
+        allowed_hosts=lambda: admin.config().admin.allowed_hosts,
+        trusted_proxies=lambda: admin.config().server.trusted_proxies,
+    )
 
 
 def _versioned(app: ASGIApp) -> ASGIApp:

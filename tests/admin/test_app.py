@@ -13,7 +13,7 @@ import pytest
 
 from relay.admin import AdminServices, admin_app, auth
 from relay.admin.readiness import Readiness
-from relay.config import AdminSettings, Config
+from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.clock import Clock
 from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull
@@ -37,6 +37,7 @@ class Probed:
     error: Exception | None = None
     hangs: bool = False
     probes: int = 0
+    sessions: None = None
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def probe(self, *, now_ms: int) -> None:
@@ -53,7 +54,7 @@ async def serving(
     store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
 ) -> AsyncIterator[httpx.AsyncClient]:
     settings = AdminSettings(token=None if token is None else Secret(token))
-    config = cast("Config", SimpleNamespace(admin=settings, routes=()))
+    config = cast("Config", SimpleNamespace(admin=settings, server=ServerSettings(), routes=()))
     metrics = Metrics(["main"], ["sales"], sqlite="3.51.0")
     app = admin_app(
         AdminServices(
@@ -264,7 +265,7 @@ async def test_two_authorization_headers_are_refused(clock: Clock) -> None:
         assert (await client.get("/api", headers=twice)).status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/api/v1/nothing", "/-/nothing"])
+@pytest.mark.parametrize("path", ["/api", "/api/v1/nothing", "/-/nothing"])
 async def test_with_the_token_an_unknown_path_is_not_found(clock: Clock, path: str) -> None:
     async with serving(Probed(), clock) as client:
         answer = await client.get(path, headers={"authorization": f"bearer {TOKEN}"})

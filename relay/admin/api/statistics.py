@@ -64,7 +64,7 @@ async def count_minutes(admin: AdminServices, span: Span) -> Minutes:
 
 async def summarize_attempts(admin: AdminServices, asked: AttemptsOf) -> AttemptSummary:
     """The attempts of one sink, counted by result, duration and reason."""
-    sinks = [route.sink for route in admin.routes()]
+    sinks = [route.sink for route in admin.routes]
     await require_known("sink", asked.name, sinks, admin.store.operations.sinks)
     since_ms = admin.clock.now_ms() - HOUR_MS if asked.since_ms is None else asked.since_ms
     return await admin.store.statistics.attempts(asked.name, since_ms)

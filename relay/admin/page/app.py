@@ -1,0 +1,223 @@
+"""The page's app: checks who asks, reads what a view needs, and renders it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from relay.admin.operation import convert
+from relay.admin.page import assets, forms, live, login, rendering
+from relay.admin.page.access.address import Refusal
+from relay.admin.page.access.gate import Gate
+from relay.admin.page.access.headers import SECURITY_HEADERS
+from relay.admin.page.access.targets import own_path
+from relay.admin.page.access.visitor import Visitor
+from relay.admin.page.downloads import as_csv
+from relay.admin.page.notices import Notices
+from relay.admin.page.view import Action, Download, View
+from relay.admin.page.views import SECTIONS
+from relay.admin.page.visit import Done, Notice, Visit
+from relay.admin.problem import Problem, problem_of
+from relay.admin.services import AdminServices
+from relay.core.errors import Stopping, StoreError
+
+FRAGMENT = "relay-fragment"
+"""Header of a request that the script makes by itself, which keeps no session alive."""
+
+LIVE = "/live"
+
+Answer = Callable[[Visit, Request], Awaitable[Response]]
+
+
+class Page:
+    """Answers the requests for views, actions and downloads."""
+
+    def __init__(self, admin: AdminServices, gate: Gate) -> None:
+        self._admin = admin
+        self._gate = gate
+        self._notices = Notices()
+
+    def routes(self) -> list[Route]:
+        routes = [Route("/assets/{name}", assets.serve)]
+        routes += login.routes(self._gate)
+        routes.append(Route(LIVE, self._guarded(self._live)))
+        for section in SECTIONS:
+            for view in section.views:
+                routes.append(Route(view.path, self._guarded(self._view(view))))
+            for download in section.downloads:
+                routes.append(Route(download.path, self._guarded(self._download(download))))
+            for action in section.actions:
+                endpoint = self._guarded(self._action(action))
+                routes.append(Route(action.path, endpoint, methods=["POST"]))
+        routes.append(Route("/{path:path}", self._guarded(_not_found)))
+        return routes
+
+    def _guarded(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """Answer those who may see the page; others get a refusal or the login."""
+
+        async def guarded(request: Request) -> Response:
+            if (refusal := self._gate.refusal(request)) is not None:
+                return await login.refused(request, refusal.status, refusal.text)
+            is_poll = FRAGMENT in request.headers or self._gate.place(request).path == LIVE
+            visitor = await self._gate.visitor(request, active=not is_poll)
+            if visitor is None:
+                return await login.required(self._gate, request)
+            visit = self._visit(request, visitor)
+            try:
+                return await answer(visit, request)
+            except (HTTPException, StoreError, Stopping) as error:
+                return await self._failed(visit, request, problem_of(error))
+
+        return guarded
+
+    def _visit(self, request: Request, visitor: Visitor) -> Visit:
+        place = self._gate.place(request)
+        return Visit(
+            admin=self._admin,
+            visitor=visitor,
+            prefix=place.prefix,
+            path=place.path,
+            query=forms.query(request),
+            now_ms=self._admin.clock.now_ms(),
+        )
+
+    def _view(self, view: View) -> Answer:
+        async def answer(visit: Visit, request: Request) -> Response:
+            _require_admin(visit, needed=view.admin_only)
+            context = await view.read(visit, forms.parameters(request, view.parameters))
+            notice = self._notices.take(request.query_params.get("done", ""))
+            return await self._page(visit, request, view, context, notice=notice)
+
+        return answer
+
+    def _download(self, download: Download) -> Answer:
+        async def answer(visit: Visit, request: Request) -> Response:
+            _require_admin(visit, needed=download.admin_only)
+            rows = await download.read(visit, forms.parameters(request, download.parameters))
+            return as_csv(rows, download.file)
+
+        return answer
+
+    def _action(self, action: Action) -> Answer:
+        async def answer(visit: Visit, request: Request) -> Response:
+            fields = await forms.form(request)
+            token = fields.pop("form_token", "")
+            check = self._gate.check_form if action.is_reading else self._gate.check_change
+            if check(request, visit.visitor, token) is not None:
+                raise HTTPException(403, "This form is not valid any more. Reload the page.")
+            of_path, of_form = action.types
+            try:
+                path = convert(dict(request.path_params), of_path, strict=False)
+                done = await action.perform(visit, path, convert(fields, of_form, strict=False))
+            except (HTTPException, StoreError) as error:
+                notice = Notice(text=problem_of(error).detail, tone="bad")
+                done = Done(to=_back(visit, request), notice=notice)
+            return RedirectResponse(self._with_notice(done), 303)
+
+        return answer
+
+    def _with_notice(self, done: Done) -> str:
+        if done.notice is None:
+            return done.to
+        path, _, query = done.to.partition("?")
+        kept = "".join(f"{each}&" for each in query.split("&") if each and each[:5] != "done=")
+        return f"{path}?{kept}done={self._notices.add(done.notice)}"
+
+    async def _live(self, visit: Visit, request: Request) -> Response:
+        return await live.watch(visit.admin, request)
+
+    async def _failed(self, visit: Visit, request: Request, problem: Problem) -> Response:
+        context = {"problem": problem}
+        return await self._page(visit, request, FAILED, context, status=problem.status)
+
+    async def _page(
+        self,
+        visit: Visit,
+        request: Request,
+        view: View,
+        context: Mapping[str, Any],
+        *,
+        notice: Notice | None = None,
+        status: int = 200,
+    ) -> Response:
+        section = next((each for each in SECTIONS if view in each.views), None)
+        return await rendering.page(
+            request,
+            view.template,
+            status,
+            visit=visit,
+            view=view,
+            section=section,
+            sections=SECTIONS,
+            dead=await _dead(visit.admin),
+            notice=notice,
+            **context,
+        )
+
+
+async def _not_found(_: Visit, __: Request) -> Response:
+    raise HTTPException(404, "There is no such page.")
+
+
+async def _nothing(_: Visit, __: object) -> Mapping[str, Any]:
+    return {}
+
+
+FAILED = View(path="", title="Not possible", template="failed.html", read=_nothing)
+
+
+def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
+    """Build the app of the page; unknown paths are not found, known or unknown to the visitor."""
+    app = Starlette(routes=Page(admin, gate).routes())
+    app.router.redirect_slashes = False
+    return _secured(app, gate)
+
+
+def _secured(app: ASGIApp, gate: Gate) -> ASGIApp:
+    """Add the security headers to every response, which keeps its own Cache-Control.
+
+    Routes are below the prefix of a proxy, whether it strips that or not.
+    """
+
+    async def secured(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(Refusal):
+            scope["root_path"] = gate.place(Request(scope)).prefix
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await app(scope, receive, send_secured)
+
+    return secured
+
+
+def _require_admin(visit: Visit, *, needed: bool) -> None:
+    if needed and not visit.may_change:
+        raise HTTPException(403, "This shows personal data, which is hidden from viewers.")
+
+
+def _back(visit: Visit, request: Request) -> str:
+    """Return the page that a form was on."""
+    parts = urlsplit(request.headers.get("referer", ""))
+    path = parts.path.removeprefix(visit.prefix)
+    return visit.prefix + own_path(f"{path}?{parts.query}")
+
+
+async def _dead(admin: AdminServices) -> int | None:
+    """Count all dead letters; None if the store cannot be read."""
+    try:
+        return sum(backlog.dead for backlog in (await admin.store.backlogs()).values())
+    except StoreError:
+        return None

@@ -1,0 +1,104 @@
+"""Times, numbers and names as the page writes them."""
+
+import unicodedata
+from datetime import UTC, datetime
+
+from relay.core.units import size, span
+
+_SHOWN = {"\n", "\t"}
+MIDDLE = "…"
+
+
+def iso(ms: int) -> str:
+    """Format a time exactly: `2026-11-22T14:05:02.131Z`."""
+    return _utc(ms).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def utc(ms: int) -> str:
+    """Format a time for people: `2026-11-22 14:05:02.131 UTC`."""
+    return iso(ms).replace("T", " ").removesuffix("Z") + " UTC"
+
+
+def clock(ms: int) -> str:
+    """Format the time of day in UTC: `14:05:02`."""
+    return _utc(ms).strftime("%H:%M:%S")
+
+
+def minute(ms: int) -> str:
+    return _utc(ms).strftime("%H:%M")
+
+
+def day(ms: int) -> str:
+    return _utc(ms).strftime("%Y-%m-%d")
+
+
+def relative(ms: int, now_ms: int) -> str:
+    """Format a time relative to now: `now`, `3 min ago`, `in 2 h`."""
+    if abs(now_ms - ms) < 1000:
+        return "now"
+    return f"{span(now_ms - ms)} ago" if ms < now_ms else f"in {span(ms - now_ms)}"
+
+
+def duration(ms: float) -> str:
+    """Format how long something took: `84 ms`, `1.2 s`, `4 min 11 s`."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    seconds = round(ms / 1000)
+    for length, name, part, part_name in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= length:
+            rest = seconds % length // part
+            return f"{seconds // length} {name}" + (f" {rest} {part_name}" if rest else "")
+    return f"{seconds} s"
+
+
+def number(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def capitalize_first(text: str) -> str:
+    """Begin a sentence; what follows keeps its case."""
+    return text[:1].upper() + text[1:]
+
+
+def shortened(text: str, width: int = 24) -> str:
+    """Leave out the middle of a long id."""
+    half = (width - 1) // 2
+    return text if len(text) <= width else f"{text[:half]}{MIDDLE}{text[-half:]}"
+
+
+def visible(text: object) -> str:
+    """Replace characters that hide or reorder text by their code points."""
+    return "".join(
+        f"[U+{ord(each):04X}]"
+        if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co", "Cn") and each not in _SHOWN
+        else each
+        for each in str(text)
+    )
+
+
+FILTERS = {
+    "capitalize_first": capitalize_first,
+    "clock": clock,
+    "day": day,
+    "duration": duration,
+    "iso": iso,
+    "minute": minute,
+    "number": number,
+    "relative": relative,
+    "shortened": shortened,
+    "size": size,
+    "utc": utc,
+    "visible": visible,
+}
+"""For templates."""
+
+
+def _utc(ms: int) -> datetime:
+    # Beyond the years that a datetime has, which a hostile sender's clock can name.
+    return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_999) / 1000, UTC)

@@ -1,0 +1,42 @@
+"""Fields of forms and parameters of views, as dataclasses."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from relay.admin.operation import convert
+
+FORM_MAX = 256 * 1024
+"""Bytes of a form; an event to try is pasted into one."""
+
+FIELDS_MAX = 100
+
+OWN = frozenset({"again", "done"})
+"""Parameters of the page itself."""
+
+
+async def form(request: Request) -> dict[str, str]:
+    """Read a form's fields without the empty ones; raises HTTPException."""
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > FORM_MAX:
+            raise HTTPException(413, f"The form is over {FORM_MAX} bytes.")
+    try:
+        pairs = parse_qsl(raw.decode(errors="replace"), max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise HTTPException(400, f"The form has more than {FIELDS_MAX} fields.") from None
+    return {name: value for name, value in pairs if value}
+
+
+def query(request: Request) -> dict[str, str]:
+    """Return the parameters of a view that are not empty; of repeated ones, the last."""
+    given = request.query_params.multi_items()
+    return {name: value for name, value in given if value and name not in OWN}
+
+
+def parameters(request: Request, kind: Any) -> Any:
+    """Read path and query; raises HTTPException."""
+    return convert({**query(request), **request.path_params}, kind, strict=False)

@@ -1,0 +1,116 @@
+"""Login and logout."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from relay.admin.page import rendering
+from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
+from relay.admin.page.access.headers import LOGOUT_HEADERS
+from relay.admin.page.access.targets import own_path, own_target
+from relay.admin.page.forms import form
+
+PATH = "/login"
+
+_REFUSALS = {
+    "sender": (403, "This form came from another site. Try again here."),
+    "plain_http": (
+        403,
+        "Over plain HTTP, log in on a loopback address only: use HTTPS, or an SSH tunnel.",
+    ),
+    "wrong": (401, "That token is not right."),
+}
+
+
+def routes(gate: Gate) -> list[Route]:
+    """Build the routes, which are open to everyone."""
+
+    async def show(request: Request) -> Response:
+        return await _login(gate, request, request.query_params.get("next", "/"))
+
+    async def log_in(request: Request) -> Response:
+        fields = await form(request)
+        target = own_path(fields.get("next", "/"))
+        result = await gate.log_in(request, fields.get("token", ""))
+        if isinstance(result, LoginRefused):
+            return await _login(gate, request, target, result)
+        return _entered(gate, request, target, result)
+
+    async def log_out(request: Request) -> Response:
+        visitor = await gate.visitor(request, active=False)
+        place = gate.place(request)
+        response = RedirectResponse(place.to(PATH), 303, LOGOUT_HEADERS)
+        if visitor is None:
+            return response
+        fields = await form(request)
+        if gate.check_form(request, visitor, fields.get("form_token", "")) is not None:
+            return await refused(request, 403, "The form is not valid any more. Reload the page.")
+        cookie = await gate.log_out(request, visitor)
+        if cookie is not None:
+            response.headers["Set-Cookie"] = cookie
+        return response
+
+    return [
+        Route(PATH, _open(gate, show)),
+        Route(PATH, _open(gate, log_in), methods=["POST"]),
+        Route("/logout", _open(gate, log_out), methods=["POST"]),
+    ]
+
+
+async def required(gate: Gate, request: Request) -> Response:
+    """Answer a visitor without a session: once more with the cookie, then the login."""
+    place = gate.place(request)
+    if (again := gate.again(request)) is not None:
+        return await rendering.page(request, "again.html", prefix=place.prefix, to=again)
+    target = own_target(request, place) if request.method == "GET" else "/"
+    path = PATH if target == "/" else f"{PATH}?next={quote(target, safe='')}"
+    # A script cannot see where a redirect would lead.
+    if "relay-fragment" in request.headers or place.path == "/live":
+        return Response("Log in again.", 401, media_type="text/plain")
+    return RedirectResponse(place.to(path), 303)
+
+
+async def refused(request: Request, status: int, text: str, *, prefix: str = "") -> Response:
+    """Answer a request that gets no page."""
+    return await rendering.page(request, "refused.html", status, text=text, prefix=prefix)
+
+
+def _open(
+    gate: Gate, answer: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def checked(request: Request) -> Response:
+        if (refusal := gate.refusal(request)) is not None:
+            return await refused(request, refusal.status, refusal.text)
+        return await answer(request)
+
+    return checked
+
+
+def _entered(gate: Gate, request: Request, target: str, result: LoggedIn) -> Response:
+    headers = {"Set-Cookie": result.set_cookie}
+    return RedirectResponse(gate.place(request).to(target), 303, headers)
+
+
+async def _login(
+    gate: Gate, request: Request, target: str, result: LoginRefused | None = None
+) -> Response:
+    place = gate.place(request)
+    status, problem = (200, "") if result is None else _explained(result)
+    return await rendering.page(
+        request,
+        "login.html",
+        status,
+        prefix=place.prefix,
+        action=place.to(PATH),
+        next=own_path(target),
+        problem=problem,
+    )
+
+
+def _explained(result: LoginRefused) -> tuple[int, str]:
+    if result.reason == "too_many":
+        return 429, f"Too many wrong tokens. Try again in {result.wait_s} s."
+    return _REFUSALS[result.reason]

@@ -1,0 +1,74 @@
+"""Declarations of views and actions; their signatures describe the parameters."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.admin.page.live import Topic
+from relay.admin.page.visit import Context, Done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A page at a path: `read(visit, parameters)` returns the values for the template.
+
+    `parameters` is a dataclass, filled from path and query; a bad value is a 400.
+    """
+
+    path: str
+    title: str
+    template: str
+    read: Callable[..., Awaitable[Context]]
+    topics: Sequence[Topic] = ()
+    """Changes that make an open page read itself again."""
+    admin_only: bool = False
+    """Whether it shows nothing but personal data."""
+
+    @property
+    def parameters(self) -> Any:
+        return list(self.read.__annotations__.values())[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A table as a file: `read(visit, parameters)` returns the rows, the first with the names."""
+
+    path: str
+    file: str
+    read: Callable[..., Awaitable[Sequence[Sequence[object]]]]
+    admin_only: bool = False
+
+    @property
+    def parameters(self) -> Any:
+        return list(self.read.__annotations__.values())[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A form's target: `perform(visit, path, form)` makes the change.
+
+    `path` and `form` are dataclasses; empty fields count as absent.
+    """
+
+    path: str
+    perform: Callable[..., Awaitable[Done]]
+    is_reading: bool = False
+    """Set for a form that only keeps a person's address out of the URL."""
+
+    @property
+    def types(self) -> tuple[Any, Any]:
+        _, of_path, of_form, *_ = self.perform.__annotations__.values()
+        return of_path, of_form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of the page: an entry of the navigation with its views."""
+
+    name: str
+    path: str
+    key: str
+    """Letter that opens it after `g`."""
+    views: Sequence[View]
+    actions: Sequence[Action] = ()
+    downloads: Sequence[Download] = ()

@@ -1,0 +1,105 @@
+"""Now: whether all is well, the last hour, and every sink."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.admin.api.audit import Page, list_changes
+from relay.admin.api.statistics import Span, count_minutes, show_acceptance
+from relay.admin.api.status import Status, show_status
+from relay.admin.facts import LastEvent
+from relay.admin.operation import Nothing
+from relay.admin.page import charts
+from relay.admin.page.view import Section, View
+from relay.admin.page.views import runbook
+from relay.admin.page.views.sinks import HOUR_MS, sink_rows
+from relay.admin.page.visit import Context, Visit
+from relay.core.minutes import MINUTE_MS, Minute, minute_of
+
+CHANGES_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """The charts of the last hour."""
+
+    accepted: charts.Stack
+    delivered: charts.Stack
+    accepted_total: int
+    delivered_total: int
+    failed_total: int
+    ticks_ms: Sequence[int]
+
+
+async def read_now(visit: Visit, _: Nothing) -> Context:
+    """Read what the first view shows."""
+    status = await visit.run(show_status, Nothing())
+    until_ms = minute_of(visit.now_ms) + MINUTE_MS
+    minutes = (await visit.run(count_minutes, Span(since_ms=until_ms - HOUR_MS))).minutes
+    return {
+        "status": status,
+        "sinks": await sink_rows(visit, status.sinks),
+        "hour": _hour(minutes),
+        "acceptance": await visit.run(show_acceptance, Nothing()),
+        "kinds": _kinds(status),
+        "changes": (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes,
+        "endpoints": _endpoints(visit),
+        **_totals(status),
+    }
+
+
+def _hour(minutes: Sequence[Minute]) -> Hour:
+    accepted = [minute.accepted or 0 for minute in minutes]
+    delivered = [minute.delivered or 0 for minute in minutes]
+    failed = [minute.failed or 0 for minute in minutes]
+    return Hour(
+        accepted=charts.stacked([[count] for count in accepted], ["info"]),
+        delivered=charts.stacked(list(zip(delivered, failed, strict=True)), ["ok", "bad"]),
+        accepted_total=sum(accepted),
+        delivered_total=sum(delivered),
+        failed_total=sum(failed),
+        ticks_ms=[minutes[index].at_ms for index in (0, 15, 30, 45, len(minutes) - 1)],
+    )
+
+
+def _kinds(status: Status) -> list[LastEvent]:
+    """Return the last event of each kind over all sources, newest first."""
+    newest: dict[str, LastEvent] = {}
+    for source in status.sources:
+        for event in source.last_events:
+            known = newest.get(event.kind)
+            if known is None or known.at_ms < event.at_ms:
+                newest[event.kind] = event
+    return sorted(newest.values(), key=lambda event: -event.at_ms)
+
+
+def _totals(status: Status) -> Mapping[str, Any]:
+    oldest = [each.oldest_pending_ms for each in status.sinks if each.oldest_pending_ms]
+    skews = [each.traffic.skew_s for each in status.sources if each.traffic.skew_s is not None]
+    return {
+        "pending": sum(each.pending or 0 for each in status.sinks),
+        "oldest_ms": min(oldest, default=None),
+        "skew_s": max(skews, key=abs, default=None),
+    }
+
+
+def _endpoints(visit: Visit) -> list[tuple[str, str]]:
+    """Return each source with the path of its webhook."""
+    return [(source.name, source.path) for source in visit.admin.config().sources]
+
+
+SECTION = Section(
+    name="Now",
+    path="/",
+    key="n",
+    views=(
+        View(
+            path="/",
+            title="Now",
+            template="now.html",
+            read=read_now,
+            topics=("events", "deliveries", "sinks", "config", "changes"),
+        ),
+        runbook.VIEW,
+    ),
+)

@@ -1,0 +1,143 @@
+"""Sinks: their states and backlogs, and the actions on one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relay.admin.api.sinks import (
+    MaybeEvent,
+    SinkName,
+    pause_sink,
+    resume_sink,
+    retry_sink,
+    test_sink,
+)
+from relay.admin.api.status import show_status
+from relay.admin.facts import SinkFacts
+from relay.admin.operation import Nothing
+from relay.admin.page import charts
+from relay.admin.page.formats import number
+from relay.admin.page.view import Action, Section, View
+from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.sink_status import SinkStatus
+from relay.store.sink_states import Span
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRow:
+    """One sink of the table."""
+
+    name: str
+    status: SinkStatus
+    why: str
+    pending: int | None
+    oldest_ms: int | None
+    dead: int | None
+    strip: Sequence[charts.Bar]
+    strip_text: str
+    """The strip in words."""
+
+
+async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
+    """Return the table's rows, with each sink's states over the last day."""
+    since_ms = visit.now_ms - DAY_MS
+    spans = await visit.admin.store.sink_states.since(since_ms)
+    return [_row(sink, spans.get(sink.name, ()), visit.now_ms) for sink in sinks]
+
+
+def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
+    status = sink.condition or SinkStatus(name=sink.name, type=None, state="not configured")
+    is_active = status.state == "active"
+    return SinkRow(
+        name=sink.name,
+        status=status,
+        why="" if is_active else status.last_error or "",
+        pending=sink.pending,
+        oldest_ms=sink.oldest_pending_ms,
+        dead=sink.dead,
+        strip=day_strip(spans, now_ms),
+        strip_text=described(spans, now_ms),
+    )
+
+
+def day_strip(spans: Sequence[Span], now_ms: int) -> list[charts.Bar]:
+    """Lay out the last day's states."""
+    known = [(span.state, span.from_ms, span.to_ms or now_ms) for span in spans]
+    return charts.strip(known, now_ms - DAY_MS, now_ms)
+
+
+def described(spans: Sequence[Span], now_ms: int) -> str:
+    """Say in words how long a sink was in each state over the last day."""
+    shares: dict[str, int] = {}
+    for span in spans:
+        name = span.state or "unknown"
+        shares[name] = shares.get(name, 0) + (span.to_ms or now_ms) - span.from_ms
+    total = sum(shares.values())
+    if not total:
+        return "State over the last day: unknown"
+    parts = [f"{name} {share * 100 // total} %" for name, share in shares.items()]
+    return f"State over the last day: {', '.join(parts)}"
+
+
+async def read_sinks(visit: Visit, _: Nothing) -> Context:
+    """Read the table of all sinks."""
+    status = await visit.run(show_status, Nothing())
+    return {"sinks": await sink_rows(visit, status.sinks)}
+
+
+async def test(visit: Visit, path: SinkName, _: Nothing) -> Done:
+    """Check the destination without sending an event."""
+    result = await visit.run(test_sink, path)
+    if result.reached:
+        text = f"{path.name} can be reached{f': {result.found}' if result.found else ''}."
+        return _done(visit, path, Notice(text=text))
+    text = f"{path.name} cannot take events: {result.reason}."
+    return _done(visit, path, Notice(text=text, tone="bad"))
+
+
+async def pause(visit: Visit, path: SinkName, _: Nothing) -> Done:
+    """Pause the sink."""
+    await visit.run(pause_sink, path)
+    text = f"{path.name} is paused: its events wait until you resume it."
+    return _done(visit, path, Notice(text=text, tone="warn"))
+
+
+async def resume(visit: Visit, path: SinkName, _: Nothing) -> Done:
+    """Resume the sink."""
+    await visit.run(resume_sink, path)
+    return _done(visit, path, Notice(text=f"{path.name} delivers again."))
+
+
+async def retry(visit: Visit, path: SinkName, chosen: MaybeEvent) -> Done:
+    """Make pending deliveries due now."""
+    result = await visit.run(retry_sink, path, chosen)
+    text = f"{path.name} is tried now; {number(result.brought_forward)} deliveries were due later."
+    return _done(visit, path, Notice(text=text))
+
+
+def _done(visit: Visit, path: SinkName, notice: Notice) -> Done:
+    return Done(to=visit.url(f"/sinks/{path.name}"), notice=notice)
+
+
+SECTION = Section(
+    name="Sinks",
+    path="/sinks",
+    key="s",
+    views=(
+        View(
+            path="/sinks",
+            title="Sinks",
+            template="sinks.html",
+            read=read_sinks,
+            topics=("deliveries", "sinks", "config"),
+        ),
+    ),
+    actions=(
+        Action(path="/sinks/{name}/test", perform=test),
+        Action(path="/sinks/{name}/pause", perform=pause),
+        Action(path="/sinks/{name}/resume", perform=resume),
+        Action(path="/sinks/{name}/retry", perform=retry),
+    ),
+)

@@ -1,0 +1,75 @@
+"""One request of the page: who asks, and what views need to answer."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from relay.admin.api import OPERATIONS
+from relay.admin.audit import Client
+from relay.admin.operation import Handler
+from relay.admin.page.access.visitor import Visitor
+from relay.admin.services import AdminServices
+
+_OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
+_ADDRESS = re.compile(r"[^\s@<>\"'(),;:]+@[^\s@<>\"'(),;:]+")
+
+MASKED = "(address hidden)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One request; times are milliseconds since the epoch."""
+
+    admin: AdminServices
+    visitor: Visitor
+    prefix: str
+    """Path in front of every URL, empty without a proxy that adds one."""
+    path: str
+    query: Mapping[str, str]
+    now_ms: int
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the visitor may change something, and see personal data."""
+        return self.visitor.role == "admin"
+
+    def url(self, path: str, **query: object) -> str:
+        """Build the URL of a view; values that are None or empty are left out."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.prefix}{path}{'?' if given else ''}{urlencode(given)}"
+
+    def here(self, **changes: object) -> str:
+        """Build the URL of this view with some of its parameters changed."""
+        return self.url(self.path, **{**self.query, **changes})
+
+    def text(self, value: str | None) -> str:
+        """Hide e-mail addresses from those who may not see personal data."""
+        return "" if value is None else value if self.may_change else _ADDRESS.sub(MASKED, value)
+
+    async def run(self, handler: Handler, *arguments: object) -> Any:
+        """Run an operation of the API; a change is audited. Raises as the API does."""
+        client = Client(address=self.visitor.address, via="page")
+        return await _OPERATIONS[handler].run(self.admin, client, *arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """The result of an action, shown once above the next view."""
+
+    text: str
+    tone: Literal["ok", "warn", "bad"] = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The end of an action: where to go, and what to say there."""
+
+    to: str
+    """A URL of `Visit.url`."""
+    notice: Notice | None = None
+
+
+Context = Mapping[str, Any]
+"""Values for a template."""
