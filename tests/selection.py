@@ -12,13 +12,14 @@ _HERE = Path(__file__).parent
 _FOLDERS = {"brokers", "deploy", "guarantees"}
 """All of their tests need real servers or programs."""
 
-_FIXTURES = {"server", "harness"}
-"""Fixtures that start a real server."""
+_FIXTURES = {"server", "harness", "chromium"}
+"""Fixtures that start a real server or program."""
 
 _SHARED = {"amqp", "sqs"}
 """Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
+    "browser": r"^tests/admin/page/test_browser_",
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
@@ -29,7 +30,7 @@ _GROUPS = {
 _APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re)))")
 """Long tests that share nothing; all others are handed out by the file."""
 
-_FIRST = ["image", "amqp", "day", "guarantees", "deploy", "brokers"]
+_FIRST = ["image", "browser", "amqp", "day", "guarantees", "deploy", "brokers"]
 """What takes longest starts first, so that no worker is left alone with it."""
 
 
