@@ -12,14 +12,14 @@ _HERE = Path(__file__).parent
 _FOLDERS = {"brokers", "deploy", "guarantees"}
 """All of their tests need real servers or programs."""
 
-_FIXTURES = {"server", "harness", "chromium"}
+_FIXTURES = {"server", "harness", "browser"}
 """Fixtures that start a real server or program."""
 
 _SHARED = {"amqp", "sqs"}
 """Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
-    "browser": r"^tests/admin/page/test_browser_",
+    "browser": r"^tests/admin/page/browser/",
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",

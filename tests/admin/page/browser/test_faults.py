@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tests.admin.page.browser import Browser, assert_accessible, assert_no_overflow, set_hidden
-from tests.admin.page.served import Served, serving
+from tests.admin.page.browser.served import Served, serving
 
 STRICT = "default-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 GOOD = """<!doctype html><html lang="en"><title>Good</title><link rel="icon" href="data:,">
