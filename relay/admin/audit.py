@@ -12,6 +12,7 @@ from relay.core.clock import Clock
 from relay.core.errors import StoreError
 from relay.store.audit import Audit, Change
 from relay.telemetry import log
+from relay.telemetry.activity_stream import ActivityStream
 
 ACTOR = "admin"
 """Label of the token that may change something."""
@@ -43,8 +44,9 @@ class Entry:
 class Auditor:
     """Records changes; one that cannot be recorded is still made, and logged."""
 
-    def __init__(self, audit: Audit, *, clock: Clock) -> None:
+    def __init__(self, audit: Audit, *, activity: ActivityStream, clock: Clock) -> None:
         self._audit = audit
+        self._activity = activity
         self._clock = clock
         self._log = log.get()
 
@@ -56,6 +58,7 @@ class Auditor:
         """
         change, entry = self._audit.veiled(change), Entry()
         number = await self._begin(change)
+        self._activity.count("change")
         try:
             yield entry
         except Exception as error:
@@ -78,6 +81,7 @@ class Auditor:
             await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
         except StoreError as error:
             self._log.error("audit.failed", operation=change.operation, reason=str(error))
+        self._activity.count("change")
         self._log.info(
             "change.done" if status == 200 else "change.refused",
             operation=change.operation,

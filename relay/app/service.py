@@ -73,7 +73,7 @@ class Service:
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
         self._recent = RecentCounts(metrics, clock)
         self._maintenance = Maintenance(store, metrics=metrics, recent=self._recent, clock=clock)
-        auditor = Auditor(store.audit, clock=clock)
+        auditor = Auditor(store.audit, activity=self._activity, clock=clock)
         self._reloader = Reloader(
             config,
             adopt=self._adopt,
@@ -96,6 +96,7 @@ class Service:
         self.replayer = Replayer(
             store.operations,
             config.routes,
+            activity=self._activity,
             clock=clock,
             wake=self.supervisor.wake,
             refetch=self.supervisor.refetch,

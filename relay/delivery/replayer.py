@@ -14,6 +14,7 @@ from relay.store.operations import Operations
 from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
 from relay.store.selection import Selection
 from relay.telemetry import log
+from relay.telemetry.activity_stream import ActivityStream
 
 EVENTS_PER_STEP = 100
 """Events read at once; their bodies are all that a replay holds in memory."""
@@ -38,6 +39,7 @@ class Replayer:
         operations: Operations,
         routes: Sequence[Route],
         *,
+        activity: ActivityStream,
         clock: Clock,
         wake: Callable[[str], None],
         refetch: Callable[[], None],
@@ -48,6 +50,7 @@ class Replayer:
         """
         self.routes = routes
         self._operations = operations
+        self._activity = activity
         self._clock = clock
         self._wake = wake
         self._refetch = refetch
@@ -157,12 +160,14 @@ class Replayer:
             replay, deliveries, cursor=min(cursors.values()), now_ms=self._clock.now_ms()
         )
         own_cursors |= dict.fromkeys(group, end)
+        self._activity.count("replay")
         for sink in {delivery.sink for delivery in deliveries}:
             self._wake(sink)
         return current.state == "running"
 
     async def _end(self, replay: Replay, state: Literal["done", "cancelled"]) -> Replay:
         ended = await self._operations.end(replay, state, now_ms=self._clock.now_ms())
+        self._activity.count("replay")
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
 

@@ -93,6 +93,8 @@ class DeliveryReporter:
                 lag_ms=lag_ms,
                 replay=delivery.replay,
             )
+        else:
+            self._activity.count(attempt.result)
 
     def log(self, settlements: Sequence[Settlement]) -> None:
         """Log a line for each finished delivery, and one for all that will be tried again."""

@@ -93,6 +93,8 @@ class RequestReporter:
                 kind=event.kind,
                 sinks=sinks,
             )
+        else:
+            self._activity.count(outcome)
         if outcome == "conflict":
             self._log.warning("event.conflict", source=event.source, id=event.id, kind=event.kind)
 

@@ -1,7 +1,9 @@
-"""A live stream of activities for subscribers, with bounded queues; free without subscribers."""
+"""A live stream of activities for subscribers, with bounded queues; only counted without any."""
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from relay.core.clock import Clock
@@ -59,22 +61,34 @@ class Subscriber:
 
 
 class ActivityStream:
-    """Passes each activity to the current subscribers without waiting for them."""
+    """Counts each activity, and passes it to the current subscribers without waiting for them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._subscribers: set[Subscriber] = set()
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._closed = asyncio.Event()
 
     @property
     def watched(self) -> bool:
         """Whether there are subscribers, so that publishing is worth the work."""
         return bool(self._subscribers)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Count of the activities since the start, by `what`."""
+        return dict(self._counts)
+
+    def count(self, what: str) -> None:
+        """Count an activity that is not published, because nobody watches or it has no fields."""
+        self._counts[what] += 1
+
     def publish(self, what: str, *, at_ms: int | None = None, **fields: Any) -> None:
-        """Publish an activity; fields are JSON values, without secrets or personal data.
+        """Count and publish an activity; fields are JSON values, without secrets or personal data.
 
         `at_ms` is the stored time of something that the store records too; by default it is now.
         """
+        self._counts[what] += 1
         if self._subscribers:
             at_ms = self._clock.now_ms() if at_ms is None else at_ms
             activity = {"what": what, "at_ms": at_ms, **fields}
@@ -85,7 +99,15 @@ class ActivityStream:
         """Subscribe to the activities that match; the caller closes the subscriber."""
         return Subscriber(self._subscribers, matches)
 
+    async def closed_within(self, seconds: float) -> bool:
+        """Wait for the stream's end, but not longer; return whether it came."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        return self._closed.is_set()
+
     def close(self) -> None:
         """End all subscribers."""
+        self._closed.set()
         for subscriber in tuple(self._subscribers):
             subscriber.close()

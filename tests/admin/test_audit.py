@@ -13,6 +13,7 @@ from relay.app import reload
 from relay.core.clock import Clock
 from relay.core.errors import StoreFull
 from relay.store.audit import Change
+from relay.telemetry.activity_stream import ActivityStream
 from tests.admin.test_api import body, send, working
 from tests.admin.test_app import opened
 from tests.admin.test_personal_data import in_files
@@ -125,9 +126,10 @@ async def test_an_interrupted_change_leaves_an_unfinished_row(tmp_path: Path, cl
     begun, never = asyncio.Event(), asyncio.Event()
 
     async with opened(tmp_path, clock) as store:
+        auditor = Auditor(store.audit, activity=ActivityStream(clock), clock=clock)
 
         async def change() -> None:
-            async with Auditor(store.audit, clock=clock).recorded(Change(operation="erase_person")):
+            async with auditor.recorded(Change(operation="erase_person")):
                 begun.set()
                 await never.wait()
 

@@ -19,6 +19,7 @@ from relay.store import StoreSettings
 from relay.store.replays import Replay
 from relay.store.selection import Selection
 from relay.store.sqlite.store import SqliteStore, open_store
+from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
 from tests.store.conformance import settlement
 from tests.virtual_time import LoopClock
@@ -47,11 +48,13 @@ class Bench:
         self.file = file
         self.store = store
         self.clock = LoopClock()
+        self.activity = ActivityStream(self.clock)
         self.woken: Counter[str] = Counter()
         self.refetch = 0
         self.replayer = Replayer(
             store.operations,
             [Route(sink) for sink in sinks],
+            activity=self.activity,
             clock=self.clock,
             wake=lambda sink: self.woken.update([sink]),
             refetch=self._count_refetch,

@@ -59,6 +59,15 @@ async def test_a_replay_opens_a_bounded_number_of_deliveries(tmp_path: Path) -> 
         assert (await bench.until_still(begun)).opened == PENDING_MAX + EVENTS_PER_STEP
 
 
+async def test_every_step_of_a_replay_and_its_end_are_counted_for_open_pages(
+    tmp_path: Path,
+) -> None:
+    async with replaying(tmp_path, "sales") as bench:
+        await bench.accept(*(event(number) for number in range(2 * EVENTS_PER_STEP)))
+        await bench.drain(await bench.begin(Selection()))
+        assert bench.activity.counts == {"replay": 3}
+
+
 async def test_a_fast_sink_never_waits_for_the_next_poll(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         count = 4 * PENDING_MAX

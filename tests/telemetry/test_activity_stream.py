@@ -51,6 +51,29 @@ async def test_a_stream_knows_whether_it_has_subscribers() -> None:
     assert not feed.watched
 
 
+async def test_activities_are_counted_whether_published_or_not() -> None:
+    feed = ActivityStream(Stopped())
+    feed.publish("accepted", id="a")
+    watcher = feed.watch()
+    feed.publish("accepted", id="b")
+    feed.count("accepted")
+    feed.count("change")
+    watcher.close()
+    assert feed.counts == {"accepted": 3, "change": 1}
+    assert [each["id"] async for each in watcher] == ["b"]
+
+
+async def test_the_end_of_the_stream_is_seen_at_once() -> None:
+    feed = ActivityStream(Stopped())
+    assert not await feed.closed_within(0)
+    waiting = asyncio.ensure_future(feed.closed_within(60))
+    await asyncio.sleep(0)
+    feed.close()
+    async with asyncio.timeout(1):
+        assert await waiting
+    assert await feed.closed_within(60)
+
+
 async def test_a_slow_subscriber_gets_the_number_missed_before_the_next_activity() -> None:
     feed = ActivityStream(Stopped())
     slow = feed.watch()
