@@ -100,7 +100,7 @@ def _host(request: Request) -> Host:
 
 
 def _scheme(request: Request) -> Scheme:
-    match [value.strip().lower() for value in request.headers.getlist("x-forwarded-proto")]:
+    match [value.lower() for value in request.headers.getlist("x-forwarded-proto")]:
         case [] | ["http"]:
             return "http"
         case ["https"]:
@@ -115,7 +115,7 @@ def _prefix(request: Request) -> str:
     values = request.headers.getlist("x-forwarded-prefix")
     if not values:
         return ""
-    prefix = values[0].strip().removesuffix("/")
+    prefix = values[0].removesuffix("/")
     is_path = _PREFIX.fullmatch(prefix) and not {".", ".."} & set(prefix.split("/"))
     if len(values) > 1 or not (prefix == "" or is_path):
         # Without it, the session's cookie would go to the neighbours' paths too.
