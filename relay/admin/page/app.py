@@ -67,9 +67,12 @@ class Page:
             if (refusal := self._gate.refusal(request)) is not None:
                 return await login.refused(request, refusal.status, refusal.text)
             is_poll = FRAGMENT in request.headers or self._gate.place(request).path == LIVE
-            visitor = await self._gate.visitor(request, active=not is_poll)
+            try:
+                visitor = await self._gate.visitor(request, active=not is_poll)
+            except StoreError as error:
+                return await login.refused(request, 503, f"The relay cannot log you in: {error}.")
             if visitor is None:
-                return await login.required(self._gate, request)
+                return await login.required(self._gate, request, is_poll=is_poll)
             visit = self._visit(request, visitor)
             try:
                 return await answer(visit, request)

@@ -12,15 +12,19 @@ from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
 from relay.admin.page.access.headers import LOGOUT_HEADERS
 from relay.admin.page.access.targets import own_path, own_target
 from relay.admin.page.forms import form
+from relay.core.errors import StoreError
 
 PATH = "/login"
+OUTSIDE = ("/login", "/logout")
+"""No targets after a login."""
 
+_NEEDS_TLS = (
+    "Logins need HTTPS, or an SSH tunnel to a loopback address. Behind a proxy with TLS, "
+    "check server.trusted_proxies and its X-Forwarded-Proto."
+)
 _REFUSALS = {
-    "sender": (403, "This form came from another site. Try again here."),
-    "plain_http": (
-        403,
-        "Over plain HTTP, log in on a loopback address only: use HTTPS, or an SSH tunnel.",
-    ),
+    "sender": (403, "This form is not valid any more. Try again."),
+    "plain_http": (403, _NEEDS_TLS),
     "wrong": (401, "That token is not right."),
 }
 
@@ -33,8 +37,11 @@ def routes(gate: Gate) -> list[Route]:
 
     async def log_in(request: Request) -> Response:
         fields = await form(request)
-        target = own_path(fields.get("next", "/"))
-        result = await gate.log_in(request, fields.get("token", ""))
+        target = _target(fields.get("next", "/"))
+        try:
+            result = await gate.log_in(request, fields.get("token", ""))
+        except StoreError as error:
+            return await refused(request, 503, f"The relay cannot log you in: {error}.")
         if isinstance(result, LoginRefused):
             return await _login(gate, request, target, result)
         return _entered(gate, request, target, result)
@@ -48,7 +55,10 @@ def routes(gate: Gate) -> list[Route]:
         fields = await form(request)
         if gate.check_form(request, visitor, fields.get("form_token", "")) is not None:
             return await refused(request, 403, "The form is not valid any more. Reload the page.")
-        cookie = await gate.log_out(request, visitor)
+        try:
+            cookie = await gate.log_out(request, visitor)
+        except StoreError as error:
+            return await refused(request, 503, f"You are still logged in: {error}.")
         if cookie is not None:
             response.headers["Set-Cookie"] = cookie
         return response
@@ -60,16 +70,16 @@ def routes(gate: Gate) -> list[Route]:
     ]
 
 
-async def required(gate: Gate, request: Request) -> Response:
+async def required(gate: Gate, request: Request, *, is_poll: bool) -> Response:
     """Answer a visitor without a session: once more with the cookie, then the login."""
+    if is_poll:
+        # A script cannot see where a redirect would lead.
+        return Response("Log in again.", 401, media_type="text/plain")
     place = gate.place(request)
     if (again := gate.again(request)) is not None:
         return await rendering.page(request, "again.html", prefix=place.prefix, to=again)
     target = own_target(request, place) if request.method == "GET" else "/"
     path = PATH if target == "/" else f"{PATH}?next={quote(target, safe='')}"
-    # A script cannot see where a redirect would lead.
-    if "relay-fragment" in request.headers or place.path == "/live":
-        return Response("Log in again.", 401, media_type="text/plain")
     return RedirectResponse(place.to(path), 303)
 
 
@@ -105,9 +115,14 @@ async def _login(
         status,
         prefix=place.prefix,
         action=place.to(PATH),
-        next=own_path(target),
+        next=_target(target),
         problem=problem,
     )
+
+
+def _target(text: str) -> str:
+    path = own_path(text)
+    return "/" if path.partition("?")[0] in OUTSIDE else path
 
 
 def _explained(result: LoginRefused) -> tuple[int, str]:

@@ -53,7 +53,7 @@ class Action:
     path: str
     perform: Callable[..., Awaitable[Done]]
     is_reading: bool = False
-    """Set for a form that only keeps a person's address out of the URL."""
+    """Set for a form that changes nothing; viewers may send it, so it checks the role itself."""
 
     @property
     def types(self) -> tuple[Any, Any]:
