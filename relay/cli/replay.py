@@ -147,9 +147,9 @@ def _which(selection: dict[str, Any]) -> str:
     filters = {name: value for name, value in selection.items() if value is not None}
     for name in filters.keys() & {"since_ms", "until_ms"}:
         filters[name] = moment(filters[name])
-    if "email" in filters:
-        # The address is personal data, so it is not shown to other operators.
-        filters["email"] = "..."
+    # An address is personal data, so it is not shown to other operators.
+    for name in filters.keys() & {"email", "words"}:
+        filters[name] = "..."
     return (
         " ".join(f"{name.removesuffix('_ms')}={value}" for name, value in filters.items()) or "all"
     )

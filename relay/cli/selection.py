@@ -44,6 +44,8 @@ _OPTIONS = (
     until_option,
     click.option("--video", metavar="ID", help="About this video."),
     click.option("--email", metavar="ADDRESS", help="Of this lead or viewer."),
+    click.option("--person", metavar="DIGEST", help="Of this lead or viewer, without the address."),
+    click.option("--words", metavar="TEXT", help="With all of these words in the body."),
     name_option("sink", "With a delivery to this sink."),
     click.option(
         "--outcome",

@@ -20,6 +20,7 @@ from relay.store.integrity import Inspections
 from relay.store.operations import Operations
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
+from relay.store.search import Search
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
 from relay.store.statistics import Statistics
@@ -88,6 +89,9 @@ class Store(Protocol):
 
     @property
     def operations(self) -> Operations: ...
+
+    @property
+    def search(self) -> Search: ...
 
     @property
     def personal_data(self) -> PersonalData: ...

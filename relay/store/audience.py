@@ -81,6 +81,13 @@ class Audience(Protocol):
         """Count the next stored events; True if more may be left."""
         ...
 
+    def person(self, address: str) -> str:
+        """Name the person with this address as `Selection.person`: a digest with the store's key.
+
+        It is equal for all spellings of an address.
+        """
+        ...
+
     async def sources(self) -> Sequence[str]:
         """Return every source that ever had an event."""
         ...

@@ -1,5 +1,6 @@
 """Definition of a filter on events and their deliveries."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +9,10 @@ from relay.core.delivery import Status
 Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
 """Outcome of a delivery; missed: the sink's route takes the event, but its delivery is dead or
 discarded, or was never made."""
+
+PERSON_PATTERN = "^[0-7][0-9a-f]{15}$"
+"""A person is named by 63 bits."""
+_PERSON = re.compile(PERSON_PATTERN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +34,21 @@ class Selection:
     video: str | None = None
     email: str | None = None
     """Whole address of the lead or the viewer, case-insensitive."""
+    person: str | None = None
+    """Lead or viewer, as `Audience.person` names the address; also after the body has expired."""
+    words: str | None = None
+    """Words that are all in the text of the body, case-insensitive in ASCII."""
     sink: str | None = None
     outcome: Outcome | None = None
     reason: str | None = None
     """Part of the reason of a dead letter."""
+
+    @property
+    def person_number(self) -> int | None:
+        """Number of the person in the audience; -1 for a text that names nobody."""
+        if self.person is None:
+            return None
+        return int(self.person, 16) if _PERSON.fullmatch(self.person) else -1
 
     @property
     def names_deliveries(self) -> bool:

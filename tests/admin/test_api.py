@@ -160,6 +160,9 @@ async def test_unreadable_requests_are_listed_with_the_dead_letters(tmp_path: Pa
         ("/events", {"before": "soon"}, "before"),
         ("/events", {"outcome": "lost"}, "outcome"),
         ("/events", {"id": ""}, "id"),
+        ("/events", {"words": " \t"}, "words"),
+        ("/events", {"person": "ada@example.com"}, "person"),
+        ("/events", {"person": "f" * 16}, "person"),
     ],
 )
 async def test_a_bad_parameter_is_named(
@@ -179,6 +182,8 @@ async def test_a_bad_parameter_is_named(
         (b"[]", "not a JSON object"),
         (b'{"colour":1}', "colour: unknown parameter"),
         (b'{"sink":7}', "sink"),
+        (b'{"words":" "}', "words"),
+        (b'{"words":"\\ud800"}', "not JSON"),
         (b"\xff", "not JSON"),
     ],
 )

@@ -91,7 +91,9 @@ async def test_only_the_digest_of_an_address_is_kept(
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         operator.client.headers["user-agent"] = f"curl ({ANN})"
         await operator.post(
-            "/replays", {"reason": f"said <{ANN}>", "sink": ANN.upper()}, status=404
+            "/replays",
+            {"reason": f"said <{ANN}>", "sink": ANN.upper(), "words": f"is {ANN}"},
+            status=404,
         )
         await operator.post("/people/export", {"email": ANN})
         await operator.post("/people/erase", {"email": ANN.upper()})
@@ -101,7 +103,11 @@ async def test_only_the_digest_of_an_address_is_kept(
         digest = exported["asked"]["email"]
         assert digest.startswith("person:")
         assert erased["asked"] == {"email": digest}
-        assert replayed["asked"] == {"reason": f"said <{digest}>", "sink": digest}
+        assert replayed["asked"] == {
+            "reason": f"said <{digest}>",
+            "sink": digest,
+            "words": f"is {digest}",
+        }
         assert replayed["via"] == f"curl ({digest})"
         assert bob["asked"]["email"] != digest
         assert path["target"].startswith("person:")

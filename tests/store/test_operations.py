@@ -445,9 +445,9 @@ async def test_a_close_does_not_wait_for_a_search(store: SqliteStore) -> None:
         db.create_function("begun", 0, tell)
         return db.execute(counting).fetchone()
 
-    for ask in (store._shared.searcher.read, store._shared.reader.read):
+    for each in (store._shared.pager, store._shared.searcher, store._shared.reader):
         begun.clear()
-        search_ = asyncio.create_task(ask(long))
+        search_ = asyncio.create_task(each.read(long))
         await asyncio.to_thread(begun.wait, 10)
         search_.cancel()
     async with asyncio.timeout(10):

@@ -212,11 +212,13 @@ async def test_answers_about_the_person_are_erased_from_other_events(
     assert ask(store, "SELECT count(body) FROM events") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    "selection", [Selection(email=WRITTEN[1]), Selection(words=f"Tour {WRITTEN[2]}")]
+)
 async def test_erasing_a_selection_by_address_does_not_select_everything(
-    store: SqliteStore,
+    store: SqliteStore, selection: Selection
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
-    selection = Selection(email=WRITTEN[1])
     until = await store.operations.newest()
     begun = await store.operations.begin(selection, total=1, until=until, now_ms=NOW_MS)
     assert (await erase(store)).searches == 1

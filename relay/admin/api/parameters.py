@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from relay.store.selection import Outcome, Selection
+from relay.store.selection import PERSON_PATTERN, Outcome, Selection
 
 NUMBER_MAX = (1 << 53) - 1
 """Largest integer that every JSON reader keeps exactly."""
@@ -15,6 +15,22 @@ PAGE_MAX = 500
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Text = Annotated[str, Meta(min_length=1, max_length=320)]
 """A text as long as the longest e-mail address (RFC 5321)."""
+Person = Annotated[
+    str,
+    Meta(
+        pattern=PERSON_PATTERN,
+        description="The store's own digest of the address of a lead or a viewer.",
+    ),
+]
+Words = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=320,
+        pattern=r"\S",
+        description="Words that are all in the body, in any order; case matters beyond ASCII.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +49,8 @@ class Filter:
     """The `next` of the previous page."""
     video: Text | None = None
     email: Text | None = None
+    person: Person | None = None
+    words: Words | None = None
     sink: Text | None = None
     outcome: Outcome | None = None
     reason: Text | None = None

@@ -11,6 +11,7 @@ from relay.store.audience import AudienceQuery, Funnel
 from relay.store.related import Related
 from relay.store.sqlite import bulk, funnel, queries
 from relay.store.sqlite import related as related_events
+from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.rows import document_of, within_bytes
@@ -29,7 +30,7 @@ _TITLE_CHARS = 300
 _NEXT = f"""
 SELECT seq, source, kind, received_at,
     iif(kind = 'lead.captured' OR kind GLOB 'video.*', body, NULL)
-FROM events WHERE seq > {funnel.COUNTED_TO} ORDER BY seq LIMIT {STEP_ROWS}
+FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT {STEP_ROWS}
 """
 _NAME = """
 INSERT INTO videos (id, title) VALUES {rows}
@@ -56,6 +57,9 @@ class SqliteAudience(Part):
         if await self._reader.read(funnel.oldest_uncounted) is None:
             return False
         return await self._writer.transact(lambda db: fill(db, self._shared.digests))
+
+    def person(self, address: str) -> str:
+        return f"{self._shared.digests.number(address):016x}"
 
     async def sources(self) -> Sequence[str]:
         rows = await self._reader.read(lambda db: db.execute(_SOURCES).fetchall())
@@ -103,3 +107,16 @@ def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
     bulk.write(db, _ADD, [(*row[:2], numbers.get(row[2]), *row[3:]) for row in rows])
     queries.remember(db, "audience", events[-1][0])
     return funnel.oldest_uncounted(db) is not None
+
+
+def recognize(db: sqlite3.Connection, digests: PersonDigests) -> None:
+    """Define `person_of(kind, body)` for selections: the person whom `fill` will count."""
+
+    def person_of(kind: str, body: bytes | None) -> int | None:
+        document = document_of(body)
+        if document is None:
+            return None
+        step, _, _, person = engagement(kind, document)
+        return None if step is None or person is None else digests.number(person)
+
+    db.create_function("person_of", 2, person_of, deterministic=True)

@@ -1,5 +1,7 @@
 """Selections in SQL: one set of conditions for lists, counts, replays and discards."""
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,21 @@ Condition = tuple[str, list[Any]]
 ALL = "1"
 """The condition that everything fits."""
 
+COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
+"""The last event that the audience has counted."""
+
+# Four times as fast as instr and lower. Not on the BLOB itself, which LIKE may be built to ignore.
+_CONTAINS = "CAST(e.body AS TEXT) LIKE ? ESCAPE '!'"
+_WILDCARD = re.compile("[%_!]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+UNCOUNTED = f"seq > {COUNTED_TO} AND person_of(kind, body) = ?"
+"""Whether one of `events` is a person's and not counted yet."""
+
+_OF_PERSON = f"""
+e.seq IN (
+    SELECT event FROM audience WHERE person = ? UNION ALL SELECT seq FROM events WHERE {UNCOUNTED}
+)
+"""
 # SQLite accepts less nesting than orjson, and such a body must not fail a search.
 _BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
 _VIDEO = (
@@ -64,14 +81,57 @@ def of_event(selection: Selection) -> list[Condition]:
     """Return the conditions on `events e` that do not concern deliveries."""
     return [
         ("e.id = ?", [selection.id]),
-        ("e.source = ?", [selection.source]),
+        (_source(selection), [selection.source]),
         ("e.kind GLOB ?", [selection.kind]),
         ("e.received_at >= ?", [selection.since_ms]),
         ("e.received_at < ?", [selection.until_ms]),
         ("e.seq < ?", [selection.before]),
-        (f"e.body IS NOT NULL AND {_VIDEO} = ?", [selection.video]),
-        (f"e.body IS NOT NULL AND {_EMAIL}", [selection.email, selection.email]),
+        *_parsed(f"{_VIDEO} = ?", [selection.video]),
+        *_parsed(_EMAIL, [selection.email, selection.email]),
+        (_OF_PERSON, [selection.person_number, selection.person_number]),
+        *_words(selection.words),
     ]
+
+
+def _source(selection: Selection) -> str:
+    """Keep the index of ids out of it without an id: it is in no order of time."""
+    return "+e.source = ?" if selection.id is None else "e.source = ?"
+
+
+def _parsed(sql: str, values: list[str | None]) -> list[Condition]:
+    """Parse a body only if it contains the value, or an escape that may hide it."""
+    value = values[0]
+    if value is None:
+        return []
+    hint = f"({_CONTAINS} OR CAST(e.body AS TEXT) LIKE '%\\%')"
+    return [(f"iif({hint}, {sql}, 0)", [_pattern(value), *values])]
+
+
+def _words(text: str | None) -> list[Condition]:
+    """Return one condition per word."""
+    if text is None:
+        return []
+    words = dict.fromkeys(text.split())
+    if not words:
+        return [("0", [])]
+    return [("e.body IS NOT NULL", []), *map(_word, words)]
+
+
+def _word(word: str) -> Condition:
+    """Look for it as it is, and as JSON may escape it."""
+    escaped = json.dumps(word)[1:-1]
+    forms = dict.fromkeys((word, escaped)) if _is_plain(word) else (escaped,)
+    return f"({' OR '.join([_CONTAINS] * len(forms))})", [_pattern(form) for form in forms]
+
+
+def _is_plain(word: str) -> bool:
+    """False for a lone surrogate, which UTF-8 cannot hold, and NUL, which JSON has to escape."""
+    return "\0" not in word and not _SURROGATE.search(word)
+
+
+def _pattern(text: str) -> str:
+    """Return the operand of `_CONTAINS`."""
+    return "%" + _WILDCARD.sub(r"!\g<0>", text) + "%"
 
 
 def of_delivery(selection: Selection) -> list[Condition]:

@@ -3,6 +3,7 @@
 Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each other's locks.
 """
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -76,6 +77,36 @@ class Connection(aiosqlite.Connection):
             return await self.run(query)
         except sqlite3.Error as error:
             raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
+
+    async def read_within(
+        self, limit_s: float, query: Callable[[sqlite3.Connection], T]
+    ) -> T | None:
+        """Run a query like `read`, but interrupt it after this time of its own; then None."""
+        loop = asyncio.get_running_loop()
+        is_over = False
+        timer: asyncio.TimerHandle | None = None
+
+        def start_timer(interrupt: Callable[[], None]) -> None:
+            nonlocal timer
+            if not is_over:
+                timer = loop.call_later(limit_s, interrupt)
+
+        def timed(db: sqlite3.Connection) -> T | None:
+            # It may have waited for others' queries before.
+            loop.call_soon_threadsafe(start_timer, db.interrupt)
+            try:
+                return query(db)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                return None
+
+        try:
+            return await self.read(timed)
+        finally:
+            is_over = True
+            if timer is not None:
+                timer.cancel()
 
     async def cut_off(self) -> None:
         """Close it, and interrupt the running function."""

@@ -9,11 +9,8 @@ import orjson
 
 from relay.core.event import LEAD, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED
 from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, StepCount
-from relay.store.sqlite.conditions import Condition, all_of
+from relay.store.sqlite.conditions import COUNTED_TO, Condition, all_of
 from relay.store.sqlite.driver import Row, sqlite3
-
-COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
-"""The last counted event."""
 
 _COUNTS = "step, count(DISTINCT person), count(*), count(*) - count(person)"
 _ALL = f"SELECT {_COUNTS} FROM audience WHERE {{fits}} GROUP BY step"

@@ -79,12 +79,28 @@ WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LI
 
 
 def events(
-    db: sqlite3.Connection, selection: Selection, routes: Sequence[Route], *, limit: int
+    db: sqlite3.Connection,
+    selection: Selection,
+    routes: Sequence[Route],
+    *,
+    limit: int,
+    conditions: Sequence[Condition] = (),
 ) -> list[EventRecord]:
     """Return the newest selected events, with their deliveries."""
-    where, values = fits(db, selection, routes)
+    where, values = fits(db, selection, routes, *conditions)
     sql = f"SELECT {_EVENT} FROM events e WHERE {where} ORDER BY e.seq DESC LIMIT ?"
     return [_record(db, row) for row in db.execute(sql, (*values, limit)).fetchall()]
+
+
+def count(
+    db: sqlite3.Connection,
+    selection: Selection,
+    routes: Sequence[Route],
+    conditions: Sequence[Condition],
+) -> int:
+    """Count the selected events that meet further conditions."""
+    where, values = fits(db, selection, routes, *conditions)
+    return int(db.execute(f"SELECT count(*) FROM events e WHERE {where}", values).fetchone()[0])
 
 
 def named(

@@ -23,6 +23,8 @@ class Shared:
     """Reads for operators."""
     searcher: Connection
     """Reads for operators that may scan the whole store."""
+    pager: Connection
+    """Reads for operators' pages, in short steps."""
     writer: GroupCommit
     wiper: Wiper
     room: Room

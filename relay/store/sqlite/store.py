@@ -32,7 +32,7 @@ from relay.store.sqlite import (
 )
 from relay.store.sqlite import settle as settling
 from relay.store.sqlite.absences import SqliteAbsences
-from relay.store.sqlite.audience import SqliteAudience
+from relay.store.sqlite.audience import SqliteAudience, recognize
 from relay.store.sqlite.audit import SqliteAudit
 from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
@@ -45,6 +45,7 @@ from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
+from relay.store.sqlite.search import SqliteSearch
 from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.shared import Shared
@@ -90,6 +91,7 @@ class SqliteStore:
         self._sweep = retention.Sweep(settings)
         self._swept = False
         self.operations = SqliteOperations(shared)
+        self.search = SqliteSearch(shared, clock)
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
         self.audience = SqliteAudience(shared)
@@ -264,7 +266,8 @@ class SqliteStore:
     async def _close_connections(self) -> None:
         # Running queries are interrupted, because a search can take minutes.
         shared = self._shared
-        closes = [shared.searcher.cut_off, shared.reader.cut_off, shared.leaser.close]
+        readers = shared.pager, shared.searcher, shared.reader
+        closes = [*(each.cut_off for each in readers), shared.leaser.close]
         # The last connection to close checkpoints the log, which a reader cannot do. A damaged log
         # is left to the next start; a removed one is still open here, and this saves its content.
         is_log_good = self._writer.broken is None or isinstance(self._writer.broken, StoreMoved)
@@ -309,15 +312,17 @@ async def open_store(
             opened.push_async_callback(connection.close)
             unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
             readers: list[Connection] = []
-            for _ in range(3):
+            for _ in range(4):
                 readers.append(await open_reader(path))
                 opened.push_async_callback(readers[-1].close)
-            leaser, reader, searcher = readers
+            leaser, reader, searcher, pager = readers
             tallies = await leaser.run(queries.tallies)
             totals = await leaser.run(Totals.of_store)
             turns = await connection.run(OrderingKeys.of)
             digests = await connection.run(PersonDigests.of)
             tokens = await connection.run(TokenDigests.of)
+            for each in (reader, searcher, pager):
+                await each.run(partial(recognize, digests=digests))
             accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
             files = Files(path)
             opened.callback(files.close)
@@ -329,6 +334,7 @@ async def open_store(
             leaser=leaser,
             reader=reader,
             searcher=searcher,
+            pager=pager,
             writer=writer,
             wiper=Wiper(real, writer, reader),
             room=disk.Room(real, settings.min_free, clock),

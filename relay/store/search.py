@@ -1,0 +1,50 @@
+"""Protocol and records of searches that end in time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.core.routing import Route
+from relay.store.operations import EventRecord
+from relay.store.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of the selected events, newest first."""
+
+    events: Sequence[EventRecord]
+    next: int | None
+    """`before` of the next page; None at the end."""
+    looked_to_ms: int | None
+    """Receipt of the oldest event looked at if the time ran out; `next` goes on from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of events; more than that if it is not complete."""
+
+    events: int
+    complete: bool
+    looked_to_ms: int | None
+    """Receipt of the oldest event looked at if the time ran out."""
+
+
+class Search(Protocol):
+    """Searches that look back from the newest event for as long as they may.
+
+    Each looks at some events at least, also when its time is 0, so that repeating it gets to the
+    end. Searches that run at once take turns, and may raise StoreError.
+    """
+
+    async def find(
+        self, selection: Selection, routes: Sequence[Route], *, limit: int, budget_s: float
+    ) -> Found:
+        """Return the newest selected events; `routes` decide which events a sink has missed."""
+        ...
+
+    async def count(
+        self, selection: Selection, routes: Sequence[Route], *, budget_s: float
+    ) -> Count:
+        """Count the selected events."""
+        ...

@@ -1,0 +1,118 @@
+"""Where a search looks: at all events, or only at those that an index lists."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+from relay.store.selection import Selection
+from relay.store.sqlite.conditions import UNCOUNTED, Condition
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.operator_queries import names
+
+REPLAYED_MAX = 10_000
+"""Deliveries of replays above which pending ones are not taken from their index, which is by time
+and has to be sorted."""
+
+_OLDEST = """
+SELECT count(*), min(event) FROM (
+    SELECT {column} AS event FROM {table} WHERE {fits} AND {column} < ?
+    ORDER BY {column} DESC LIMIT ?
+)
+"""
+_REPLAYED = f"""
+SELECT count(*) > {REPLAYED_MAX} FROM (
+    SELECT 1 FROM deliveries WHERE status = 'pending' AND replay IS NOT NULL
+    LIMIT {REPLAYED_MAX + 1}
+)
+"""
+# Seeks from one sink to the next in the index.
+_SINKS = """
+WITH RECURSIVE known(name) AS (
+    SELECT min(sink) FROM deliveries WHERE {belongs}
+    UNION ALL
+    SELECT (SELECT min(sink) FROM deliveries WHERE {belongs} AND sink > name) FROM known
+    WHERE name IS NOT NULL
+)
+SELECT name FROM known WHERE name IS NOT NULL
+"""
+_PENDING = "status = 'pending' AND replay IS NULL", "status = 'pending' AND replay IS NOT NULL"
+_DEAD = ("status = 'dead'",)
+
+
+class Listed(NamedTuple):
+    """Rows of one table that fit, with the numbers of their events in `column`."""
+
+    table: str
+    column: str
+    fits: str
+    values: tuple[Any, ...]
+
+    def oldest(self, db: sqlite3.Connection, below: int, size: int) -> int:
+        """Return the oldest of the newest ones below a number; 0 if there are fewer."""
+        count, oldest = db.execute(
+            _OLDEST.format(table=self.table, column=self.column, fits=self.fits),
+            (*self.values, below, size),
+        ).fetchone()
+        return int(oldest) if count == size else 0
+
+    def within(self, seqs: range) -> Condition:
+        sql = (
+            f"SELECT {self.column} FROM {self.table}"
+            f" WHERE {self.fits} AND {self.column} >= ? AND {self.column} < ?"
+        )
+        return sql, [*self.values, seqs.start, seqs.stop]
+
+
+class Candidates(NamedTuple):
+    """Events that may match; `lists` is None for all."""
+
+    lists: tuple[Listed, ...] | None
+    is_counted: bool = True
+    """Whether a step has a number of candidates, found by an index, and not of events."""
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection, selection: Selection) -> Self:
+        """Choose the list with the fewest events."""
+        if selection.id is not None:
+            source = selection.source
+            sources = names(db, "source") if source is None else [source]
+            return cls(tuple(_with_id(each, selection.id) for each in sources))
+        if (person := selection.person_number) is not None:
+            # An index of people would cost a page per event when the audience is counted, and
+            # these rows are so small that a search gets through them quickly.
+            counted = Listed("audience", "event", "person = ?", (person,))
+            uncounted = Listed("events", "seq", UNCOUNTED, (person,))
+            return cls((counted, uncounted), is_counted=False)
+        if selection.status == "dead":
+            return cls(tuple(_deliveries(db, selection.sink, *_DEAD)))
+        if selection.status == "pending" and not db.execute(_REPLAYED).fetchone()[0]:
+            return cls(tuple(_deliveries(db, selection.sink, *_PENDING)))
+        return cls(None)
+
+    def next_start(self, db: sqlite3.Connection, below: int, size: int) -> int:
+        """Return where a step of this size begins that ends below a number."""
+        if self.lists is None or not self.is_counted:
+            return below - size
+        return max((each.oldest(db, below, size) for each in self.lists), default=0)
+
+    def within(self, seqs: range) -> Condition:
+        """Return the condition on `events e` to be one of them."""
+        if self.lists is None:
+            return "e.seq >= ? AND e.seq < ?", [seqs.start, seqs.stop]
+        parts = [each.within(seqs) for each in self.lists]
+        sql = " UNION ALL ".join(sql for sql, _ in parts) or "SELECT 0 WHERE 0"
+        return f"e.seq IN ({sql})", [value for _, values in parts for value in values]
+
+
+def _with_id(source: str, event_id: str) -> Listed:
+    return Listed("events", "seq", "source = ? AND id = ?", (source, event_id))
+
+
+def _deliveries(db: sqlite3.Connection, sink: str | None, *states: str) -> Iterator[Listed]:
+    for state in states:
+        sinks = [sink] if sink is not None else _sinks(db, state)
+        for each in sinks:
+            yield Listed("deliveries", "event", f"sink = ? AND {state}", (each,))
+
+
+def _sinks(db: sqlite3.Connection, belongs: str) -> list[str]:
+    return [name for (name,) in db.execute(_SINKS.format(belongs=belongs))]
