@@ -73,6 +73,17 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProce
     return demo("--events", "4", "--every", "0", folder=tmp_path_factory.mktemp("short"))
 
 
+def test_the_first_line_opens_the_page(tmp_path: Path) -> None:
+    with running(tmp_path) as demo:
+        line = read_until(demo.stderr, "Open ")[0]
+        _, url, *_, token = line.split()
+        headers = {"Origin": url.rstrip("/")}
+        with httpx.Client(base_url=url, headers=headers, follow_redirects=True) as client:
+            page = client.post("/login", data={"token": token})
+    assert page.status_code == 200
+    assert "All is well" in page.text or "Waiting for the first event" in page.text
+
+
 def test_an_event_a_duplicate_and_a_forgery_are_shown(
     short: subprocess.CompletedProcess[str],
 ) -> None:

@@ -15,6 +15,7 @@ from relay.core.errors import ListenFailed
 from relay.server.listener import bind
 
 PORTS = {"listen": 8080, "admin_listen": 9464}
+TOKEN_BYTES = 12
 LINE_MAX = 4 << 20
 """Maximum length of a line of the sink, in bytes; `max_body` is 1 MiB."""
 
@@ -55,17 +56,25 @@ class Environment:
     config: Path
     secret_file: Path
     secret: Secret
+    token: Secret
+    """Opens the page and the admin API."""
 
     @classmethod
     def build(cls, folder: Path) -> Self:
         """Write a new secret, and a config with free ports."""
-        secret = Secret(secrets.token_urlsafe(32))
-        environment = cls(folder / "config.toml", folder / "secret", secret)
-        environment.secret_file.write_text(secret.reveal() + "\n", encoding="utf-8")
+        environment = cls(
+            config=folder / "config.toml",
+            secret_file=folder / "secret",
+            secret=Secret(secrets.token_urlsafe(32)),
+            # Short enough to be copied by hand.
+            token=Secret(secrets.token_hex(TOKEN_BYTES)),
+        )
+        secret = environment.secret.reveal()
+        environment.secret_file.write_text(f"{secret}\n", encoding="utf-8")
         addresses = {key: _free_address(port) for key, port in PORTS.items()}
         text = _CONFIG.format(
             store=json.dumps(str(folder / "relay.db"), ensure_ascii=False),
-            token=json.dumps(secrets.token_urlsafe(32)),
+            token=json.dumps(environment.token.reveal()),
             secret=json.dumps(f"file:{environment.secret_file}", ensure_ascii=False),
             **addresses,
         )

@@ -46,6 +46,8 @@ _REMARKS = {
 }
 
 _OPENING = """\
+Open {admin}/ and log in with {token}
+
 A real relay, and beside it a sender that signs as the video service does.
 
   webhooks  {url}
@@ -89,7 +91,8 @@ class Script:
 
     def open(self, url: str, admin: str) -> None:
         self._urls = {"url": url, "admin": admin}
-        _print(_OPENING.format(**self._urls, config=self._environment.config))
+        token, config = self._environment.token.reveal(), self._environment.config
+        _print(_OPENING.format(**self._urls, token=token, config=config))
         _print(
             f"{'TIME':8}  {'EVENT':14}  {'ID':20}  {'ANSWER':{self._answer_width}}  {'AFTER':>10}"
         )
