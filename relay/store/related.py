@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 TOTAL_MAX = 1000
 
+NEWEST_MAX = 200_000
+"""Newest events among which related ones are found."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelatedEvent:
@@ -31,7 +34,7 @@ class RelatedEvents:
     events: Sequence[RelatedEvent]
     """Newest first."""
     total: int
-    """Number of all views and leads, also forgotten ones; one above `TOTAL_MAX` for more."""
+    """Number of views and leads among the newest events; one above `TOTAL_MAX` for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

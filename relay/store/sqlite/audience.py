@@ -67,7 +67,7 @@ class SqliteAudience(Part):
 
     async def related(self, seq: int, *, limit: int) -> Related | None:
         digests = self._shared.digests
-        return await self._reader.read(
+        return await self._shared.pager.read(
             lambda db: related_events.related(db, seq, digests, limit=limit)
         )
 

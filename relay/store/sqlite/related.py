@@ -6,7 +6,7 @@ Other events of a video, such as `video.ready`, are only in the bodies, so they 
 from typing import Any
 
 from relay.core.event import LEAD, engagement
-from relay.store.related import TOTAL_MAX, Related, RelatedEvent, RelatedEvents
+from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.rows import document_of
@@ -16,16 +16,23 @@ _STORED = "SELECT 1 FROM events WHERE seq = ?"
 _BODY = "SELECT kind, body FROM events WHERE seq = ?"
 _NUMBER = "SELECT number FROM videos WHERE id = ?"
 _VIDEO = "SELECT id, title FROM videos WHERE number = ?"
-# No event before the oldest is stored, so the walk along the index ends there.
+# No event before the oldest is stored, so the walk ends there, or where it would take too long: an
+# index on people would double what the writer does for a view.
+_FLOOR = f"""
+SELECT max(
+    (SELECT min(seq) FROM events),
+    (SELECT coalesce(max(event), 0) FROM audience) - {NEWEST_MAX}
+)
+"""
 _NEWEST = f"""
 SELECT e.seq, e.source, e.id, e.kind, e.received_at, nullif(a.step, '{LEAD}'), v.id, v.title
 FROM audience a CROSS JOIN events e ON e.seq = a.event LEFT JOIN videos v ON v.number = a.video
-WHERE a.{{column}} = ?1 AND a.event >= (SELECT min(seq) FROM events) AND a.event != ?2
-ORDER BY a.event DESC LIMIT ?3
+WHERE a.{{column}} = ?1 AND a.event >= ?3 AND a.event != ?2
+ORDER BY a.event DESC LIMIT ?4
 """
 _TOTAL = f"""
 SELECT count(*) FROM (
-    SELECT 1 FROM audience WHERE {{column}} = ? AND event != ? LIMIT {TOTAL_MAX + 1}
+    SELECT 1 FROM audience WHERE {{column}} = ? AND event != ? AND event >= ? LIMIT {TOTAL_MAX + 1}
 )
 """
 
@@ -37,11 +44,12 @@ def related(
     if db.execute(_STORED, (seq,)).fetchone() is None:
         return None
     person, video = db.execute(_COUNTED, (seq,)).fetchone() or _of_body(db, seq, digests)
+    (floor,) = db.execute(_FLOOR).fetchone()
     video_id, title = db.execute(_VIDEO, (video,)).fetchone() or (None, None)
 
     def having(column: str, value: int, name: str) -> RelatedEvents:
-        rows = db.execute(_NEWEST.format(column=column), (value, seq, limit))
-        (total,) = db.execute(_TOTAL.format(column=column), (value, seq)).fetchone()
+        rows = db.execute(_NEWEST.format(column=column), (value, seq, floor, limit))
+        (total,) = db.execute(_TOTAL.format(column=column), (value, seq, floor)).fetchone()
         return RelatedEvents(name, [RelatedEvent(*row) for row in rows], total)
 
     return Related(
