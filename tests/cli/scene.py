@@ -35,7 +35,6 @@ _VARYING = (
     (re.compile(r"\b\d+ (s|min|h|d) ago\b"), "<age>"),
     (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
     (re.compile(r"\b\d+ ms\b"), "<ms>"),
-    (re.compile(r"\bschema +\d+"), "<schema>"),
     (re.compile(r"[\d.]+ [KMGT]iB"), "<size>"),
     (re.compile(r"^/\S+/(?=data/relay\.db: )"), ""),
 )
