@@ -56,6 +56,8 @@ async def serving(
     try:
         yield Served(port)
     finally:
-        # An open page holds connections and a stream, which a graceful end would wait for.
-        server.should_exit = server.force_exit = True
+        server.should_exit = True
+        # A graceful end would wait for the streams of open pages.
+        for stream in tuple(server.server_state.tasks):
+            stream.cancel()
         await task
