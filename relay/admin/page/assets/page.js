@@ -9,6 +9,7 @@
   const IDLE_REFRESH_MS = 60_000; // some findings come by time alone
   const RETRY_MS = 3000; // a proxy's error closes an EventSource for good
   const REQUEST_MS = 60_000;
+  const WARNING_MS = 8000;
   const SECOND_KEY_MS = 1500; // between `g` and the letter of a view
   const TYPING = "input:not([type=checkbox], [type=radio]), select, textarea";
   const FIELDS = "input:not([type=hidden]), select, textarea";
@@ -144,13 +145,12 @@
     });
   }
 
-  /** Show an answer; return whether it was a page of ours. */
+  /** Show an answer; return whether it was a page that can be shown. */
   function receive(answer, held = new Set()) {
-    const fresh = answer.response;
-    if (answer.status === 401) stop();
-    else if (fresh?.getElementById("main")) show(fresh, held);
-    else return false;
-    return true;
+    const isPage = answer.status !== 401 && Boolean(answer.response?.getElementById("main"));
+    if (isPage) show(answer.response, held);
+    else if (answer.status === 401) stop();
+    return isPage;
   }
 
   /** Go to another state of the page, as a browser would without script. */
@@ -163,10 +163,9 @@
     if (receive(answer)) {
       const isElsewhere = answer.responseURL !== location.href.split("#")[0];
       if (isElsewhere) history.pushState(null, "", answer.responseURL);
-    } else if (body) {
-      say(state, answer.status ? `Failed with status ${answer.status}` : "Not sent: no answer");
-    } else {
-      location.assign(url);
+    } else if (answer.status !== 401) {
+      if (body) warn(answer.status ? `Failed with status ${answer.status}` : "Not sent: no answer");
+      else location.assign(url);
     }
     if (isWanted) refresh();
   }
@@ -179,6 +178,7 @@
   let source = null;
   let relay = null; // start time of the one that answers
   let state = "stopped"; // live, paused, reconnecting or stopped
+  let words = ""; // for the state
   let [isWanted, isRunning, timer, refreshedAt] = [false, false, 0, -Infinity];
 
   /** Fetch the page again, soon; many calls are one request. */
@@ -196,17 +196,26 @@
     const mine = generation;
     const answer = await request(location.href);
     isRunning = false;
-    if (mine === generation) receive(answer, new Set(all("[data-hold]").filter(isHeld)));
-    if (mine !== generation || isWanted) refresh();
+    const isFailed = !answer.status || answer.status >= 500; // the last good page stays
+    if (isFailed) setTimeout(refresh, RETRY_MS);
+    else if (mine === generation) receive(answer, new Set(all("[data-hold]").filter(isHeld)));
+    if (isWanted || mine !== generation) refresh();
   }
 
   function say(name, text) {
-    state = name;
+    [state, words] = [name, text];
     document.body.dataset.state = name;
     const place = one("[data-live-state]");
     if (place && place.textContent !== text) place.textContent = text;
     const toggle = one("[data-live-toggle]");
     if (toggle) toggle.textContent = name === "paused" ? "Resume" : "Pause";
+  }
+
+  /** Say something for a moment. */
+  function warn(text) {
+    const place = one("[data-live-state]");
+    if (place) place.textContent = text;
+    setTimeout(() => state === "stopped" || say(state, words), WARNING_MS);
   }
 
   const minute = (ms) => `${new Date(ms).toISOString().slice(11, 16)} UTC`;

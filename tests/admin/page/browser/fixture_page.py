@@ -61,6 +61,8 @@ class FixturePage:
     hold: str = ""
     token: str = "first"
     is_logged_in: bool = True
+    failures: int = 0
+    """Refreshes yet to fail."""
     counts: int = 0
     started_ms: int = 1_750_000_000_000
     now_ms: int | None = None
@@ -106,6 +108,9 @@ class FixturePage:
     async def _show(self, request: Request) -> Response:
         if not self.is_logged_in:
             return HTMLResponse("<!doctype html><title>Log in</title>", 401)
+        if self.failures:
+            self.failures -= 1
+            return HTMLResponse("<!doctype html><title>Error</title><main id=main>Error", 503)
         if request.headers.get("relay-fragment"):
             self.fetched_s.append(time.monotonic())
             self.fragments.append(str(request.url).removeprefix(str(request.base_url)))
@@ -116,6 +121,8 @@ class FixturePage:
         return self._page(request.url.path, request.query_params.get("q", ""))
 
     async def _act(self, request: Request) -> Response:
+        if not self.is_logged_in:
+            return HTMLResponse("<!doctype html><title>Log in</title>", 401)
         self.posts.append(dict(parse_qsl((await request.body()).decode())))
         await self.answer.wait()
         self.state = "paused"

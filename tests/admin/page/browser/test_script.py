@@ -185,19 +185,31 @@ async def test_a_page_says_that_the_relay_restarted_and_comes_back_by_itself(
         await expect(tab.locator("#count")).to_have_text("7")
 
 
-@pytest.mark.parametrize("cut", ["refresh", "stream"])
+async def test_a_refresh_that_fails_leaves_the_page_and_is_tried_again(page: Open) -> None:
+    page.window.allow("503")
+    page.shown.failures = 1
+    await page.shown.change()
+    await until(lambda: page.shown.failures == 0, what="the failure")
+    await expect(page.tab.locator("#count")).to_have_text("1")
+    await expect(page.tab.locator("[data-live-state]")).to_have_text("Live")
+
+
+@pytest.mark.parametrize("cut", ["refresh", "stream", "action"])
 async def test_an_ended_session_is_told_from_a_restart(page: Open, cut: str) -> None:
     page.window.allow("401")
     page.shown.is_logged_in = False
     if cut == "refresh":
         await page.shown.change()
+    elif cut == "action":
+        await page.tab.get_by_role("button", name="Pause crm").click()
     else:
         await set_hidden(page.tab, hidden=True)
         await set_hidden(page.tab, hidden=False)
     state = page.tab.locator("[data-live-state]")
     await expect(state).to_have_text("Stopped: log in again")
     link = page.tab.get_by_role("link", name="log in again")
-    assert await link.get_attribute("href") == page.served.url()
+    assert await link.get_attribute("href") == page.tab.url == page.served.url()
+    assert page.shown.posts == []
 
 
 @pytest.mark.parametrize("script", [True, False])
