@@ -34,6 +34,10 @@ class Files:
         self._wal.require_index()
         self.require(db)
 
+    def has_commit(self) -> bool:
+        """Whether a transaction was committed since the last check."""
+        return self._wal.has_grown()
+
     def log_is_long(self) -> bool:
         """Whether the log should be checkpointed, as of the last check."""
         return self._wal.frames >= CHECKPOINT_FRAMES

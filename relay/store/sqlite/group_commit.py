@@ -84,7 +84,7 @@ class GroupCommit:
         committed: Callable[[float], None],
         files: Files,
     ) -> None:
-        """`committed` is called with the seconds of each transaction.
+        """`committed` is called with the seconds of each transaction, without a checkpoint.
 
         `files` are checked on the connection's thread after each transaction, and all of them
         before it if the last check is older than `CHECK_INTERVAL_S`.
@@ -148,16 +148,11 @@ class GroupCommit:
         return await outcome
 
     async def run_exclusive(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Run work outside of a transaction, between two of them; raises StoreError.
-
-        The files are checked right before it, because a checkpoint of a damaged log would damage
-        the database too.
-        """
+        """Run work outside of a transaction, between two of them; raises StoreError."""
         if self.broken is not None:
             raise self.broken
-        self._checked_s = -math.inf
         try:
-            return await self._connection.run(lambda db: self._guarded(db, work))
+            return await self._connection.run(lambda db: self._exclusively(db, work))
         except (sqlite3.Error, StoreError) as error:
             refusal = classify(error) or StoreError(f"not done: {error_name(error)}")
             if isinstance(refusal, StoreBroken):
@@ -184,7 +179,7 @@ class GroupCommit:
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
         try:
-            results = await self._connection.run(lambda db: self._commit(db, batch))
+            results, committed_s = await self._connection.run(lambda db: self._commit(db, batch))
         except Exception as error:  # noqa: BLE001  classified below
             refusal = classify(error)
             if refusal is not None or len(batch) == 1:
@@ -197,7 +192,7 @@ class GroupCommit:
                 else:
                     self._refuse([waiting], self.broken)
             return
-        self._committed(self._clock.monotonic() - started)
+        self._committed(committed_s - started)
         if self.broken is not None:
             self._refuse(batch, self.broken)
             return
@@ -206,23 +201,38 @@ class GroupCommit:
             if not waiting.outcome.done():
                 waiting.outcome.set_result(result)
 
-    def _commit(self, db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
-        results = self._guarded(db, lambda db: _transact(db, batch))
+    def _commit(self, db: sqlite3.Connection, batch: list[_Waiting]) -> tuple[list[Any], float]:
+        """Return the results, and the time of the commit."""
+        try:
+            results = self._guarded(db, lambda db: _transact(db, batch))
+        except Exception as error:
+            if classify(error) is None and self._files.has_commit():
+                # It must not run again.
+                reason = f"the outcome of a transaction is unknown ({error_name(error)})"
+                raise StoreBroken(reason) from None
+            raise
+        committed_s = self._clock.monotonic()
         if self._files.log_is_long():
             # In the same call: requests would wait for a call of its own all at once, and
             # transactions would no longer overlap with the work on requests.
             self._checkpoint(db)
-        return results
+        return results, committed_s
 
     def _checkpoint(self, db: sqlite3.Connection) -> None:
         """Checkpoint the log as far as no reader needs it; raises only if the store is broken."""
-        # A checkpoint of a damaged log would damage the database too.
-        self._checked_s = -math.inf
         try:
-            self._guarded(db, _checkpoint)
-        except (sqlite3.Error, StoreError) as error:
+            self._exclusively(db, _checkpoint)
+        except Exception as error:
+            # Any other must not make the transaction before it run again.
             if isinstance(classify(error), StoreBroken):
                 raise
+
+    def _exclusively(
+        self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
+    ) -> Result:
+        # A checkpoint of a damaged log would damage the database too.
+        self._checked_s = -math.inf
+        return self._guarded(db, work)
 
     def _guarded(
         self, db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]

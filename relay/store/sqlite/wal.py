@@ -87,12 +87,19 @@ class Wal:
         size = _FRAME_HEADER_BYTES + (page_size if page_size > 1 else 1 << 16)
         if self.frames and self._salts == salts:
             self._require_same(self._log.read(size, self._last_at), self._last)
-        self.frames, self._salts = frames, salts
         if frames:
             self._last_at = _HEADER_BYTES + (frames - 1) * size
             self._last = self._log.read(size, self._last_at)
             self._require_same(self._last[_PROOF], salts + _CHECKSUM.pack(*checksum))
             self._require_same(self._log.read(len(salts), _SALTS_AT), salts)
+        # Last, so that a check that failed is seen by `has_grown`.
+        self.frames, self._salts = frames, salts
+
+    def has_grown(self) -> bool:
+        """Whether a transaction was committed since the last check."""
+        _, frames, *_, salts = _INDEX.unpack_from(self._index)
+        # A transaction that is rolled back may have restarted the log, which leaves it empty.
+        return bool(frames) and (frames, salts) != (self.frames, self._salts)
 
     def close(self) -> None:
         self._index.close()

@@ -1,6 +1,7 @@
 """Group commit on a real database: shared transactions, and the effects of failures."""
 
 import asyncio
+import json
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from relay.core.clock import SystemClock
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.clock import Clock, SystemClock
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved
 from relay.store.sqlite import driver
 from relay.store.sqlite.files import Files
-from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, GroupCommit
+from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, GroupCommit, Statement
+from tests.conftest import NOW_MS, ManualClock
 
 
 def insert(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
@@ -28,13 +30,15 @@ def insert_elsewhere(db: sqlite3.Connection, texts: Sequence[Any]) -> list[int]:
 
 @asynccontextmanager
 async def writing(
-    folder: Path,
+    folder: Path, *, clock: Clock | None = None
 ) -> AsyncIterator[tuple[GroupCommit, driver.Connection, list[float]]]:
     commits: list[float] = []
     connection = await driver.open_writer(folder / "t.db")
     await connection.run(lambda db: db.execute("CREATE TABLE IF NOT EXISTS t (x TEXT) STRICT"))
     files = Files(folder / "t.db")
-    writer = GroupCommit(connection, clock=SystemClock(), committed=commits.append, files=files)
+    writer = GroupCommit(
+        connection, clock=clock or SystemClock(), committed=commits.append, files=files
+    )
     try:
         yield writer, connection, commits
     finally:
@@ -259,6 +263,106 @@ async def test_a_failing_callback_does_not_stop_the_writer(tmp_path: Path) -> No
             assert await writer.submit(insert, "c") == 1
     loop.set_exception_handler(usual)
     assert told == [KeyError]
+
+
+async def test_a_write_that_fails_after_its_commit_does_not_run_again(tmp_path: Path) -> None:
+    def late(db: sqlite3.Connection, texts: Sequence[str]) -> list[int]:
+        db.execute("INSERT INTO t SELECT value FROM json_each(?)", (json.dumps(texts),))
+        raise MemoryError
+
+    statement: Statement[str, int] = Statement(late)
+    async with writing(tmp_path) as (writer, _, _):
+        await writer.submit(insert, "before")
+        results = await asyncio.gather(
+            *(writer.submit(statement, text) for text in "ab"), return_exceptions=True
+        )
+        assert {type(result) for result in results} == {StoreBroken}
+        assert stored(tmp_path) == ["before", "a", "b"]
+
+
+async def test_a_write_that_fails_in_a_restarted_log_runs_again(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (writer, _, _):
+        await writer.submit(insert, "before")
+        await writer.run_exclusive(
+            lambda db: db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        )
+        results = await asyncio.gather(
+            *(writer.submit(insert, item) for item in ("a", b"bytes")), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [int, StoreError]
+        assert stored(tmp_path) == ["before", "a"]
+
+
+async def test_a_check_that_fails_after_a_commit_makes_nothing_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise MemoryError
+
+    async with writing(tmp_path) as (writer, _, _):
+        await writer.submit(insert, "before")
+        monkeypatch.setattr("relay.store.sqlite.group_commit.CHECK_INTERVAL_S", 60.0)
+        monkeypatch.setattr("relay.store.sqlite.wal.Wal.require", fails)
+        results = await asyncio.gather(
+            *(writer.submit(insert, text) for text in "ab"), return_exceptions=True
+        )
+        assert {type(result) for result in results} == {StoreBroken}
+        assert stored(tmp_path) == ["before", "a", "b"]
+
+
+async def test_a_checkpoint_that_fails_makes_nothing_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("relay.store.sqlite.files.CHECKPOINT_FRAMES", 1)
+    monkeypatch.setattr("relay.store.sqlite.group_commit._checkpoint", fails)
+    async with writing(tmp_path) as (writer, _, _):
+        told: list[int] = []
+        await asyncio.gather(*(writer.submit(insert, "x", told.append) for _ in range(3)))
+        assert (told, stored(tmp_path)) == ([1, 1, 1], ["x", "x", "x"])
+
+
+async def test_the_time_of_a_commit_is_without_the_checkpoint_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+
+    def checkpoint(_: object) -> None:
+        clock.ms += 5000
+
+    monkeypatch.setattr("relay.store.sqlite.files.CHECKPOINT_FRAMES", 1)
+    monkeypatch.setattr("relay.store.sqlite.group_commit._checkpoint", checkpoint)
+    async with writing(tmp_path, clock=clock) as (writer, _, commits):
+        await writer.submit(insert, "x")
+        assert (commits, clock.ms) == ([0], NOW_MS + 5000)
+
+
+async def test_exclusive_work_behind_a_commit_checks_all_files_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.sqlite.group_commit.CHECK_INTERVAL_S", 60.0)
+    started, hangs = threading.Event(), threading.Event()
+
+    def slow(db: sqlite3.Connection) -> None:
+        started.set()
+        hangs.wait(60)
+        db.execute("INSERT INTO t VALUES ('slow')")
+
+    ran: list[object] = []
+    async with writing(tmp_path) as (writer, _, _):
+        await writer.submit(insert, "before")
+        write = asyncio.create_task(writer.transact(slow))
+        await asyncio.to_thread(started.wait, 60)
+        exclusive = asyncio.create_task(writer.run_exclusive(ran.append))
+        await asyncio.sleep(0)
+        (tmp_path / "t.db-shm").rename(tmp_path / "moved")
+        hangs.set()
+        await write
+        with pytest.raises(StoreMoved):
+            await exclusive
+        assert ran == []
 
 
 async def test_closing_finishes_the_queue(tmp_path: Path) -> None:
