@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from relay.core.config_values import Size
 from relay.core.delivery import Result, Status
+from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store import StoreSettings
@@ -373,6 +374,87 @@ async def test_a_cancelled_replay_keeps_deliveries_in_flight(store: SqliteStore)
     await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
     await store.settle(settlement(delivery))
     assert await statuses(store) == {("a", "sales"): "delivered"}
+
+
+async def refuse_withdrawals(store: SqliteStore) -> None:
+    await store._writer.run_exclusive(lambda db: db.executescript(_REFUSE))
+
+
+async def allow_withdrawals(store: SqliteStore) -> None:
+    await store._writer.run_exclusive(lambda db: db.execute("DROP TRIGGER refuse"))
+
+
+_REFUSE = """
+CREATE TEMP TRIGGER refuse BEFORE UPDATE OF replayed_from ON main.deliveries
+WHEN NEW.replayed_from IS NULL
+BEGIN SELECT raise(ABORT, 'as if the disk were full'); END
+"""
+
+
+async def until_withdrawn(store: SqliteStore) -> None:
+    async with asyncio.timeout(10):
+        while (await store.backlogs())["sales"].pending:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("end", ["release", "reclaim"])
+async def test_a_delivery_of_a_cancelled_replay_that_ends_unsettled_is_withdrawn(
+    store: SqliteStore, end: str
+) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    begun = await replay(store, Selection(), 1)
+    taken = (await lease(store)).deliveries
+    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    if end == "release":
+        store.release(taken)
+    else:
+        await store.reclaim("sales")
+    await until_withdrawn(store)
+    assert await statuses(store) == {("a", "sales"): "delivered"}
+    assert (await replays_of(store))[0].opened == 0
+
+
+async def test_a_withdrawal_that_fails_is_repeated_and_holds_up_no_other_replay(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.sqlite.withdrawals.RETRY_S", 0.001)
+    await accept(store, *(event(f"e{number}") for number in range(10)))
+    await settle(store)
+    begun = await replay(store, Selection(), *range(1, 10))
+    await refuse_withdrawals(store)
+    with pytest.raises(StoreError):
+        await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    nothing = await lease(store, limit=2)
+    assert (nothing.deliveries, nothing.next_due_ms) == ((), None)
+    await replay(store, Selection(), 10)
+    later = await lease(store, limit=2)
+    assert [each.event.id for each in later.deliveries] == ["e9"]
+    await allow_withdrawals(store)
+    await store.settle(settlement(later.deliveries[0]))
+    await until_withdrawn(store)
+    assert set((await statuses(store)).values()) == {"delivered"}
+
+
+async def test_a_failed_attempt_and_its_withdrawal_share_a_transaction(store: SqliteStore) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    begun = await replay(store, Selection(), 1)
+    (delivery,) = (await lease(store)).deliveries
+    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    await refuse_withdrawals(store)
+    with pytest.raises(StoreError):
+        await store.settle(settlement(delivery, "retry"))
+    await allow_withdrawals(store)
+    await store.settle(settlement(delivery, "retry"))
+    history = await store.operations.history(1)
+    assert history is not None
+    assert [each.result for each in history.attempts] == ["delivered", "retry"]
+    assert (await store.backlogs())["sales"].pending == 0
+
+
+async def replays_of(store: SqliteStore) -> Sequence[Replay]:
+    return await store.operations.replays(before=None, limit=10)
 
 
 async def test_a_replay_is_known_after_a_restart(

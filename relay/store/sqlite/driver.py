@@ -5,8 +5,8 @@ Nothing else may import sqlite3 or aiosqlite: two SQLites on one file drop each 
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -33,6 +33,7 @@ __all__ = [
     "open_reader",
     "open_writer",
     "reading",
+    "snapshot",
     "sqlite3",
 ]
 
@@ -133,6 +134,17 @@ async def reading(path: Path) -> AsyncIterator[Connection]:
         yield reader
     finally:
         await reader.cut_off()
+
+
+@contextmanager
+def snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    """Let all reads of the block see the store as of the first one."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("COMMIT")
 
 
 async def _open(uri: str, pragmas: str) -> Connection:

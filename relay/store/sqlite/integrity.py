@@ -7,7 +7,7 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.integrity import Content, Inspection
 from relay.store.sqlite import digests, disk, queries, schema
-from relay.store.sqlite.driver import reading, sqlite3
+from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
 _COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM unreadable)"
@@ -64,12 +64,11 @@ async def check(path: Path) -> tuple[str, ...]:
 
 def _content(db: sqlite3.Connection) -> Content:
     number = db.execute(_SCHEMA).fetchone()[0]
-    db.execute("BEGIN")
-    events, unreadable = db.execute(_COUNTS).fetchone()
-    deliveries = dict.fromkeys(Status, 0)
-    deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
-    sinks = queries.tallies(db)
-    db.execute("COMMIT")
+    with snapshot(db):
+        events, unreadable = db.execute(_COUNTS).fetchone()
+        deliveries = dict.fromkeys(Status, 0)
+        deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
+        sinks = queries.tallies(db)
     return Content(number, events, unreadable, deliveries, sinks)
 
 

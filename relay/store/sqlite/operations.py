@@ -13,7 +13,8 @@ from relay.store.selection import Selection
 from relay.store.sqlite import due, operator_queries, operator_writes, recent
 from relay.store.sqlite import overview as sqlite_overview
 from relay.store.sqlite import replays as replay_queries
-from relay.store.sqlite.shared import Part
+from relay.store.sqlite.shared import Part, Shared
+from relay.store.sqlite.withdrawals import Withdrawals
 
 DISCARD_STEP_ROWS = 200
 """Dead letters discarded per transaction, so that acknowledgements are not delayed."""
@@ -21,6 +22,10 @@ DISCARD_STEP_ROWS = 200
 
 class SqliteOperations(Part):
     """Fulfils `store.operations.Operations`; what may scan the whole store is a search."""
+
+    def __init__(self, shared: Shared, withdrawals: Withdrawals) -> None:
+        super().__init__(shared)
+        self._withdrawals = withdrawals
 
     async def events(
         self, selection: Selection, routes: Sequence[Route], *, limit: int
@@ -140,14 +145,13 @@ class SqliteOperations(Part):
         if ended.state != "cancelled":
             cancelled.discard(number)
             return ended
-        # Read after the end is stored: an attempt that failed before left its delivery pending, and
-        # one that fails later takes it back itself.
-        leased = self._shared.leased.items()
-        in_flight = frozenset((seq, sink) for sink, held in leased for seq in held)
-        withdrawn, _ = await self._writer.transact(
-            lambda db: operator_writes.withdraw(db, number, in_flight), self._count_opened
-        )
-        return withdrawn
+        # After the end is stored: an attempt that failed before left its delivery pending, and one
+        # that fails later takes it back itself.
+        try:
+            return await self._withdrawals.withdraw(number)
+        except StoreError:
+            self._withdrawals.start([number])
+            raise
 
     async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
         return await self._reader.read(

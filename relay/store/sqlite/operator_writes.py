@@ -11,7 +11,6 @@ from relay.core.delivery import MOVES, Delivery, Status
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.group_commit import transaction
 from relay.store.sqlite.ordering import OrderingKeys, line_up
 from relay.store.sqlite.replays import TRIED_SINCE, replay
 
@@ -164,8 +163,7 @@ def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
     if opened is None:
         return Status.PENDING
     number, *row = opened
-    with transaction(db):
-        take_back(db, number, [tuple(row)])
+    take_back(db, number, [tuple(row)])
     return Status(row[2] or Status.DISCARDED)
 
 

@@ -1,13 +1,13 @@
 """Queries of the SQLite store: functions of a connection, to be run on its thread."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
 from relay.core.delivery import Delivery, Status
 from relay.store import Lease, Tier
 from relay.store.sqlite.digests import is_damaged
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.sqlite.ordering import HELD_MS
 from relay.store.sqlite.rows import EVENT, event_of, within_bytes
 
@@ -19,11 +19,13 @@ OF_TIER: dict[Tier, str] = {
     "replay": "replay IS NOT NULL AND tries = 0",
     "tried": "tries > 0",
 }
+_NOT_CANCELLED = "ifnull(replay, 0) NOT IN (SELECT value FROM json_each(:cancelled))"
 DUE = {
     tier: f"""
 SELECT event FROM deliveries
-WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at <= ?
-ORDER BY due_at, event LIMIT ?
+WHERE sink = :sink AND status = 'pending' AND {belongs} AND due_at <= :now
+    AND {"TRUE" if tier == "live" else _NOT_CANCELLED}
+ORDER BY due_at, event LIMIT :limit
 """
     for tier, belongs in OF_TIER.items()
 }
@@ -40,8 +42,8 @@ _DELIVERIES = f"""
 SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
        {EVENT}, e.digest
 FROM json_each(?) AS chosen
-CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ?
-CROSS JOIN events AS e ON e.seq = d.event
+CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ? AND d.status = 'pending'
+CROSS JOIN events AS e ON e.seq = d.event AND e.body IS NOT NULL
 """
 _BODY, _DIGEST = 13, 15
 """Columns of `_DELIVERIES`."""
@@ -69,13 +71,31 @@ def due(
     now_ms: int,
     limits: Mapping[Tier, int],
     leased: frozenset[int],
+    cancelled: Collection[int],
 ) -> Lease:
-    """Return the longest due deliveries of each tier without leased ones, and the next due time."""
+    """Return the longest due deliveries of each tier, and the next due time.
+
+    Leaves out leased ones and those of cancelled replays.
+    """
+    with snapshot(db):
+        return _due(db, sink, now_ms=now_ms, limits=limits, leased=leased, cancelled=cancelled)
+
+
+def _due(
+    db: sqlite3.Connection,
+    sink: str,
+    *,
+    now_ms: int,
+    limits: Mapping[Tier, int],
+    leased: frozenset[int],
+    cancelled: Collection[int],
+) -> Lease:
     sound: list[Delivery] = []
     damaged: list[Delivery] = []
     next_due: list[int] = []
+    values = {"sink": sink, "now": now_ms, "cancelled": orjson.dumps([*cancelled]).decode()}
     for tier, limit in limits.items():
-        events = db.execute(_DUE[tier], (sink, now_ms, limit + len(leased))).fetchone()[0]
+        events = db.execute(_DUE[tier], values | {"limit": limit + len(leased)}).fetchone()[0]
         free = [seq for seq in orjson.loads(events) if seq not in leased]
         chosen = orjson.dumps(free[:limit]).decode()
         # Two of the tiers are usually empty.

@@ -52,12 +52,14 @@ def settle(
     A failed delivery of a cancelled replay is not tried again.
     """
     settlements = [settlement for batch in batches for settlement in batch]
-    statuses: list[Status | None] = []
-    for start in range(0, len(settlements), bulk.ROWS_MAX):
-        statuses += _settle(db, settlements[start : start + bulk.ROWS_MAX])
-    for place, (settlement, status) in enumerate(zip(settlements, statuses, strict=True)):
-        if status is Status.PENDING and settlement.delivery.replay is not None:
-            statuses[place] = operator_writes.withdraw_one(db, settlement.delivery)
+    if any(map(_may_be_withdrawn, settlements)):
+        with transaction(db):
+            statuses = _settle_all(db, settlements)
+            for place, (settlement, status) in enumerate(zip(settlements, statuses, strict=True)):
+                if status is not None and _may_be_withdrawn(settlement):
+                    statuses[place] = operator_writes.withdraw_one(db, settlement.delivery)
+    else:
+        statuses = _settle_all(db, settlements)
     remaining = iter(statuses)
     return [[next(remaining) for _ in batch] for batch in batches]
 
@@ -65,6 +67,19 @@ def settle(
 def rows_of(batches: Sequence[Sequence[Settlement]]) -> int:
     """Return the number of rows that `settle` inserts."""
     return sum(map(len, batches))
+
+
+def _may_be_withdrawn(settlement: Settlement) -> bool:
+    """Whether it is a failed attempt of a replay, which may have been cancelled."""
+    is_pending = STATUS_AFTER[settlement.attempt.result] is Status.PENDING
+    return is_pending and settlement.delivery.replay is not None
+
+
+def _settle_all(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:
+    statuses: list[Status | None] = []
+    for start in range(0, len(settlements), bulk.ROWS_MAX):
+        statuses += _settle(db, settlements[start : start + bulk.ROWS_MAX])
+    return statuses
 
 
 def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[Status | None]:

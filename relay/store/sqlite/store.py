@@ -53,6 +53,7 @@ from relay.store.sqlite.sink_states import SqliteSinkStates
 from relay.store.sqlite.statistics import SqliteStatistics
 from relay.store.sqlite.totals import Totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
+from relay.store.sqlite.withdrawals import Withdrawals
 
 T = TypeVar("T")
 
@@ -90,7 +91,8 @@ class SqliteStore:
         self._tallies = shared.tallies
         self._sweep = retention.Sweep(settings)
         self._swept = False
-        self.operations = SqliteOperations(shared)
+        self._withdrawals = Withdrawals(shared)
+        self.operations = SqliteOperations(shared, self._withdrawals)
         self.search = SqliteSearch(shared, clock)
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
@@ -148,10 +150,15 @@ class SqliteStore:
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         # Excludes the leases from before the read: a delivery that is settled during the read is
         # no longer leased, but the reader may still see it as pending.
-        leased = frozenset(self._leased[sink])
-        lease = await self._read(
-            lambda db: queries.due(db, sink, now_ms=now_ms, limits=limits, leased=leased)
+        find = partial(
+            queries.due,
+            sink=sink,
+            now_ms=now_ms,
+            limits=limits,
+            leased=frozenset(self._leased[sink]),
+            cancelled=frozenset(self._shared.cancelled),
         )
+        lease = await self._read(find)
         # Meanwhile another lease may have taken some, and an operator may have cancelled a replay.
         held = frozenset(self._leased[sink])
 
@@ -166,6 +173,7 @@ class SqliteStore:
     def release(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             self._leased[delivery.sink].discard(delivery.seq)
+        self._withdrawals.start(delivery.replay for delivery in deliveries)
 
     async def settle(self, *settlements: Settlement) -> None:
         def done(statuses: Sequence[Status | None]) -> None:
@@ -203,6 +211,7 @@ class SqliteStore:
         # Settlements are written in order, even if their callers were cancelled.
         await self._writer.catch_up()
         self._leased[sink].clear()
+        self._withdrawals.start(self._shared.cancelled)
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
@@ -260,6 +269,7 @@ class SqliteStore:
             closing.callback(self._wiper.release)
             closing.push_async_callback(self._close_connections)
             closing.push_async_callback(self._wiper.close)
+            closing.push_async_callback(self._withdrawals.close)
             if self._writer.broken is None and not self.unclean:
                 await self._mark_clean()
 

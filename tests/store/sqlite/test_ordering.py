@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,12 +112,14 @@ def cycle(db: sqlite3.Connection, made: OrderingKeys, *, key: str) -> int:
         new = event("new")
         assert accepting(db, [(new, [of_key(key)], Totals().of(new))]) == ["accepted"]
         limits: dict[Tier, int] = {"live": 8, "tried": 8}
-        found = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
+        due = partial(
+            queries.due, db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset(), cancelled=()
+        )
+        found = due()
         done = [settlement(each) for each in found.deliveries]
         assert done
         settle.settle(db, [done])
-        again = queries.due(db, "sales", now_ms=NOW_MS, limits=limits, leased=frozenset())
-        assert again.deliveries
+        assert due().deliveries
     return steps.count
 
 
