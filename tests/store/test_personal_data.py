@@ -14,10 +14,12 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog.testing
 from msgspec.structs import replace
 
 from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
+from relay.core.errors import StoreBroken
 from relay.core.event import Event, Unreadable
 from relay.store import StoreSettings
 from relay.store.personal_data import Erasure, Records
@@ -376,6 +378,35 @@ async def test_an_interrupted_wiping_continues_at_the_next_start(
         record = (await store.personal_data.erasures(limit=1))[0]
         while record.erasure is None or not record.erasure.wiped:
             record = (await store.personal_data.erasures(limit=1))[0]
+
+
+async def test_a_bug_in_the_wiping_is_logged_and_the_wiping_repeated(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("relay.store.sqlite.secure_delete.RETRY_S", 0.01)
+    async with opened(tmp_path, clock) as store:
+        await accept(store, event("a"))
+        with monkeypatch.context() as patch, structlog.testing.capture_logs() as lines:
+            patch.setattr("relay.store.sqlite.page_slack.leaves", fails)
+            assert not (await erase(store)).wiped
+            assert {(line["event"], line["error"]) for line in lines} == {("relay.bug", "KeyError")}
+        assert (await erase(store)).wiped
+
+
+async def test_a_store_that_breaks_during_the_wiping_is_not_wiped(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise StoreBroken("the file cannot be read")
+
+    async with opened(tmp_path, clock) as store:
+        await accept(store, event("a"))
+        monkeypatch.setattr("relay.store.sqlite.page_slack.scan", breaks)
+        assert not (await erase(store)).wiped
 
 
 async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> None:

@@ -73,7 +73,7 @@ class Connection(aiosqlite.Connection):
         return result
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query; raises StoreError, also for damage, which does not end the process."""
+        """Run a query; raises StoreError, which is StoreBroken for damage: the caller decides."""
         try:
             return await self.run(query)
         except sqlite3.Error as error:

@@ -5,8 +5,20 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 _PERHAPS_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"})
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_BROKEN = ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")
+_BROKEN = {
+    "SQLITE_CORRUPT": "is damaged",
+    "SQLITE_NOTADB": "is damaged",
+    "SQLITE_IOERR_READ": "cannot be read",
+    "SQLITE_IOERR_SHORT_READ": "cannot be read",
+    "SQLITE_IOERR_WRITE": "cannot be written",
+    "SQLITE_IOERR_FSYNC": "cannot be written",
+    "SQLITE_IOERR_TRUNCATE": "cannot be written",
+    "SQLITE_READONLY": "cannot be written",
+    "SQLITE_IOERR": "cannot be used",
+    "SQLITE_CANTOPEN": "cannot be used",
+    "SQLITE_PROTOCOL": "cannot be used",
+}
+"""By the beginning of the name; the first that matches."""
 
 
 def classify(error: Exception) -> StoreError | None:
@@ -23,11 +35,8 @@ def classify(error: Exception) -> StoreError | None:
         return StoreFull(f"the disk is full ({code})")
     if code.startswith(_BUSY):
         return StoreError(f"another program holds the store's write lock ({code})")
-    if code.startswith(_DAMAGED):
-        return StoreBroken(f"the store is damaged ({code})")
-    if code.startswith(_BROKEN):
-        return StoreBroken(f"the store cannot be written ({code})")
-    return None
+    state = next((text for name, text in _BROKEN.items() if code.startswith(name)), None)
+    return None if state is None else StoreBroken(f"the store {state} ({code})")
 
 
 def may_lack_room(error: Exception) -> bool:

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError
 from relay.store.sqlite import page_slack, queries, retention
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
+from relay.telemetry import log
 
 T = TypeVar("T")
 
@@ -39,17 +41,20 @@ WHERE id > coalesce((SELECT value FROM state WHERE name = 'wiped'), 0)
 class Wiper:
     """Wipes on request, in steps between which others write, and retries until it succeeds."""
 
-    def __init__(self, path: Path, writer: GroupCommit, reader: Connection) -> None:
+    def __init__(
+        self, path: Path, writer: GroupCommit, reader: Connection, *, clock: Clock
+    ) -> None:
         self._path = path
         self._writer = writer
         self._reader = reader
         self._file: int | None = None
         self._requested = False
         self._whole_file = False
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[bool] | None = None
+        self._sampled = log.Sampled(clock)
 
-    def start(self) -> "asyncio.Task[None]":
-        """Start wiping data that is removed by now."""
+    def start(self) -> "asyncio.Task[bool]":
+        """Start wiping data that is removed by now; the result is whether it is wiped."""
         self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -59,14 +64,13 @@ class Wiper:
         """Wipe the whole file, and wait for `WIPE_TIMEOUT_S`; True if it is done."""
         self._whole_file = True
         task = self.start()
-        await asyncio.wait({task}, timeout=WIPE_TIMEOUT_S)
-        return task.done() and self._writer.broken is None
+        done, _ = await asyncio.wait({task}, timeout=WIPE_TIMEOUT_S)
+        return bool(done) and not task.cancelled() and task.result()
 
-    async def resume(self) -> None:
-        """Continue the unfinished wiping of an earlier process."""
-        if await self._reader.run(lambda db: db.execute(_UNWIPED).fetchone()[0]):
-            self._whole_file = True
-            self.start()
+    def resume(self) -> None:
+        """Continue the wiping that an earlier process left unfinished."""
+        self._whole_file = True
+        self.start()
 
     async def close(self) -> None:
         """Stop; closing the last connection truncates the log too."""
@@ -81,7 +85,7 @@ class Wiper:
             os.close(self._file)
             self._file = None
 
-    async def _run(self) -> None:
+    async def _run(self) -> bool:
         while self._requested:
             self._requested = False
             try:
@@ -91,10 +95,13 @@ class Wiper:
                     await self._wipe_whole_file()
             except StoreBroken:
                 # The heartbeat fails too, and ends the process.
-                return
-            except (StoreError, OSError, sqlite3.Error):
+                return False
+            except Exception as error:  # noqa: BLE001  personal data must not stay because of a bug
+                if not isinstance(error, StoreError | OSError | sqlite3.Error):
+                    self._sampled.line("relay.bug", reason="", level="error", **log.describe(error))
                 self._requested = self._whole_file = True
                 await asyncio.sleep(RETRY_S)
+        return True
 
     async def _wipe(self) -> None:
         while (step := await self._reader.run(retention.find_space)).rows:
@@ -141,6 +148,11 @@ class Wiper:
             tries += 1
             await asyncio.sleep(STEP_PAUSE_S if tries < QUICK_TRIES else RETRY_S)
         return result
+
+
+def is_unfinished(db: sqlite3.Connection) -> bool:
+    """Whether an erasure was not followed by a wiping of the whole file."""
+    return bool(db.execute(_UNWIPED).fetchone()[0])
 
 
 def _truncate_log(db: sqlite3.Connection) -> bool:

@@ -29,6 +29,7 @@ from relay.store.sqlite import (
     queries,
     retention,
     schema,
+    secure_delete,
 )
 from relay.store.sqlite import settle as settling
 from relay.store.sqlite.absences import SqliteAbsences
@@ -334,6 +335,7 @@ async def open_store(
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
             accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
+            unwiped = await reader.run(secure_delete.is_unfinished)
             files = Files(path)
             opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
@@ -346,7 +348,7 @@ async def open_store(
             searcher=searcher,
             pager=pager,
             writer=writer,
-            wiper=Wiper(real, writer, reader),
+            wiper=Wiper(real, writer, reader, clock=clock),
             room=disk.Room(real, settings.min_free, clock),
             turns=turns,
             digests=digests,
@@ -364,7 +366,8 @@ async def open_store(
             counted=counted,
             unclean=unclean,
         )
-        await shared.wiper.resume()
+        if unwiped:
+            shared.wiper.resume()
         opened.pop_all()
     return store
 

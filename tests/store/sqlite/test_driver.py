@@ -2,14 +2,16 @@
 
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.core.errors import StoreError
+from relay.core.errors import StoreBroken, StoreError
 from relay.store import StoreSettings
 from relay.store.sqlite import driver
+from relay.store.sqlite.errors import classify
 from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
@@ -58,6 +60,36 @@ async def test_a_failed_query_is_an_error_of_the_store(tmp_path: Path) -> None:
     async with driver.reading(tmp_path / "t.db") as reader:
         with pytest.raises(StoreError, match="the store cannot be read: no such table: t"):
             await reader.read(lambda db: db.execute("SELECT * FROM t"))
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        ("SQLITE_IOERR_READ", "cannot be read"),
+        ("SQLITE_IOERR_SHORT_READ", "cannot be read"),
+        ("SQLITE_IOERR_FSYNC", "cannot be written"),
+        ("SQLITE_READONLY_DBMOVED", "cannot be written"),
+        ("SQLITE_IOERR_SHMMAP", "cannot be used"),
+        ("SQLITE_CORRUPT_INDEX", "is damaged"),
+    ],
+)
+def test_a_broken_store_is_named_by_what_failed(code: str, state: str) -> None:
+    error = sqlite3.OperationalError("as SQLite would")
+    error.sqlite_errorname = code
+    found = classify(error)
+    assert isinstance(found, StoreBroken)
+    assert str(found) == f"the store {state} ({code})"
+
+
+async def test_a_store_without_its_erasures_cannot_be_opened(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    settings = StoreSettings(path=str(tmp_path / "relay.db"))
+    await (await open_store(settings, clock=clock)).close()
+    with closing(sqlite3.connect(settings.path)) as db:
+        db.execute("DROP TABLE erasures")
+    with pytest.raises(StoreBroken, match="cannot be opened: no such table: erasures"):
+        await open_store(settings, clock=clock)
 
 
 async def test_a_reader_makes_no_file(tmp_path: Path) -> None:
