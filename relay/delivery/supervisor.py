@@ -68,7 +68,7 @@ class DispatcherSupervisor:
         self._members = self._new_members(settings, self.build(settings))
         self._leaving: dict[_Member, asyncio.Task[None]] = {}
         self._parts: asyncio.TaskGroup
-        self._is_closed = False
+        self._closing: asyncio.Future[list[None]] | None = None
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         """Make sinks by name, with no connection; on any thread, because some take a while.
@@ -254,10 +254,13 @@ class DispatcherSupervisor:
         await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
 
     async def close(self) -> None:
-        """Close all sinks once, in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            await asyncio.gather(*(self._close(member) for member in self._everyone()))
+        """Close all sinks once, in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing.
+
+        It goes on if the caller is cancelled, and can be waited for again.
+        """
+        if self._closing is None:
+            self._closing = asyncio.gather(*(self._close(member) for member in self._everyone()))
+        await asyncio.shield(self._closing)
 
     def _everyone(self) -> list[_Member]:
         return [*self._members.values(), *self._leaving]

@@ -107,11 +107,13 @@ class HttpProtocol(asyncio.Protocol):
         make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
         self._server = make(config=config, server_state=ServerState(), app_state={_STATE: self})
         self._loop = asyncio.get_running_loop()
-        self._head_timeout: asyncio.TimerHandle | None = None
+        self._keep_alive_s = config.timeout_keep_alive
+        self._timeout: asyncio.TimerHandle | None = None
         self._unused = 0
         """Bytes received since the last complete head or piece of a body."""
         self._due = 0
         """Requests, also incomplete ones, whose response is not complete."""
+        self._in_head = False
         self._in_body = False
         self._deaf = False
         self._retiring = False
@@ -125,10 +127,10 @@ class HttpProtocol(asyncio.Protocol):
         self._server.connection_made(self.transport)
         peer = transport.get_extra_info("peername")
         self._limit.enter(self, peer[0] if peer else "")
-        self._start_head_timeout()
+        self._start_timeout(HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_head_timeout()
+        self._cancel_timeout()
         self._connections.discard(self)
         self._limit.leave(self)
         self._server.connection_lost(exc)
@@ -153,8 +155,10 @@ class HttpProtocol(asyncio.Protocol):
         if refusal is not None:
             self._refuse(*refusal)
         # Never while a response is due: the close would cut it off.
-        elif self._head_timeout is None and not self._due:
-            self._start_head_timeout()
+        elif not self._due:
+            is_under_way = self._in_head or self._in_body
+            # uvicorn's own timeout of idle connections ends with the body of an answered request.
+            self._start_timeout(HEAD_TIMEOUT_S if is_under_way else self._keep_alive_s)
 
     def eof_received(self) -> bool:
         """A sender may half-close and still wait for its response; True keeps our side open."""
@@ -225,7 +229,14 @@ class HttpProtocol(asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, _Unsupported):
                 return cause.status, str(cause)
+            if self._is_http_2():
+                status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+                return status, status.phrase
             return HTTPStatus.BAD_REQUEST, "Invalid HTTP request received."
+
+    def _is_http_2(self) -> bool:
+        """Whether the head is HTTP/2's preface, which the parser takes for a fault."""
+        return self._parser.get_method() == b"PRI" and self._parser.get_http_version() == "2.0"
 
     def _ignore_upgrade(self) -> None:
         """Parse the head again without the offer, after which the parser would read no body."""
@@ -260,6 +271,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.close()
 
     def on_message_begin(self) -> None:
+        self._in_head = True
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
 
@@ -281,7 +293,8 @@ class HttpProtocol(asyncio.Protocol):
         if not self._url.isascii() or httptools.parse_url(self._url).path is None:
             raise ValueError("no path")
         self._unused = 0
-        self._cancel_head_timeout()
+        self._in_head = False
+        self._cancel_timeout()
         self._limit.used(self)
         self._due += 1
         self._in_body = True
@@ -297,16 +310,22 @@ class HttpProtocol(asyncio.Protocol):
         if self._parser.should_upgrade():
             return
         self._in_body = False
+        self._cancel_timeout()
         if self._is_chunked:
             self._parsed.append(b"0\r\n\r\n")
         # A trailer can set `Connection: close` too.
         if not self._parser.should_keep_alive():
             self._deaf = True
 
-    def _start_head_timeout(self) -> None:
-        self._head_timeout = self._loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+    def _start_timeout(self, seconds: float) -> None:
+        """Close after this time, or when an earlier timeout ends."""
+        at_s = self._loop.time() + seconds
+        if self._timeout is not None and self._timeout.when() <= at_s:
+            return
+        self._cancel_timeout()
+        self._timeout = self._loop.call_at(at_s, self.transport.close)
 
-    def _cancel_head_timeout(self) -> None:
-        if self._head_timeout is not None:
-            self._head_timeout.cancel()
-            self._head_timeout = None
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None

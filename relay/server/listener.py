@@ -106,13 +106,13 @@ class Listener:
         """Accept no further connections, and let requests in flight finish within the grace.
 
         Idle connections close at once; nothing is served after this returns.
+        A stop that was cancelled can be called again.
         The queue of a socket that was handed over stays with its owner.
         """
         self._close()
-        if self._ticking is None:
-            return
-        self._ticking.cancel()
-        self._ticking = None
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
         try:
             async with asyncio.timeout(self.grace.seconds):
                 await self._drain()

@@ -98,6 +98,36 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
     assert sorted(closed) == ["all", "leads", "tests"]
 
 
+async def test_closing_that_was_cancelled_is_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    closed: list[str] = []
+    release = asyncio.Event()
+
+    async def closing(name: str) -> None:
+        begun.append(name)
+        await release.wait()
+        closed.append(name)
+
+    async with FarEnd() as far_end:
+        settings = service.read(tmp_path, far_end=far_end)
+        opened = await Service.open(settings, clock=ShiftedClock())
+        try:
+            for member in opened.supervisor._everyone():
+                await member.sink.close()
+                monkeypatch.setattr(member.sink, "close", partial(closing, member.name))
+            first = asyncio.create_task(opened.supervisor.close())
+            await until(lambda: len(begun) == 3, what="all sinks to be closing")
+            first.cancel()
+            await asyncio.wait({first})
+            release.set()
+            await opened.supervisor.close()
+        finally:
+            await opened._store.close()
+    assert sorted(begun) == sorted(closed) == ["all", "leads", "tests"]
+
+
 async def test_one_hanging_or_failing_sink_does_not_delay_closing_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

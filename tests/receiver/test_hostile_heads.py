@@ -165,6 +165,15 @@ async def test_another_major_version_is_not_supported(relay: Relay, version: byt
 
 
 @row(49)
+async def test_the_preface_of_http_2_is_not_supported(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        answer = await caller.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 9)
+        assert (answer.status, answer.headers["connection"]) == (505, "close")
+        assert await caller.is_closed()
+    assert await relay.counts("relay_requests_total") == {("505", "unknown"): 1}
+
+
+@row(49)
 async def test_a_request_before_one_of_another_version_is_answered(relay: Relay) -> None:
     async with await relay.call() as caller:
         caller.write(post(EVENT) + in_version(b"HTTP/2.0")(post(OTHER)))

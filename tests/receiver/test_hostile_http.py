@@ -199,7 +199,6 @@ def _with(*lines: bytes) -> Callable[[bytes], bytes]:
         pytest.param(lambda it: it.replace(b"POST", b"P\xd6ST", 1), id="method"),
         pytest.param(lambda it: it.replace(b"/webhooks", b"/webh\xd6oks", 1), id="target"),
         pytest.param(lambda it: it.replace(b"/webhooks", b"http://:x:/", 1), id="authority"),
-        pytest.param(lambda _: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="http-2"),
         pytest.param(lambda _: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="tls"),
     ],
 )

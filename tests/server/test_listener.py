@@ -236,6 +236,23 @@ async def test_a_request_that_outlives_the_grace_is_cut_off_without_an_answer() 
             assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
+async def test_a_stop_that_was_cancelled_is_finished_by_the_next() -> None:
+    gate = Gate()
+    async with listening(gate) as listener, connected(listener) as (reader, writer):
+        writer.write(request())
+        await gate.entered.wait()
+        stopping = asyncio.create_task(listener.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        again = asyncio.create_task(listener.stop())
+        done, _ = await asyncio.wait({again}, timeout=0.05)
+        assert not done
+        gate.release.set()
+        await again
+        assert b"done" in await asyncio.wait_for(reader.read(), 5)
+
+
 async def test_two_listeners_live_side_by_side_and_stop_in_order() -> None:
     async with listening(client_address) as admin, listening(client_address) as public:
         public_port, admin_port = public.port, admin.port
@@ -316,6 +333,44 @@ async def test_the_rest_of_a_body_that_nobody_read_cannot_hold_a_connection(
         writer.write(request("Content-Length: 1000"))
         await reader.readuntil(b"127.0.0.1")
         writer.write(b"drip")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Have a request answered on its head, and send its body afterwards."""
+    writer.write(request("Content-Length: 4"))
+    await reader.readuntil(b"127.0.0.1")
+    writer.write(b"body")
+
+
+async def test_a_connection_whose_body_came_late_is_kept_alive_beyond_the_limit_for_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        for _ in range(2):
+            await answer_early(reader, writer)
+            await asyncio.sleep(0.15)
+        assert not reader.at_eof()
+
+
+async def test_a_head_that_dawdles_after_a_late_body_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        await answer_early(reader, writer)
+        await asyncio.sleep(0.01)
+        writer.write(b"GET / HT")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_an_idle_connection_whose_body_came_late_is_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.server.listener.KEEP_ALIVE_S", 0.05)
+    async with listening(client_address) as listener, connected(listener) as (reader, writer):
+        await answer_early(reader, writer)
         assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
