@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from relay.core.clock import Clock
+from relay.core.delivery_rules import WINDOW_S
 from relay.core.downtime import Downtime, between
 from relay.core.errors import StoreError, StoreFull
 from relay.store import Store
@@ -52,6 +53,6 @@ class StartupReport:
 
 
 _ADVICE_LOST = (
-    "the sender retries for 620 s; events first sent in the first lost_s seconds of the downtime "
-    "are lost: relay absences list shows the interval"
+    f"the sender retries for {WINDOW_S} s; events first sent in the first lost_s seconds of the "
+    "downtime are lost: relay absences list shows the interval"
 )

@@ -5,8 +5,10 @@ An event is lost only if all of its six attempts fall into the downtime (deliver
 
 from dataclasses import dataclass
 
-WINDOW_MS = 620_000
-"""Time from an event's first attempt to its last, in milliseconds (video-service.md, section 6)."""
+from relay.core.delivery_rules import WINDOW_S
+
+WINDOW_MS = WINDOW_S * 1000
+"""Time from an event's first attempt to its last, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

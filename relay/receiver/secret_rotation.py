@@ -11,7 +11,7 @@ from contextlib import suppress
 from relay.core.authentication import Headers, SourceSettings, reverify, unverified
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.downtime import WINDOW_MS
+from relay.core.delivery_rules import GIVE_UP_S
 from relay.core.errors import Rejected, StoreBroken, StoreError
 from relay.receiver.intake import Intake
 from relay.receiver.quarantine_budget import QuarantineBudget
@@ -19,11 +19,8 @@ from relay.store.quarantine import Kept, Quarantine, Rotation
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
-AFTERWARDS = Duration(WINDOW_MS + 6 * 10_000)
-"""Quarantined requests expire this long after the rotation ends; the sender has given up by then.
-
-Its waits add up to 620 s, and each of the six tries may wait 10 s for its response.
-"""
+AFTERWARDS = Duration(GIVE_UP_S * 1000)
+"""Time from a rotation's end until quarantined requests expire; the sender has given up by then."""
 
 KEEP_WITHIN_S = 4.0
 """Time limit of a write; the sender waits 10 s, and reading the body may have taken half of it."""
