@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from relay.core.clock import Clock
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.errors import StoreFull, StoreUnavailable
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
@@ -57,9 +57,7 @@ class Maintenance:
         try:
             backlogs = await self._store.backlogs()
             loss_ms = await self._store.absences.unacknowledged_loss_ms()
-        except StoreBroken:
-            raise
-        except StoreError as error:
+        except StoreUnavailable as error:
             self._sampled.line("store.unavailable", reason=str(error))
             return
         for sink, backlog in backlogs.items():
@@ -77,9 +75,7 @@ class Maintenance:
         while True:
             try:
                 await self._beat()
-            except StoreBroken:
-                raise
-            except StoreError as error:
+            except StoreUnavailable as error:
                 if self.trouble is None:
                     self._log.error("store.unavailable", reason=str(error), advice=_ADVICE)
                 self.trouble = str(error)
@@ -104,9 +100,7 @@ class Maintenance:
             more = False
             try:
                 more = await self._store.expire(now_ms=self._clock.now_ms())
-            except StoreBroken:
-                raise
-            except StoreError as error:
+            except StoreUnavailable as error:
                 self._log.warning("retention.stopped", reason=str(error))
             await asyncio.sleep(RETENTION_PAUSE_S if more else RETENTION_EVERY_S)
 
@@ -116,11 +110,9 @@ class Maintenance:
             more = False
             try:
                 more = await self._store.audience.fill()
-            except StoreBroken:
-                raise
             except StoreFull:
                 pass  # The heartbeat reports it.
-            except StoreError as error:
+            except StoreUnavailable as error:
                 self._sampled.line("audience.stopped", reason=str(error))
             await asyncio.sleep(AUDIENCE_PAUSE_S if more else AUDIENCE_EVERY_S)
 

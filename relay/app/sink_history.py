@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from relay.core.clock import Clock, SetBack
 from relay.core.downtime import Downtime
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.errors import StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import Store
 from relay.telemetry import log
@@ -42,11 +42,9 @@ class SinkHistory:
                     await self._record_downtime(downtime)
                     downtime = None
                 await self._record()
-            except StoreBroken:
-                raise
             except StoreFull:
                 pass  # The heartbeat reports it.
-            except StoreError as error:
+            except StoreUnavailable as error:
                 self._sampled.line("sink_history.stopped", reason=str(error))
             await asyncio.sleep(COMPARE_EVERY_S)
 

@@ -3,9 +3,10 @@
 import asyncio
 import faulthandler
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 
 from relay.core.clock import Clock
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
 from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog, Store
@@ -79,12 +80,9 @@ class Watchdog:
         A disk that hangs blocks the writer with the next heartbeat at the latest.
         """
         while True:
-            try:
+            # Then the writer has answered, and the heartbeat reports the cause.
+            with suppress(StoreUnavailable):
                 await self._store.respond()
-            except StoreBroken:
-                raise
-            except StoreError:
-                pass  # the writer answered; the heartbeat reports the cause
             prove()
             await asyncio.sleep(every_s)
 
@@ -93,9 +91,7 @@ class Watchdog:
             trouble = self._trouble()
             try:
                 backlogs = await self._store.backlogs()
-            except StoreBroken:
-                raise
-            except StoreError as error:
+            except StoreUnavailable as error:
                 backlogs, trouble = {}, str(error)
             statuses = self._statuses().values()
             line = describe(statuses, backlogs, trouble, now_ms=self._clock.now_ms())

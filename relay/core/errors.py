@@ -84,10 +84,14 @@ class SocketRefused(RelayError):
 
 
 class StoreError(RelayError):
-    """A write to the store failed; the request must not be answered with a 2xx."""
+    """Base class of the store's errors; a request must not be answered with a 2xx."""
 
 
-class StoreFull(StoreError):
+class StoreUnavailable(StoreError):
+    """A write or a query failed; a later one may succeed."""
+
+
+class StoreFull(StoreUnavailable):
     """The disk is full: nothing was written; the store recovers once there is space."""
 
 

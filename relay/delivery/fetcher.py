@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from relay.core.clock import Clock, SetBack
 from relay.core.delivery import Delivery
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreUnavailable
 from relay.core.retry import RETRY_AFTER_CAP_MS
 from relay.core.sink import SinkSettings
 from relay.delivery.prefetch import PrefetchBuffer
@@ -105,9 +105,7 @@ class Fetcher:
         try:
             await self._cap_waits(now_ms)
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
-        except StoreBroken:
-            raise
-        except StoreError as error:
+        except StoreUnavailable as error:
             self._reporter.store_failed(error)
             self._fetch_at_ms = now_ms + STORE_RETRY_S * 1000
         else:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from relay.core.clock import Clock
 from relay.core.delivery import Status
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreUnavailable
 from relay.core.routing import Route, match
 from relay.store.operations import Operations
 from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
@@ -101,9 +101,7 @@ class Replayer:
             self._wakeup.clear()
             try:
                 wait_s = await self._advance(wait_s or POLL_MIN_S)
-            except StoreBroken:
-                raise
-            except StoreError as error:
+            except StoreUnavailable as error:
                 self._sampled.line("store.unavailable", reason=str(error))
                 await asyncio.sleep(STORE_RETRY_S)
                 continue

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.delivery import DAMAGED, Attempt, Delivery, Settlement
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.delivery.attempt import FinishedAttempt
 from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
@@ -85,9 +85,7 @@ class SettlementWriter:
         """Return the results to be written again."""
         try:
             await self._store.settle(*(finished.settlement for finished in batch))
-        except StoreBroken:
-            raise
-        except StoreError as error:
+        except StoreUnavailable as error:
             if len(batch) == 1:
                 return self._fail(batch[0], error)
             # One result may be at fault, and must not block the others.

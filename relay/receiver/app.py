@@ -13,7 +13,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from relay.config import ServerSettings
 from relay.core.authentication import Headers, SourceSettings, authenticate
 from relay.core.clock import Clock
-from relay.core.errors import BodyRejected, Rejected, StoreError
+from relay.core.errors import BodyRejected, Rejected, StoreError, StoreUnavailable
 from relay.core.routing import Route
 from relay.core.timeouts import Deadlines
 from relay.receiver import responses
@@ -125,7 +125,7 @@ class Receiver:
             if body is None:
                 raise BodyRejected("timeout") from None
             limit_s = limits.ack_timeout.seconds
-            raise StoreError(f"not durable within {limit_s:g} s") from None
+            raise StoreUnavailable(f"not durable within {limit_s:g} s") from None
         except Rejected as error:
             if body is not None:
                 self._reporter.rejected(source.name, error, body, now_ms=now_ms)

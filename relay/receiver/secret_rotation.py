@@ -12,7 +12,7 @@ from relay.core.authentication import Headers, SourceSettings, reverify, unverif
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery_rules import GIVE_UP_S
-from relay.core.errors import Rejected, StoreBroken, StoreError
+from relay.core.errors import Rejected, StoreError, StoreUnavailable
 from relay.receiver.intake import Intake
 from relay.receiver.quarantine_budget import QuarantineBudget
 from relay.store.quarantine import Kept, Quarantine, Rotation
@@ -156,9 +156,7 @@ class SecretRotations:
                     await self._wakeup.wait()
             try:
                 await self._poll()
-            except StoreBroken:
-                raise
-            except StoreError as error:
+            except StoreUnavailable as error:
                 self._sampled.line("store.unavailable", reason=str(error))
                 self._wakeup.set()
                 await asyncio.sleep(STORE_RETRY_S)

@@ -13,7 +13,7 @@ import pytest
 from relay.app.sink_history import COMPARE_EVERY_S, SinkHistory
 from relay.core.config_values import Size
 from relay.core.downtime import Downtime
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import StoreSettings
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -238,7 +238,7 @@ async def test_a_failed_write_is_repeated_and_logged(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
-        raise StoreError("another program holds the store's write lock (SQLITE_BUSY)")
+        raise StoreUnavailable("another program holds the store's write lock (SQLITE_BUSY)")
 
     with service.logging_to_memory() as lines:
         monkeypatch.setattr(bench.store.sink_states, "note", fail)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from relay.app.watchdog import Watchdog
-from relay.core.errors import StoreBroken, StoreError
+from relay.core.errors import StoreBroken, StoreUnavailable
 from tests.virtual_time import LoopClock, VirtualLoop
 
 
@@ -70,7 +70,11 @@ async def test_a_stuck_store_gives_no_proof_of_life() -> None:
 
 
 async def test_a_store_that_refuses_writes_is_alive() -> None:
-    assert await pings(Store(0, StoreError("another program has it")), until_s=12) == [0, 5, 10]
+    assert await pings(Store(0, StoreUnavailable("locked")), until_s=12) == [
+        0,
+        5,
+        10,
+    ]
 
 
 async def test_a_broken_store_ends_the_run() -> None:

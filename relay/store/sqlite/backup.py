@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from relay.core.errors import StoreError, StoreFull
+from relay.core.errors import StoreFull, StoreUnavailable
 from relay.store.sqlite import disk
 from relay.store.sqlite.driver import reading, sqlite3
 
@@ -51,7 +51,7 @@ class SqliteBackups:
             async with reading(self._path) as copier:
                 await copier.run(lambda db: _copy_into(db, target))
         except sqlite3.Error as error:
-            raise StoreError(f"the store cannot be copied: {error}") from None
+            raise StoreUnavailable(f"the store cannot be copied: {error}") from None
 
 
 def _copy_into(db: sqlite3.Connection, target: Path) -> None:

@@ -22,7 +22,7 @@ import sqlite3
 
 import aiosqlite
 
-from relay.core.errors import StoreError
+from relay.core.errors import StoreUnavailable
 from relay.store.sqlite.errors import classify
 
 __all__ = [
@@ -73,11 +73,13 @@ class Connection(aiosqlite.Connection):
         return result
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query; raises StoreError, which is StoreBroken for damage: the caller decides."""
+        """Run a query; raises StoreUnavailable, and StoreBroken for damage: the caller decides."""
         try:
             return await self.run(query)
         except sqlite3.Error as error:
-            raise classify(error) or StoreError(f"the store cannot be read: {error}") from None
+            raise classify(error) or StoreUnavailable(
+                f"the store cannot be read: {error}"
+            ) from None
 
     async def read_within(
         self, limit_s: float, query: Callable[[sqlite3.Connection], T]

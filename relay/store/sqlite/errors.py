@@ -1,6 +1,6 @@
 """The meaning of SQLite's errors for the store."""
 
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 _PERHAPS_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"})
@@ -34,7 +34,7 @@ def classify(error: Exception) -> StoreError | None:
     if code in _NO_ROOM:
         return StoreFull(f"the disk is full ({code})")
     if code.startswith(_BUSY):
-        return StoreError(f"another program holds the store's write lock ({code})")
+        return StoreUnavailable(f"another program holds the store's write lock ({code})")
     state = next((text for name, text in _BROKEN.items() if code.startswith(name)), None)
     return None if state is None else StoreBroken(f"the store {state} ({code})")
 

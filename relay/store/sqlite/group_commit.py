@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.core.clock import Clock
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 from relay.store.sqlite.bulk import ROWS_MAX
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.errors import classify, error_name, may_lack_room
@@ -114,7 +114,7 @@ class GroupCommit:
         if self.broken is not None:
             raise self.broken
         if len(self._waiting) >= WAITING_MAX:
-            raise StoreError(f"{WAITING_MAX} writes are already waiting for the disk")
+            raise StoreUnavailable(f"{WAITING_MAX} writes are already waiting for the disk")
         return await self._queue(write, item, done)
 
     async def transact(
@@ -154,7 +154,7 @@ class GroupCommit:
         try:
             return await self._connection.run(lambda db: self._exclusively(db, work))
         except (sqlite3.Error, StoreError) as error:
-            refusal = classify(error) or StoreError(f"not done: {error_name(error)}")
+            refusal = classify(error) or StoreUnavailable(f"not done: {error_name(error)}")
             if isinstance(refusal, StoreBroken):
                 self.mark_broken(refusal)
             raise refusal from None
@@ -183,7 +183,9 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001  classified below
             refusal = classify(error)
             if refusal is not None or len(batch) == 1:
-                self._refuse(batch, refusal or StoreError(f"not written: {error_name(error)}"))
+                self._refuse(
+                    batch, refusal or StoreUnavailable(f"not written: {error_name(error)}")
+                )
                 return
             # One item may be at fault, and must not fail the others: each gets a transaction.
             for waiting in batch:

@@ -6,7 +6,7 @@ due again.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import IO, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement, Status
-from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, StoreUnavailable
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
@@ -289,12 +289,9 @@ class SqliteStore:
 
     async def _mark_clean(self) -> None:
         """Raises StoreBroken if the last check of the files finds damage."""
-        try:
+        # Without the mark, the next start only reads the whole file.
+        with suppress(StoreUnavailable):
             await self._writer.execute(queries.REMEMBER, "clean", 1)
-        except StoreBroken:
-            raise
-        except StoreError:
-            pass  # without the mark, the next start only reads the whole file
 
 
 async def open_store(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from relay.core.clock import Clock, SystemClock
-from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, StoreUnavailable
 from relay.store.sqlite import driver
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import BATCH_MAX, WAITING_MAX, GroupCommit, Statement
@@ -139,8 +139,8 @@ async def test_a_faulty_item_fails_alone(tmp_path: Path) -> None:
         )
         # STRICT refuses the bytes; a lone surrogate cannot be bound at all.
         assert [type(result) for result in results] == [
-            *(int, StoreError, int),
-            *(int, StoreError, int),
+            *(int, StoreUnavailable, int),
+            *(int, StoreUnavailable, int),
         ]
         assert stored(tmp_path) == ["a", "b", "3.5", "c"]
         assert writer.broken is None
@@ -161,7 +161,7 @@ async def test_work_runs_again_after_a_faulty_neighbour(tmp_path: Path) -> None:
             writer.execute("INSERT INTO t VALUES (?)", "b"),
             return_exceptions=True,
         )
-        assert [type(result) for result in results] == [int, StoreError, type(None)]
+        assert [type(result) for result in results] == [int, StoreUnavailable, type(None)]
         assert (runs.count("a"), stored(tmp_path)) == (2, ["a", "b"])
 
 
@@ -200,7 +200,7 @@ async def test_another_programs_write_lock_is_a_temporary_error(tmp_path: Path) 
                 *(writer.submit(insert, "x") for _ in range(3)), return_exceptions=True
             )
             other.execute("ROLLBACK")
-        assert {type(result) for result in results} == {StoreError}
+        assert {type(result) for result in results} == {StoreUnavailable}
         assert "SQLITE_BUSY" in str(results[0])
         assert await writer.submit(insert, "x") == 1
 
@@ -289,7 +289,7 @@ async def test_a_write_that_fails_in_a_restarted_log_runs_again(tmp_path: Path) 
         results = await asyncio.gather(
             *(writer.submit(insert, item) for item in ("a", b"bytes")), return_exceptions=True
         )
-        assert [type(result) for result in results] == [int, StoreError]
+        assert [type(result) for result in results] == [int, StoreUnavailable]
         assert stored(tmp_path) == ["before", "a"]
 
 
