@@ -55,7 +55,10 @@ class Cluster:
     def delay(self, answers_ms: int) -> None:
         """Do at once what is asked, and answer so much later."""
         for broker in (1, 2, 3):
-            self._lib.rd_kafka_mock_broker_set_rtt(self._mock, broker, answers_ms)
+            self.delay_one(broker, answers_ms)
+
+    def delay_one(self, broker: int, answers_ms: int) -> None:
+        self._lib.rd_kafka_mock_broker_set_rtt(self._mock, broker, answers_ms)
 
     def lead(self, topic: str, partition: int, broker: int) -> None:
         """Make a broker, 1 to 3, the partition's leader; -1 leaves it without one."""

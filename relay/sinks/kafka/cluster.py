@@ -1,4 +1,4 @@
-"""Delivery to a Kafka cluster, with a new producer once one is abandoned."""
+"""Delivery to a Kafka cluster, with a new producer once one takes no more records."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -51,15 +51,17 @@ class Cluster:
         return outcomes | await self._deliver(doubtful, 1, until_s)
 
     async def close(self) -> None:
-        for producer in tuple(self._open):
+        """Abandon all producers, then wait for each; if cancelled, they go on closing."""
+        for producer in self._open:
             producer.abandon()
-            await producer.closed
+        if self._open:
+            await asyncio.wait({producer.closed for producer in self._open})
 
     def _producer(self, batch_records: int) -> Producer:
         producer = self._producers.get(batch_records)
         if producer is None or not producer.usable:
             if producer is not None:
-                producer.abandon()
+                producer.retire()
             options = {**self._options, "batch.num.messages": batch_records}
             producer = self._producers[batch_records] = Producer(options)
             self._open.add(producer)
@@ -82,7 +84,7 @@ class Cluster:
             outcomes |= {n: faults[left[n].topic] for n in left if left[n].topic in faults}
             sound = {n: left[n] for n in left if left[n].topic not in faults}
             if producer.usable:
-                found = await producer.deliver(sound, until_s=until_s)
-                outcomes |= {n: outcome for n, outcome in found.items() if outcome is not None}
+                results = await producer.deliver(sound, until_s=until_s)
+                outcomes |= {n: outcome for n, outcome in results.items() if outcome is not None}
             left = {n: left[n] for n in left if n not in outcomes}
         return outcomes | dict.fromkeys(left, Temporary("not confirmed in time"))

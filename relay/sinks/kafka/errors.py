@@ -19,7 +19,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "CLUSTER_AUTHORIZATION_FAILED": (Misconfigured, "the user may not write idempotently"),
     "POLICY_VIOLATION": (Misconfigured, "the broker's policy forbids this"),
     "_AUTHENTICATION": (Misconfigured, "wrong username or password"),
-    "_INVALID_ARG": (Misconfigured, "the client rejects the TLS files or another setting"),
+    "_INVALID_ARG": (Misconfigured, "the client rejects a setting, such as a TLS file"),
     "_UNSUPPORTED_FEATURE": (Misconfigured, "the broker is too old"),
     "UNSUPPORTED_VERSION": (Misconfigured, "the broker is too old"),
     "MSG_SIZE_TOO_LARGE": (Refused, "larger than the topic takes"),

@@ -1,4 +1,4 @@
-"""One librdkafka producer: it lives until the first record that has to be given up.
+"""One librdkafka producer, which takes no more records once it had to give one up.
 
 brokers.md, section 7. Giving up purges all its records, so that none can arrive later.
 """
@@ -7,7 +7,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,10 +44,12 @@ _PURGE_S = 0.2
 """Time for the reports on purged records; a thread of the client may be busy with DNS."""
 _IDLE_S = 60.0
 """Interval at which an idle client's errors are read; they would pile up otherwise."""
-_FIRST_LOOK_S = 0.25
-"""Time for the first metadata, before brokers count as down: enough for a second address."""
+_METADATA_TIMEOUT_MIN_S = 0.25
+"""Of the first request, before brokers count as down: enough for a second address."""
+_METADATA_TIMEOUT_MAX_S = 1.0
+"""Of each later one; closing the client waits for it."""
 _CREATION_PAUSES_S = (0.1, 0.1, 0.2, 0.0)
-"""Pauses after looking for a topic in vain: the first look may make the cluster create it."""
+"""Pauses after a topic was missing: the first request may make the cluster create it."""
 
 
 class Record(NamedTuple):
@@ -58,11 +61,11 @@ class Record(NamedTuple):
     headers: list[tuple[str, str | bytes | None]]
 
 
-Outcome = SinkResponse | SinkError | None
+Outcome = SinkResponse | Exception | None
 
 
 class Producer:
-    """Delivers records until it is abandoned."""
+    """Delivers records until it is abandoned, or retired and idle."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """`options` are librdkafka's; raises SinkError where it rejects them."""
@@ -70,9 +73,14 @@ class Producer:
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.trouble: SinkError | None = None
         """Last failure of a connection since a broker has answered."""
+        self._bug: Exception | None = None
+        """Raised in the client's thread, outside of any record's report."""
         self._unreached = False
         self._is_spoilt = False
+        self._retired = False
         self._abandoned = False
+        self._calls = 0
+        """Number of calls of `find` and `deliver` in progress."""
         self._topics: set[str] = set()
         self._work = threading.Event()
         try:
@@ -83,7 +91,8 @@ class Producer:
 
     @property
     def usable(self) -> bool:
-        return not (self._abandoned or self._is_spoilt)
+        """Whether it takes more records; if not, those that it has are still delivered."""
+        return not (self._abandoned or self._retired or self._is_spoilt)
 
     async def find(self, topics: Collection[str], *, until_s: float) -> dict[str, SinkError]:
         """Return the topics that cannot be written to; raises SinkError without a broker.
@@ -93,11 +102,12 @@ class Producer:
         unknown = set(topics) - self._topics
         if not unknown:
             return {}
-        try:
-            errors = await asyncio.to_thread(self._find, unknown, until_s - self._loop.time())
-        except (SinkError, asyncio.CancelledError):
-            self.abandon()
-            raise
+        with self._call():
+            try:
+                errors = await asyncio.to_thread(self._find, unknown, until_s - self._loop.time())
+            except (SinkError, asyncio.CancelledError):
+                self.abandon()
+                raise
         self._topics |= unknown - errors.keys()
         return errors
 
@@ -110,6 +120,12 @@ class Producer:
         """
         if not records:
             return {}
+        with self._call():
+            return await self._deliver(records, until_s)
+
+    async def _deliver(
+        self, records: Mapping[int, Record], until_s: float
+    ) -> Mapping[int, Outcome]:
         batch = _Batch(len(records))
         for number, record in records.items():
             self._produce(record, number, batch)
@@ -127,10 +143,28 @@ class Producer:
         except asyncio.CancelledError:
             self.abandon()
             raise
-        unsent = self.trouble or Temporary(
-            "the leader of the partition cannot be reached", about_event=True
+        unsent = (
+            self._bug
+            or self.trouble
+            or Temporary("the leader of the partition cannot be reached", about_event=True)
         )
         return {number: batch.outcomes.get(number) or unsent for number in records}
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self._retired:
+                self.retire()
+
+    def retire(self) -> None:
+        """Close the client as soon as no call is in progress, so that no record is purged."""
+        self._retired = True
+        if self._calls == 0:
+            self.abandon()
 
     def abandon(self) -> None:
         """Purge every record, and close the client without waiting for a broker."""
@@ -153,16 +187,26 @@ class Producer:
         self, batch: "_Batch", number: int, error: KafkaError | None, message: Message
     ) -> None:
         """Called in the client's thread."""
+        try:
+            outcome = self._outcome(error, message)
+        except SystemError:  # see `_flush`
+            self._is_spoilt = True
+            outcome = self._outcome(error, message)
+        except Exception as bug:  # noqa: BLE001  a bug is the outcome of this record
+            outcome = bug
+        batch.add(number, outcome)
+
+    def _outcome(self, error: KafkaError | None, message: Message) -> Outcome:
         topic = str(message.topic())
         if error is None:
             self._is_reached()
             # A broker that already has the batch need not know its place.
             offset = "unknown" if message.offset() is None else message.offset()
-            place = f"{topic}, partition {message.partition()}, offset {offset}"
-            batch.add(number, SinkResponse(excerpt=place))
-        else:
-            purged_unsent = error.name() == "_PURGE_QUEUE"
-            batch.add(number, None if purged_unsent else classify(error, topic=topic))
+            return SinkResponse(
+                excerpt=f"{topic}, partition {message.partition()}, offset {offset}"
+            )
+        purged_unsent = error.name() == "_PURGE_QUEUE"
+        return None if purged_unsent else classify(error, topic=topic)
 
     def _serve(self) -> None:
         """Run in a thread of its own, which closes the client in the end."""
@@ -176,24 +220,33 @@ class Producer:
             try:
                 self._client.close()
             finally:
-                self._loop.call_soon_threadsafe(self.closed.set_result, None)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    self._loop.call_soon_threadsafe(self.closed.set_result, None)
 
     def _flush(self) -> None:
         """Send without lingering, and call the delivery reports."""
         try:
             while len(self._client):
                 self._client.flush(1)
+        except Exception as error:  # noqa: BLE001  deliveries report it
+            if not isinstance(error, SystemError):
+                self._bug = error
+            self._spoil()
         except:  # noqa: E722  see below
             # confluent-kafka 2.16 raises a fatal error of the idempotent producer, such as a lost
             # sequence, as a KafkaError. That class does not derive from BaseException, so that no
-            # other clause catches it. In a delivery report, CPython 3.13 makes a SystemError of it.
-            self._is_spoilt = True
-            self._work.set()
+            # other clause catches it. In a delivery report, the first call into C makes a
+            # SystemError of it.
+            self._spoil()
+
+    def _spoil(self) -> None:
+        self._is_spoilt = True
+        self._work.set()
 
     def _find(self, topics: Collection[str], within_s: float) -> dict[str, SinkError]:
         end_s = time.monotonic() + within_s
         for pause_s in _CREATION_PAUSES_S:
-            errors = {topic: self._look(topic, end_s) for topic in topics}
+            errors = {topic: self._topic_error(topic, end_s) for topic in topics}
             names = {error.name() for error in errors.values() if error is not None}
             if names.isdisjoint({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"}):
                 break
@@ -204,17 +257,18 @@ class Producer:
             if error is not None
         }
 
-    def _look(self, topic: str, end_s: float) -> KafkaError | None:
-        wait_s = _FIRST_LOOK_S
+    def _topic_error(self, topic: str, end_s: float) -> KafkaError | None:
+        """Return the broker's error about a topic; raises SinkError without a broker."""
+        timeout_s = _METADATA_TIMEOUT_MIN_S
         while True:
+            left_s = max(0.0, end_s - time.monotonic())
             try:
-                left_s = max(0.0, end_s - time.monotonic())
-                metadata = self._client.list_topics(topic, timeout=min(wait_s, left_s))
+                metadata = self._client.list_topics(topic, timeout=min(timeout_s, left_s))
             except (KafkaException, RuntimeError):  # not in time, or abandoned and closed
                 self._work.set()  # to have errors of connections noted
-                if self._unreached or self._abandoned or wait_s > left_s:
+                if self._unreached or self._abandoned or timeout_s > left_s:
                     raise (self.trouble or Temporary("the brokers do not answer in time")) from None
-                wait_s *= 2
+                timeout_s = min(2 * timeout_s, _METADATA_TIMEOUT_MAX_S)
             else:
                 self._is_reached()
                 error: KafkaError | None = metadata.topics[topic].error
@@ -243,6 +297,13 @@ class _Batch:
         self.complete: asyncio.Future[None] = self._loop.create_future()
 
     def add(self, number: int, outcome: Outcome) -> None:
+        """Called in the loop's thread and in the client's, each for other records."""
         self.outcomes[number] = outcome
         if len(self.outcomes) == self._count:
-            self._loop.call_soon_threadsafe(self.complete.set_result, None)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._set_complete)
+
+    def _set_complete(self) -> None:
+        # Both threads may have added the last outcome at once.
+        if not self.complete.done():
+            self.complete.set_result(None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import count
 
 import pytest
@@ -16,10 +17,14 @@ from relay.core.sink import Outcomes
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
+from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 from tests.sinks.kafka.murmur2 import murmur2
 
 TOO_LARGE = 10
+FORBIDDEN = 29
+OUT_OF_ORDER = 45
+"""Ends the idempotent producer where no earlier request has failed."""
 LARGE_BYTES = 20_000
 
 
@@ -235,6 +240,30 @@ async def test_what_was_given_up_is_not_sent_while_others_are_waited_for(
     assert kinds(await waiting) == [Temporary]
     harness.cluster.tell("up_one", 2)
     assert arrived(harness) == [quick.id] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(FORBIDDEN, Misconfigured), (OUT_OF_ORDER, Temporary)]
+)
+async def test_a_producer_that_is_replaced_still_delivers_what_it_has(
+    harness: KafkaHarness, make: Sinks, code: int, expected: type
+) -> None:
+    for partition in range(PARTITIONS):
+        harness.cluster.tell("lead", TOPIC, partition, min(partition + 1, 3))
+    sink = make(key="{{ id }}", timeout="10s")
+    failing, slow, later = (lead_for(partition) for partition in range(3))
+    await sink.send(slow)
+    harness.cluster.tell("delay_one", 2, 1000)
+    sending = asyncio.create_task(sink.send_batch([slow]))
+    requests = partial(harness.cluster.tell, "requests")
+    await until(lambda: requests().count(PRODUCE) == 2, what="the record in flight")
+    harness.cluster.tell("push", PRODUCE, 1, code)
+    failed = await sink.send_batch([failing])
+    assert kinds(failed) == [expected]
+    assert kinds(await sink.send_batch([later])) == [SinkResponse]
+    assert kinds(await sending) == [SinkResponse]
+    harness.cluster.tell("delay_one", 2, 0)
+    assert sorted(arrived(harness)) == sorted([slow.id, slow.id, later.id])
 
 
 def large(event: Event) -> Event:
