@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import SystemRandom
 from typing import Any
@@ -17,6 +17,7 @@ from relay.core.event import Event
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
+from relay.outbound.batching import is_cancelled
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
@@ -25,6 +26,8 @@ from relay.telemetry.metrics import Metrics
 CLOSE_TIMEOUT_S = 5.0
 """Time a replaced sink has to close; its replacement starts afterwards."""
 
+_CLOSED = "the sink was closed during the check"
+
 
 @dataclass(eq=False, slots=True)
 class _Member:
@@ -32,6 +35,9 @@ class _Member:
     sink: Sink
     dispatcher: Dispatcher
     life: asyncio.Task[None] | None = None
+    checks: set[asyncio.Task[str | None]] = field(default_factory=set)
+    """Those in progress."""
+    is_closing: bool = False
 
     @property
     def name(self) -> str:
@@ -151,8 +157,13 @@ class DispatcherSupervisor:
                 await self.report_orphans({member.name})
 
     async def _close(self, member: _Member) -> None:
+        member.is_closing = True
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                # A check that went on would open a connection that nobody closes.
+                for check in member.checks:
+                    check.cancel()
+                await asyncio.gather(*member.checks, return_exceptions=True)
                 await member.sink.close()
         except Exception as error:  # noqa: BLE001  whatever it is, the relay goes on without this sink
             self._log.error("sink.bug", sink=member.name, **log.describe(error))
@@ -235,12 +246,21 @@ class DispatcherSupervisor:
     async def check(self, name: str) -> str | None:
         """Reach the destination without an event, as `Sink.check` does; also raises KeyError."""
         member = self._members[name]
+        if member.is_closing:
+            raise Temporary(_CLOSED)
         limit_s = member.settings.timeout.seconds
+        check = asyncio.ensure_future(member.sink.check())
+        member.checks.add(check)
+        check.add_done_callback(member.checks.discard)
         try:
             async with asyncio.timeout(limit_s):
-                return await member.sink.check()
+                return await check
         except TimeoutError:
             raise Temporary(f"no answer within {limit_s:g} s") from None
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise Temporary(_CLOSED) from None
 
     def render(self, name: str, event: Event) -> Mapping[str, Any]:
         """Return the message that a sink would send, with secrets masked.

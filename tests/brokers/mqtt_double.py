@@ -22,6 +22,8 @@ class MqttDouble:
         self.published: list[Publish] = []
         self.received: list[bytes] = []
         self.contacts = 0
+        self.connections = 0
+        """Those that are open."""
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
 
@@ -40,6 +42,7 @@ class MqttDouble:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
         self.contacts += 1
+        self.connections += 1
         packets = Packets()
         with suppress(OSError):
             while data := await reader.read(65536):
@@ -47,6 +50,7 @@ class MqttDouble:
                 for kind, content, size in packets.feed(data):
                     writer.write(self._answer(kind, content, size) or b"")
                 await writer.drain()
+        self.connections -= 1
         writer.close()
 
     def _answer(self, kind: int, content: bytes, size: int) -> bytes | None:

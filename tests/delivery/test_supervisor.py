@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from relay.app.service import Service
+from relay.core.config_values import Duration
 from relay.core.errors import Temporary
 from tests import service
 from tests.admin.test_api import body
+from tests.brokers.mqtt_double import MqttDouble
+from tests.brokers.mqtt_packets import connack
 from tests.caller import post
 from tests.service import Relay, ShiftedClock
 from tests.sinks.far_end import FarEnd, until
@@ -21,6 +24,13 @@ name = "quick"
 type = "http"
 url = "{url}"
 timeout = "1s"
+"""
+
+MQTT = """
+[[sink]]
+name = "broker"
+type = "mqtt"
+url = "{url}"
 """
 
 
@@ -48,6 +58,44 @@ async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path) -> None:
             far_end.reply = lambda _: None
             with pytest.raises(Temporary, match="no answer within 1 s"):
                 await relay.service.supervisor.check("quick")
+
+
+async def test_a_check_of_a_sink_that_is_replaced_leaves_no_connection_open(
+    tmp_path: Path,
+) -> None:
+    broker = MqttDouble()
+    broker.connack = b""  # it comes late
+    async with broker.listen():
+        tables = MQTT.format(url=broker.url)
+        async with service.serving(service.read(tmp_path, tables=tables)) as relay:
+            supervisor = relay.service.supervisor
+            check = asyncio.create_task(supervisor.check("broker"))
+            await until(lambda: bool(broker.received), what="the CONNECT")
+            supervisor.adopt([], {}, paused={}, grace=Duration.parse("1s"))
+            await until(lambda: not supervisor._leaving, what="the end of the sink")
+            broker.say(connack())
+            with pytest.raises(Temporary, match="the sink was closed during the check"):
+                await check
+            await until(lambda: broker.connections == 0, what="the end of the connection")
+
+
+async def test_no_check_begins_once_the_sinks_are_closed(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        supervisor = relay.service.supervisor
+        await supervisor.close()
+        with pytest.raises(Temporary, match="closed"):
+            await supervisor.check("all")
+        assert far_end.accepted == 0
+
+
+async def test_a_check_that_is_cancelled_ends_as_such(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        far_end.reply = lambda _: None
+        check = asyncio.create_task(relay.service.supervisor.check("all"))
+        await until(lambda: bool(far_end.requests), what="the request")
+        check.cancel()
+        await asyncio.wait({check})
+        assert check.cancelled()
 
 
 async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
