@@ -19,7 +19,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 from relay.sinks.nats.credentials import Server
-from relay.sinks.nats.stream import Stream
+from relay.sinks.nats.stream import Stream, not_nats
 
 LOST = "the connection was lost"
 
@@ -51,7 +51,7 @@ class Request(msgspec.Struct, eq=False):
     reply: Msg | SinkError | None = None
     """None until it arrives; an error once it no longer can."""
     outcome: SinkResponse | SinkError | None = None
-    """The meaning of the reply, once it is judged."""
+    """The meaning of the reply, once it is classified."""
     settled: asyncio.Future[None] = msgspec.field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -103,6 +103,8 @@ class Connection:
             await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (NatsError, OSError) as error:
             failure = _failure(self._error or error)
+        except ValueError:  # the library expects the text of an error in a certain form
+            failure = not_nats()
         else:
             if self.is_usable:
                 return

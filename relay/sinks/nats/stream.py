@@ -9,9 +9,24 @@ from urllib.parse import ParseResult
 import msgspec
 from nats.aio.transport import Transport
 
-from relay.core.errors import Misconfigured
+from relay.core.errors import Misconfigured, Temporary
 
 _INFO = b"INFO "
+
+
+def not_nats() -> Temporary:
+    return Temporary("what answers there is not a NATS server")
+
+
+class _Info(msgspec.Struct, omit_defaults=True):
+    """The fields of a server's INFO that the library needs."""
+
+    auth_required: bool = False
+    headers: bool = False
+    max_payload: int | None = None
+    nonce: str | None = None
+    tls_available: bool = False
+    tls_required: bool = False
 
 
 class Stream(Transport):
@@ -62,17 +77,20 @@ class Stream(Transport):
         """Read one of the server's first lines; where TLS is needed, make its INFO ask for it.
 
         The library leaves that to the server, or to an impostor, and would send the password.
+        It trusts the types of an INFO, too.
         """
-        line = await self.reader.readline()
-        if not self._needs_tls or self.is_secured:
-            return line
         try:
-            info = msgspec.json.decode(line.partition(_INFO)[2], type=dict[str, Any])
-        except msgspec.DecodeError:
-            raise ConnectionError from None
-        if not info.get("tls_required") and not info.get("tls_available"):
-            raise Misconfigured("the server offers no TLS")
-        return _INFO + msgspec.json.encode(info | {"tls_required": True}) + b"\r\n"
+            line = await self.reader.readline()
+            if _INFO not in line:
+                return line
+            info = msgspec.json.decode(line.partition(_INFO)[2], type=_Info)
+        except (ValueError, RecursionError):  # msgspec's are ValueErrors, that of a long line too
+            raise not_nats() from None
+        if self._needs_tls and not self.is_secured:
+            if not info.tls_required and not info.tls_available:
+                raise Misconfigured("the server offers no TLS")
+            info.tls_required = True
+        return _INFO + msgspec.json.encode(info) + b"\r\n"
 
     async def read(self, buffer_size: int) -> bytes:
         return await self.reader.read(buffer_size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
@@ -33,6 +33,9 @@ UNNAMED: Mapping[str, str] = {
 }
 """Beginnings of errors without a word of their own that need an operator."""
 
+UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Raised by the client for a reply that breaks the protocol, besides its InvalidResponse."""
+
 
 def code(error: Exception) -> str:
     """Return the first word of the server's error."""
@@ -55,6 +58,8 @@ def classify(error: Exception) -> Exception:
                 return Misconfigured("wrong user or password")
             case ResponseError():
                 return _unnamed(str(cause))
+            case InvalidResponse():
+                return Temporary("what answers there is not a Redis server")
             case RedisTimeout() | TimeoutError():
                 return Temporary("no answer in time")
             case ConnectionRefusedError():

@@ -6,7 +6,8 @@ The sink never trims a stream, because that would drop unread entries.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -14,7 +15,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
@@ -25,7 +26,7 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
 from relay.outbound.batching import Chain, SplittingSink, cut
-from relay.sinks.redis.errors import classify, code
+from relay.sinks.redis.errors import UNREADABLE, classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
 
@@ -138,7 +139,8 @@ class RedisSink(SplittingSink[Entry]):
             for entry in batch:
                 idmp = (self._settings.name, entry.key) if idempotent else None
                 pipeline.xadd(entry.stream, entry.fields, idmp=idmp)
-            replies: list[bytes | Exception] = await pipeline.execute(raise_on_error=False)
+            reply = pipeline.execute(raise_on_error=False)
+            replies: list[bytes | Exception] = await _readable(reply)
         if not any(isinstance(reply, Exception) for reply in replies):
             self._idempotent = idempotent
         return replies
@@ -147,21 +149,40 @@ class RedisSink(SplittingSink[Entry]):
         """Raise Refused for a value beyond the server's limit, where the user may read that."""
         name = "proto-max-bulk-len"
         limits = await _if_permitted(self._client.config_get(name))
-        if limits is not None and size > int(limits[name] or 0):
+        if limits is None:
+            return
+        with _parsing():
+            maximum = int(limits[name] or 0)
+        if size > maximum:
             raise Refused(f"{size} bytes are more than the server's {name}")
 
     async def _knows_idempotency(self) -> bool:
         server = await _if_permitted(self._client.info("server"))
         if server is None:
             return False
-        version = str(server["redis_version"]).split(".")
-        return tuple(int(number) for number in version[:2]) >= IDEMPOTENT_SINCE
+        with _parsing():
+            version = str(server["redis_version"]).split(".")
+            return tuple(int(number) for number in version[:2]) >= IDEMPOTENT_SINCE
+
+
+@contextmanager
+def _parsing() -> Iterator[None]:
+    """Raise InvalidResponse for a reply that breaks the protocol."""
+    try:
+        yield
+    except UNREADABLE:
+        raise InvalidResponse from None
+
+
+async def _readable(reply: Awaitable[Any]) -> Any:
+    with _parsing():
+        return await reply
 
 
 async def _if_permitted(reply: Awaitable[Any]) -> Any:
     """Return a reply; None if the user may not ask, though it may be allowed to XADD."""
     try:
-        return await reply
+        return await _readable(reply)
     except RedisError as error:
         if code(error) != "NOPERM":
             raise
