@@ -102,7 +102,8 @@ class Guard(asyncio.Protocol):
         self.error: UnexpectedResponseError | None = None
         self._awaits_request = False
         transport.set_protocol(self)
-        cast("Any", self._inner).transport = _ObservedTransport(transport, self._expect)
+        observed = _ObservedTransport(transport, self._expect)
+        self._inner.connection_made(cast("asyncio.Transport", observed))
 
     @property
     def is_spent(self) -> bool:

@@ -19,7 +19,7 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
 from relay.outbound.http.client import Client, Endpoint
-from relay.outbound.http.guard import INTERIM_MAX, GuardedConnector
+from relay.outbound.http.guard import INTERIM_MAX, Framing, GuardedConnector
 from relay.outbound.http.responses import Response
 from relay.sinks.http import sink as http
 from relay.sinks.slack import sink as slack
@@ -159,6 +159,26 @@ async def test_an_answer_right_before_its_request_is_none(
         await post(client, wires.url)
     with suppress(ConnectionResetError):
         assert await wires.accepted[0].take() == b""
+
+
+async def test_every_request_is_announced_to_the_guard_before_its_first_byte(
+    wires: Wires, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[bool] = []
+    expect = Framing.expect
+
+    def note(framing: Framing) -> None:
+        announced.append(framing.is_due)
+        expect(framing)
+
+    monkeypatch.setattr(Framing, "expect", note)
+    wire = await use_once(wires, client)
+    assert announced == [False]
+    asking = asyncio.create_task(post(client, wires.url, b"{}"))
+    await wire.take()
+    assert announced == [False, False]
+    await wire.say(EMPTY)
+    await asking
 
 
 async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.Task[Any]]:
