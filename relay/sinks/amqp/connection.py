@@ -100,9 +100,30 @@ class Connection:
         return cast("aiormq.Channel", channel)
 
     async def unblocked(self) -> None:
-        """Wait while an alarm of the broker blocks publishers; return at once without one."""
-        if self.is_usable:
-            await self._connection.ready()
+        """Wait while an alarm of the broker blocks publishers; return at once without one.
+
+        The end of the connection ends the wait.
+        """
+        if not self.is_usable or self._is_ready():
+            return
+        ready = asyncio.ensure_future(self._connection.ready())
+        closing = self._connection.closing
+        try:
+            await asyncio.wait({ready, closing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+            closing.cancel()
+
+    def _is_ready(self) -> bool:
+        # Every message asks, so that this makes no task.
+        ready = self._connection.ready()
+        try:
+            ready.send(None)
+        except StopIteration:
+            return True
+        finally:
+            ready.close()
+        return False
 
     async def is_blocked(self) -> bool:
         """Whether an alarm of the broker, for memory or disk, blocks publishers."""

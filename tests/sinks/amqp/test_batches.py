@@ -15,9 +15,9 @@ from relay.sinks.amqp import sink as amqp
 from relay.sinks.amqp.connection import Connection
 from relay.sinks.amqp.sink import AmqpSink
 from tests.conftest import ManualClock
-from tests.guarantees.process import until
 from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.batch import DELIVERED, series, told, unfit
+from tests.sinks.far_end import until
 
 Make = Callable[..., AmqpSink]
 

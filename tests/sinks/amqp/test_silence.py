@@ -233,6 +233,30 @@ async def test_nothing_more_is_published_to_a_broker_that_is_known_to_block(
     assert far_end.contacts() == 1
 
 
+async def test_the_end_of_a_blocked_connection_ends_its_batch(
+    far_end: AmqpHarness, make: Make, lead: Event
+) -> None:
+    sink = make(timeout="30s")
+    await asyncio.to_thread(far_end.server.let_memory, 0.00001)
+    try:
+        first = asyncio.create_task(sink.send_batch([lead]))  # the broker blocks those who publish
+        await until(lambda: published(sink) == 1, what="the first message")
+        publisher = sink._publisher
+        assert publisher is not None
+        while not await publisher.connection.is_blocked():
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(sink.send_batch(series(lead, 2)))
+        await asyncio.sleep(0.05)
+        started_s = time.monotonic()
+        await far_end.door.shut()
+        outcomes = told(await second)
+        await asyncio.wait({first})
+        assert outcomes == [(Temporary, "connection refused")] * 2
+        assert time.monotonic() - started_s < 5
+    finally:
+        await asyncio.to_thread(far_end.server.let_memory, 0.4)
+
+
 async def give_up(sending: Sequence[asyncio.Task[Outcomes]]) -> None:
     for task in sending:
         task.cancel()
