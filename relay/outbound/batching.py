@@ -33,7 +33,7 @@ class BatchOnlySink(ABC):
 
 
 class SplittingSink(BatchOnlySink, Generic[Item]):
-    """Splits its batches into parts; what fails one event or part fails no other."""
+    """Splits its batches into parts; the failure of an event or a part affects no other."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._timeout_s = settings.timeout.seconds

@@ -59,7 +59,7 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
     def _outcome(self, message: Message) -> SinkResponse | Exception | None:
         """Return the outcome of a message; None while it is unknown."""
 
-    async def _lateness(self) -> SinkError:
+    async def timeout_error(self) -> SinkError:
         """Return the error of messages without an outcome at the timeout."""
         return Temporary(f"no answer within {self._timeout_s:g} s")
 
@@ -90,7 +90,7 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
         except SinkError as error:
             return error
         except TimeoutError:
-            return await self._lateness()
+            return await self.timeout_error()
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

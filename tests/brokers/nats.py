@@ -80,7 +80,7 @@ class NatsServer(Program):
         await self.reread()
 
     async def reread(self) -> None:
-        """Return once the server has taken up what was written."""
+        """Have the server reload its config file, and wait until it has."""
         before = self._varz()["config_load_time"]
         self.signal(signal.SIGHUP)
         async with asyncio.timeout(5):

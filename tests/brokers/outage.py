@@ -148,12 +148,12 @@ class Load:
         self.accepted += count
 
     async def under_way(self) -> None:
-        """Wait until some of what is there has gone, and much has not."""
+        """Wait until part of the backlog is delivered."""
         before = await self._pending()
         await self.until(lambda pending: pending < before - 100)
 
     async def throttled(self) -> bool:
-        """Wait until the sink is, which is what an operator sees of an outage."""
+        """Wait until the metrics show the sink as throttled."""
         line = f'relay_sink_state{{sink="{_SINK}",state="throttled"}} 1.0'
         async with asyncio.timeout(DEADLINE_S / 4):
             while line not in self._metrics.exposition("")[0].decode():
@@ -161,7 +161,7 @@ class Load:
         return True
 
     async def until(self, holds: Callable[[int], bool]) -> None:
-        """Wait until it holds of the count of events that the sink has not got."""
+        """Wait until `holds` is true of the number of undelivered events."""
         while not holds(await self._pending()):
             await asyncio.sleep(0.02)
 

@@ -134,8 +134,9 @@ class RabbitMq(Program):
             await channel.queue_delete(name)
             await channel.declare_queue(name, durable=True, arguments=arguments)
         if arguments.get("x-queue-type") == "quorum":
-            # Its name is on disk half a second later; RabbitMQ 3.10 that is killed before knows the
-            # queue no more: it takes what is published, and confirms nothing (rabbitmq/ra, #443).
+            # RabbitMQ 3.10 writes the queue's name to disk half a second later. If it is killed
+            # before that, it forgets the queue: it accepts messages, but confirms none
+            # (rabbitmq/ra, #443).
             await asyncio.to_thread(self.evaluate, "dets:sync(ra_directory_reverse)")
 
     async def drop_queue(self, name: str = QUEUE) -> None:

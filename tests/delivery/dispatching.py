@@ -1,6 +1,7 @@
 """A dispatcher on a real store, with a sink that follows a script."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -39,7 +40,24 @@ def lead(event_id: str, *, received_ms: int, source: str = "main") -> Event:
     return replace(event, received_ms=received_ms)
 
 
-class ScriptedSink:
+class SendingSink(ABC):
+    """A sink of which a test uses `send` only."""
+
+    @abstractmethod
+    async def send(self, event: Event) -> SinkResponse:
+        """Fulfil `relay.core.sink.Sink`."""
+
+    async def check(self) -> None:
+        raise NotImplementedError
+
+    def render(self, event: Event) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class ScriptedSink(SendingSink):
     """Follows a script: raises an error, or sleeps a number of seconds; afterwards always 200."""
 
     def __init__(self) -> None:
@@ -93,15 +111,6 @@ class ScriptedSink:
                 return reply
             case _:
                 return await reply()
-
-    async def check(self) -> None:
-        raise NotImplementedError
-
-    def render(self, event: Event) -> dict[str, Any]:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
 
 
 class ScriptedBatches(ScriptedSink):

@@ -11,9 +11,10 @@ from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
-from relay.core.sink import Outcomes, Sink
+from relay.core.sink import Outcomes
 from relay.core.timeouts import Deadlines
 from relay.delivery.attempt import AttemptResult, attempt, send_function
+from tests.delivery.dispatching import SendingSink
 from tests.virtual_time import LoopClock, VirtualLoop
 
 LIMIT = Duration.parse("10s")
@@ -31,7 +32,7 @@ def lines() -> Iterator[list[Any]]:
         yield captured
 
 
-class Acting(Sink):
+class Acting(SendingSink):
     """A sink whose `send` is a function of the test."""
 
     def __init__(self, act: Callable[[], Awaitable[SinkResponse]]) -> None:
@@ -40,15 +41,6 @@ class Acting(Sink):
     async def send(self, event: Event) -> SinkResponse:
         del event
         return await self._act()
-
-    async def check(self) -> None:
-        raise NotImplementedError
-
-    def render(self, event: Event) -> dict[str, Any]:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
 
 
 def raising(error: BaseException) -> Callable[[], Awaitable[SinkResponse]]:

@@ -31,7 +31,7 @@ class Response:
     """The bytes as read, with any secret in them: to be parsed, never to be shown."""
 
 
-class Meaning(NamedTuple):
+class Classification(NamedTuple):
     """The error that a status outside 2xx raises, and its sentence for the operator."""
 
     error: type[SinkError]
@@ -39,39 +39,39 @@ class Meaning(NamedTuple):
 
 
 _BY_CLASS = {
-    3: Meaning(
+    3: Classification(
         Misconfigured, "a redirect, which is never followed: put the final URL into the config"
     ),
-    4: Meaning(Refused, "the destination refuses this event"),
-    5: Meaning(Temporary, "the destination has a fault"),
+    4: Classification(Refused, "the destination refuses this event"),
+    5: Classification(Temporary, "the destination has a fault"),
 }
 
-MEANINGS: dict[int, Meaning] = {
+MEANINGS: dict[int, Classification] = {
     **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
-    401: Meaning(Misconfigured, "the destination does not know our credentials"),
-    402: Meaning(Misconfigured, "the destination requires payment"),
-    403: Meaning(Misconfigured, "our credentials do not permit this"),
-    404: Meaning(Misconfigured, "nothing is at this URL"),
-    405: Meaning(Misconfigured, "the URL does not take this method"),
-    407: Meaning(Misconfigured, "a proxy requires credentials"),
-    408: Meaning(Temporary, "the destination gave up waiting for our request"),
-    410: Meaning(Misconfigured, "the URL is gone for good"),
-    413: Meaning(Refused, "the event is too large for the destination"),
-    415: Meaning(Refused, "the destination does not take this type of content"),
-    421: Meaning(Misconfigured, "the destination does not serve this host name"),
-    425: Meaning(Temporary, "the destination asks for it later"),
-    426: Meaning(Misconfigured, "the destination requires another protocol"),
-    429: Meaning(Temporary, "the destination asks for a slower pace"),
-    502: Meaning(Temporary, "the server behind the destination fails"),
-    503: Meaning(Temporary, "the destination cannot serve now"),
-    504: Meaning(Temporary, "the server behind the destination does not answer"),
+    401: Classification(Misconfigured, "the destination does not know our credentials"),
+    402: Classification(Misconfigured, "the destination requires payment"),
+    403: Classification(Misconfigured, "our credentials do not permit this"),
+    404: Classification(Misconfigured, "nothing is at this URL"),
+    405: Classification(Misconfigured, "the URL does not take this method"),
+    407: Classification(Misconfigured, "a proxy requires credentials"),
+    408: Classification(Temporary, "the destination gave up waiting for our request"),
+    410: Classification(Misconfigured, "the URL is gone for good"),
+    413: Classification(Refused, "the event is too large for the destination"),
+    415: Classification(Refused, "the destination does not take this type of content"),
+    421: Classification(Misconfigured, "the destination does not serve this host name"),
+    425: Classification(Temporary, "the destination asks for it later"),
+    426: Classification(Misconfigured, "the destination requires another protocol"),
+    429: Classification(Temporary, "the destination asks for a slower pace"),
+    502: Classification(Temporary, "the server behind the destination fails"),
+    503: Classification(Temporary, "the destination cannot serve now"),
+    504: Classification(Temporary, "the server behind the destination does not answer"),
 }
 """Every status from 300 to 599; 2xx alone is success (outgoing-http.md, section 3)."""
 
-_UNKNOWN = Meaning(Temporary, "a status that HTTP does not have")
+_UNKNOWN = Classification(Temporary, "a status that HTTP does not have")
 
 
-def judge(response: Response, *, now_ms: int, method: str | None = None) -> None:
+def raise_for_status(response: Response, *, now_ms: int, method: str | None = None) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
 
     `method` is named in the error where it is not the one that events are sent with.
@@ -79,15 +79,17 @@ def judge(response: Response, *, now_ms: int, method: str | None = None) -> None
     status = response.status
     if 200 <= status < 300:
         return
-    meaning = MEANINGS.get(status, _UNKNOWN)
+    classification = MEANINGS.get(status, _UNKNOWN)
     said = f"{status}" if method is None else f"{status} to {method}"
-    raise error(meaning, response, said=said, now_ms=now_ms)
+    raise error(classification, response, said=said, now_ms=now_ms)
 
 
-def error(meaning: Meaning, response: Response, *, said: str, now_ms: int) -> SinkError:
+def error(
+    classification: Classification, response: Response, *, said: str, now_ms: int
+) -> SinkError:
     """Make the error of a response; `said` sums the response up for the operator."""
-    result = meaning.error(
-        f"{said}: {meaning.text}",
+    result = classification.error(
+        f"{said}: {classification.text}",
         status=response.status,
         answer=response.excerpt,
         about_event=True,

@@ -111,10 +111,10 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
     def _outcome(self, message: Publication) -> SinkResponse | Exception | None:
         return message.outcome
 
-    async def _lateness(self) -> SinkError:
+    async def timeout_error(self) -> SinkError:
         if self._publisher is not None and await self._publisher.connection.is_blocked():
             return Temporary("the broker blocks publishers: its memory or disk alarm is on")
-        return await super()._lateness()
+        return await super().timeout_error()
 
     def _properties(self, event: Event) -> spec.Basic.Properties:
         headers = message.headers(event, self._settings.format, prefix=CLOUDEVENTS_PREFIX)

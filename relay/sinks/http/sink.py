@@ -65,7 +65,7 @@ class HttpSink:
         response = await self._client.exchange(
             self._endpoint, headers=self._headers(event), body=event.body
         )
-        responses.judge(response, now_ms=self._clock.now_ms())
+        responses.raise_for_status(response, now_ms=self._clock.now_ms())
         return SinkResponse(response.status, response.excerpt)
 
     async def check(self) -> str:
@@ -76,7 +76,7 @@ class HttpSink:
         )
         if response.status in OF_OPTIONS:
             return f"{response.status} to OPTIONS, which does not say whether events are taken"
-        responses.judge(response, now_ms=self._clock.now_ms(), method="OPTIONS")
+        responses.raise_for_status(response, now_ms=self._clock.now_ms(), method="OPTIONS")
         return f"{response.status} to OPTIONS"
 
     def render(self, event: Event) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
-Meaning = tuple[type[SinkError], str]
+Classification = tuple[type[SinkError], str]
 
-MEANINGS: Mapping[str, Meaning] = {
+MEANINGS: Mapping[str, Classification] = {
     "UNKNOWN_TOPIC_OR_PART": (Misconfigured, "the topic {topic} does not exist"),
     "_UNKNOWN_TOPIC": (Misconfigured, "the topic {topic} does not exist"),
     "TOPIC_EXCEPTION": (Misconfigured, "the name of the topic {topic} is not allowed"),
@@ -39,7 +39,7 @@ MEANINGS: Mapping[str, Meaning] = {
 }
 """By `KafkaError.name()`; all others are temporary."""
 
-DETAILS: Mapping[str, tuple[tuple[str, Meaning], ...]] = {
+DETAILS: Mapping[str, tuple[tuple[str, Classification], ...]] = {
     "_AUTHENTICATION": (
         ("Unsupported SASL mechanism", (Misconfigured, "the broker lacks this sasl_mechanism")),
         ("current SASL state", (Misconfigured, "the broker does not expect SASL here")),
@@ -76,8 +76,8 @@ OF_TOPIC = frozenset(
 def classify(error: KafkaError, *, topic: str = "") -> SinkError:
     name, text = error.name(), error.str()
     kind, reason = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
-    for part, meaning in DETAILS.get(name, ()):
+    for part, classification in DETAILS.get(name, ()):
         if part in text:
-            kind, reason = meaning
+            kind, reason = classification
             break
     return kind(reason.format(topic=topic), about_event=name in OF_TOPIC)

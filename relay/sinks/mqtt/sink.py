@@ -94,7 +94,7 @@ class MqttSink(PublishingSink[Publication, Publisher]):
         except TimeoutError:
             if self._publisher is not None:
                 self._publisher.connection.abort()
-            raise await self._lateness() from None
+            raise await self.timeout_error() from None
 
     def render(self, event: Event) -> dict[str, Any]:
         return {

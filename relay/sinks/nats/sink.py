@@ -129,7 +129,7 @@ class NatsSink(PublishingSink[Request, Connection]):
                 return connection
             await connection.close()
         # A server that someone has to mend says more than others that are away.
-        raise next((each for each in failures if isinstance(each, Misconfigured)), failures[0])
+        raise next((error for error in failures if isinstance(error, Misconfigured)), failures[0])
 
     def _options(self) -> dict[str, Any]:
         options = {"connect_timeout": self._settings.timeout.seconds / len(self._servers)}
@@ -141,7 +141,7 @@ class NatsSink(PublishingSink[Request, Connection]):
     def _headers(self, event: Event) -> dict[str, str]:
         headers = message.headers(event, self._settings.format, prefix="ce-")
         together = "".join(headers.values())
-        if cloudevents.header_value(together) != together:  # one look is cheaper than many
+        if cloudevents.header_value(together) != together:  # one check is cheaper than many
             headers = {name: cloudevents.header_value(value) for name, value in headers.items()}
         # An id is unique in its source only, and another sink may write to the same stream.
         id_ = f"{headers['relay-id']}:{headers['relay-source']}:{self._settings.name}"

@@ -73,7 +73,7 @@ class Topics:
         )
         if response.status == 401 and self._tokens is not None:
             self._tokens.forget(token)
-        errors.judge(response, now_ms=self._clock.now_ms())
+        errors.raise_for_status(response, now_ms=self._clock.now_ms())
         return response
 
 

@@ -5,62 +5,68 @@ from collections.abc import Mapping
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Meaning, Response, document
+from relay.outbound.http.responses import Classification, Response, document
 
 _WORD = re.compile(r"[a-z_]+(?![a-z_0-9])")
 
 
 _NEW_HOOK = "create a new webhook in Slack and put its URL into the config"
 
-MEANINGS: Mapping[str, Meaning] = {
-    "invalid_payload": Meaning(Refused, "it cannot read the message"),
-    "invalid_blocks": Meaning(Refused, "it does not accept the message's blocks"),
-    "invalid_blocks_format": Meaning(Refused, "it does not accept the message's blocks"),
-    "msg_blocks_too_long": Meaning(Refused, "the message's blocks are too long together"),
-    "msg_too_long": Meaning(Refused, "the message is too long"),
-    "too_many_attachments": Meaning(Refused, "the message has too many attachments"),
-    "no_text": Meaning(Refused, "the message has no text"),
-    "missing_text_or_fallback_or_attachments": Meaning(Refused, "the message has no text"),
-    "user_not_found": Meaning(Misconfigured, f"the hook's person does not exist: {_NEW_HOOK}"),
-    "channel_not_found": Meaning(Misconfigured, f"the hook's channel does not exist: {_NEW_HOOK}"),
-    "channel_is_archived": Meaning(
+MEANINGS: Mapping[str, Classification] = {
+    "invalid_payload": Classification(Refused, "it cannot read the message"),
+    "invalid_blocks": Classification(Refused, "it does not accept the message's blocks"),
+    "invalid_blocks_format": Classification(Refused, "it does not accept the message's blocks"),
+    "msg_blocks_too_long": Classification(Refused, "the message's blocks are too long together"),
+    "msg_too_long": Classification(Refused, "the message is too long"),
+    "too_many_attachments": Classification(Refused, "the message has too many attachments"),
+    "no_text": Classification(Refused, "the message has no text"),
+    "missing_text_or_fallback_or_attachments": Classification(Refused, "the message has no text"),
+    "user_not_found": Classification(
+        Misconfigured, f"the hook's person does not exist: {_NEW_HOOK}"
+    ),
+    "channel_not_found": Classification(
+        Misconfigured, f"the hook's channel does not exist: {_NEW_HOOK}"
+    ),
+    "channel_is_archived": Classification(
         Misconfigured, f"the hook's channel is archived: bring it back, or {_NEW_HOOK}"
     ),
-    "action_prohibited": Meaning(
+    "action_prohibited": Classification(
         Misconfigured, "the workspace forbids this hook to post here: ask a workspace admin"
     ),
-    "posting_to_general_channel_denied": Meaning(
+    "posting_to_general_channel_denied": Classification(
         Misconfigured,
         f"the hook may not post to the general channel: ask a workspace admin, or {_NEW_HOOK}",
     ),
-    "no_service": Meaning(Misconfigured, f"the hook is disabled or removed: {_NEW_HOOK}"),
-    "no_service_id": Meaning(Misconfigured, f"the URL is not a whole hook URL: {_NEW_HOOK}"),
-    "no_active_hooks": Meaning(Misconfigured, f"the hook is disabled: {_NEW_HOOK}"),
-    "no_team": Meaning(Misconfigured, f"the hook's workspace does not exist: {_NEW_HOOK}"),
-    "team_disabled": Meaning(
+    "no_service": Classification(Misconfigured, f"the hook is disabled or removed: {_NEW_HOOK}"),
+    "no_service_id": Classification(Misconfigured, f"the URL is not a whole hook URL: {_NEW_HOOK}"),
+    "no_active_hooks": Classification(Misconfigured, f"the hook is disabled: {_NEW_HOOK}"),
+    "no_team": Classification(Misconfigured, f"the hook's workspace does not exist: {_NEW_HOOK}"),
+    "team_disabled": Classification(
         Misconfigured, f"the hook's workspace is closed: {_NEW_HOOK} in another workspace"
     ),
-    "invalid_token": Meaning(Misconfigured, f"the URL's last part is not valid: {_NEW_HOOK}"),
-    "rate_limited": Meaning(Temporary, "the hook is used too fast"),
-    "rollup_error": Meaning(Temporary, "it has a fault of its own"),
+    "invalid_token": Classification(
+        Misconfigured, f"the URL's last part is not valid: {_NEW_HOOK}"
+    ),
+    "rate_limited": Classification(Temporary, "the hook is used too fast"),
+    "rollup_error": Classification(Temporary, "it has a fault of its own"),
 }
 """Slack's answers, as words in the body (slack.md, section 2)."""
 
-_NOT_OK = Meaning(Refused, "neither ok nor any answer that is known")
+_NOT_OK = Classification(Refused, "neither ok nor any answer that is known")
 
 
-def judge(response: Response, *, now_ms: int) -> None:
+def raise_for_status(response: Response, *, now_ms: int) -> None:
     """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured."""
     if response.status == 200 and _is_ok(response):
         return
-    meaning = MEANINGS.get(_word(response))
-    if meaning is None or (is_temporary(response) and meaning.error is not Temporary):
-        responses.judge(response, now_ms=now_ms)
-        meaning = _NOT_OK
+    classification = MEANINGS.get(_word(response))
+    if classification is None or (is_temporary(response) and classification.error is not Temporary):
+        responses.raise_for_status(response, now_ms=now_ms)
+        classification = _NOT_OK
     # Only known words are repeated: the rest of a response can hold anything.
     word = _word(response)
     code = f"{response.status} {word}" if word in MEANINGS else str(response.status)
-    raise responses.error(meaning, response, said=f"Slack says {code}", now_ms=now_ms)
+    raise responses.error(classification, response, said=f"Slack says {code}", now_ms=now_ms)
 
 
 def is_temporary(response: Response) -> bool:

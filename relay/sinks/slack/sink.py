@@ -24,7 +24,7 @@ from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plainest
-from relay.sinks.slack.responses import is_temporary, judge
+from relay.sinks.slack.responses import is_temporary, raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
 _HEADERS = (
@@ -130,13 +130,13 @@ class SlackSink:
         if self._is_workflow:
             response = await self._client.exchange(self._root, method="HEAD")
             if is_temporary(response):
-                self._judge(response)
+                self._raise_for_status(response)
             return "the host answers; the workflow itself is not asked, for any POST would start it"
         # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
         # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
         response = await self._exchange({})
         try:
-            self._judge(response)
+            self._raise_for_status(response)
         except Refused as error:
             refusal = error
         else:
@@ -157,7 +157,7 @@ class SlackSink:
 
     async def _post(self, payload: dict[str, Any]) -> SinkResponse:
         response = await self._exchange(payload)
-        self._judge(response)
+        self._raise_for_status(response)
         return SinkResponse(response.status, response.excerpt)
 
     async def _exchange(self, payload: dict[str, Any]) -> Response:
@@ -165,10 +165,10 @@ class SlackSink:
             self._endpoint, headers=_HEADERS, body=orjson.dumps(payload)
         )
 
-    def _judge(self, response: Response) -> None:
+    def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.
         if not (self._is_workflow and _is_success(response.status)):
-            judge(response, now_ms=self._clock.now_ms())
+            raise_for_status(response, now_ms=self._clock.now_ms())
 
 
 def _is_success(status: int | None) -> bool:

@@ -39,12 +39,12 @@ REFUSED = frozenset(
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """Raised by the client for a response that is not a JSON object, or too deep."""
 
-LOOK_AT: Mapping[int, str] = {
+HINTS: Mapping[int, str] = {
     401: "the credentials",
     403: "the credentials and what they may do",
     404: "`queue_url` and `endpoint_url`",
 }
-"""Meanings of HTTP statuses, for responses without a known code."""
+"""What to check by HTTP status, for responses without a known code."""
 
 
 def _code(text: str) -> str:
@@ -93,7 +93,7 @@ def _client_failure(response: Mapping[str, Any]) -> SinkError:
         return Misconfigured(f"{code}: {MISCONFIGURED[code]}", status=status)
     if code in REFUSED:
         return Refused("SQS does not take the message", status=status, answer=code)
-    if status in LOOK_AT and not _is_throttling(code):
-        reason = f"SQS answers {status}: look at {LOOK_AT[status]}"
+    if status in HINTS and not _is_throttling(code):
+        reason = f"SQS answers {status}: look at {HINTS[status]}"
         return Misconfigured(reason, status=status, about_event=True)
     return Temporary(f"SQS answers {status}", status=status, about_event=True)

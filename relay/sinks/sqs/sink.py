@@ -132,14 +132,14 @@ class SqsSink(SplittingSink[Entry]):
         # Requests share no ids, so a response to one cannot be taken for another's.
         request = next(self._requests)
         ids = [f"{request}-{number}" for number in range(len(items))]
-        entries = [{"Id": id_, **each.fields} for id_, each in zip(ids, items, strict=True)]
-        answer = await self._call("send_message_batch", Entries=entries)
+        entries = [{"Id": id_, **item.fields} for id_, item in zip(ids, items, strict=True)]
+        response = await self._call("send_message_batch", Entries=entries)
         outcomes: dict[str, SinkResponse | Exception] = {
-            each.get("Id", ""): SinkResponse(200, each["MessageId"])
-            for each in answer.get("Successful", ())
-            if each.get("MessageId")
+            entry.get("Id", ""): SinkResponse(200, entry["MessageId"])
+            for entry in response.get("Successful", ())
+            if entry.get("MessageId")
         }
-        outcomes |= {each.get("Id", ""): of_entry(each) for each in answer.get("Failed", ())}
+        outcomes |= {entry.get("Id", ""): of_entry(entry) for entry in response.get("Failed", ())}
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(id_, silent) for id_ in ids]
 

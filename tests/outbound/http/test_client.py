@@ -38,7 +38,7 @@ async def post(client: Client, url: str) -> Response:
 
 def outcome_of(status: int) -> type[SinkError] | None:
     try:
-        responses.judge(Response(status, {}, "said", complete=True), now_ms=NOW_MS)
+        responses.raise_for_status(Response(status, {}, "said", complete=True), now_ms=NOW_MS)
     except SinkError as error:
         return type(error)
     return None
@@ -64,7 +64,7 @@ def test_every_other_status_has_its_class(status: int) -> None:
 def test_an_error_carries_the_status_and_the_answer(status: int) -> None:
     response = Response(status, {}, "said", complete=True)
     with pytest.raises(SinkError, match=str(status)) as caught:
-        responses.judge(response, now_ms=NOW_MS)
+        responses.raise_for_status(response, now_ms=NOW_MS)
     assert (caught.value.status, caught.value.answer) == (status, "said")
 
 
