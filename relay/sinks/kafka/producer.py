@@ -51,6 +51,12 @@ _METADATA_TIMEOUT_MAX_S = 1.0
 _CREATION_PAUSES_S = (0.1, 0.1, 0.2, 0.0)
 """Pauses after a topic was missing: the first request may make the cluster create it."""
 
+_FATAL = (KafkaException, SystemError)
+"""What confluent-kafka 2.16 raises for a fatal error of the producer, such as a lost sequence.
+
+In a delivery report, the first call into C makes a SystemError of it. A KafkaError comes bare, too.
+"""
+
 
 class Record(NamedTuple):
     """One event as Kafka takes it."""
@@ -189,7 +195,7 @@ class Producer:
         """Called in the client's thread."""
         try:
             outcome = self._outcome(error, message)
-        except SystemError:  # see `_flush`
+        except _FATAL:
             self._is_spoilt = True
             outcome = self._outcome(error, message)
         except Exception as bug:  # noqa: BLE001  a bug is the outcome of this record
@@ -229,14 +235,10 @@ class Producer:
             while len(self._client):
                 self._client.flush(1)
         except Exception as error:  # noqa: BLE001  deliveries report it
-            if not isinstance(error, SystemError):
+            if not isinstance(error, _FATAL):
                 self._bug = error
             self._spoil()
-        except:  # noqa: E722  see below
-            # confluent-kafka 2.16 raises a fatal error of the idempotent producer, such as a lost
-            # sequence, as a KafkaError. That class does not derive from BaseException, so that no
-            # other clause catches it. In a delivery report, the first call into C makes a
-            # SystemError of it.
+        except:  # noqa: E722  a fatal error, too: KafkaError does not derive from BaseException
             self._spoil()
 
     def _spoil(self) -> None:
