@@ -386,11 +386,11 @@ async def test_a_bug_in_the_wiping_is_logged_and_the_wiping_repeated(
     def fails(*_: object) -> None:
         raise KeyError
 
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("relay.store.sqlite.secure_delete.RETRY_S", 0.01)
     async with opened(tmp_path, clock) as store:
         await accept(store, event("a"))
         with monkeypatch.context() as patch, structlog.testing.capture_logs() as lines:
+            patch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
             patch.setattr("relay.store.sqlite.page_slack.leaves", fails)
             assert not (await erase(store)).wiped
             assert {(line["event"], line["error"]) for line in lines} == {("relay.bug", "KeyError")}
