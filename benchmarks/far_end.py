@@ -1,6 +1,7 @@
 """Small servers: the bare endpoint to compare with, and a sink.
 
 `python -m benchmarks.far_end bare PORT` reads the body and answers 204, on Starlette.
+`python -m benchmarks.far_end page PORT BYTES` answers a page of that size, on Starlette.
 `python -m benchmarks.far_end sink PORT [FILE]` answers 200 and logs requests, with times, in FILE.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -59,6 +60,15 @@ def _bare() -> Starlette:
     return Starlette(routes=[Route("/webhooks", _hook, methods=["POST"]), Route("/", _root)])
 
 
+def _page(size: int) -> Starlette:
+    text = "x" * size
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(text)
+
+    return Starlette(routes=[Route("/", page)])
+
+
 async def _serve(app: ASGIApp, port: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -78,6 +88,8 @@ def main() -> None:
     kind, port, *rest = sys.argv[1:]
     if kind == "bare":
         uvloop.run(_serve(_bare(), int(port)))
+    elif kind == "page":
+        uvloop.run(_serve(_page(int(rest[0])), int(port)))
         return
     sink = Sink(Path(rest[0]) if rest else None)
     uvloop.run(_serve(sink, int(port)))

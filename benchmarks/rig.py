@@ -84,6 +84,10 @@ class Running:
         self._pid = pid
         self.start_s = start_s
 
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self._admin}"
+
     def metric(self, line: str) -> float:
         """The sum of all series whose line begins so."""
         text = httpx.get(f"http://127.0.0.1:{self._admin}/metrics", trust_env=False).text

@@ -30,7 +30,7 @@ from relay.admin.services import AdminServices
 from relay.core.errors import Stopping, StoreError
 
 FRAGMENT = "relay-fragment"
-"""Header of a request that the script makes by itself, which keeps no session alive."""
+"""Header of the script's requests: `1` for its own, which keep no session alive, else `person`."""
 
 LIVE = "/live"
 
@@ -66,13 +66,15 @@ class Page:
         async def guarded(request: Request) -> Response:
             if (refusal := self._gate.refusal(request)) is not None:
                 return await login.refused(request, refusal.status, refusal.text)
-            is_poll = FRAGMENT in request.headers or self._gate.place(request).path == LIVE
+            is_stream = self._gate.place(request).path == LIVE
+            is_poll = is_stream or request.headers.get(FRAGMENT) == "1"
             try:
                 visitor = await self._gate.visitor(request, active=not is_poll)
             except StoreError as error:
                 return await login.refused(request, 503, f"The relay cannot log you in: {error}.")
             if visitor is None:
-                return await login.required(self._gate, request, is_poll=is_poll)
+                by_script = is_stream or FRAGMENT in request.headers
+                return await login.required(self._gate, request, by_script=by_script)
             visit = self._visit(request, visitor)
             try:
                 return await answer(visit, request)

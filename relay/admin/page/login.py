@@ -70,9 +70,9 @@ def routes(gate: Gate) -> list[Route]:
     ]
 
 
-async def required(gate: Gate, request: Request, *, is_poll: bool) -> Response:
+async def required(gate: Gate, request: Request, *, by_script: bool) -> Response:
     """Answer a visitor without a session: once more with the cookie, then the login."""
-    if is_poll:
+    if by_script:
         # A script cannot see where a redirect would lead.
         return Response("Log in again.", 401, media_type="text/plain")
     place = gate.place(request)
