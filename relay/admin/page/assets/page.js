@@ -47,7 +47,7 @@
       return;
     }
     // The script renders these itself.
-    if (old.matches("[data-held], [data-live-state], [data-live-toggle]")) return;
+    if (old.matches("[data-held], [data-live-state]")) return;
     if (old.localName === "time" && old.dateTime && old.dateTime === fresh.dateTime) return;
     if (!old.matches(FIELDS) || old.type === "file") {
       morphAttributes(old, fresh);
@@ -80,22 +80,24 @@
       return;
     }
     const ids = new Set([...fresh.children].map((each) => each.id));
-    for (const [id, child] of own) if (!ids.has(id)) child.remove();
-    let next = parent.firstChild;
+    const stays = (node) => held.has(node) && !ids.has(node.id);
+    for (const child of own.values()) if (!ids.has(child.id) && !stays(child)) child.remove();
+    const unless = (node) => (node && stays(node) ? unless(node.nextSibling) : node);
+    let next = unless(parent.firstChild);
     for (const wanted of [...fresh.childNodes]) {
       const match = wanted.id ? own.get(wanted.id) : next?.id ? null : next;
       if (match?.nodeName !== wanted.nodeName) {
         parent.insertBefore(wanted, next);
         continue;
       }
-      if (match === next) next = next.nextSibling;
+      if (match === next) next = unless(next.nextSibling);
       else if (parent.moveBefore) parent.moveBefore(match, next);
       else parent.insertBefore(match, next);
       morph(match, wanted, held);
     }
     while (next) {
       const gone = next;
-      next = next.nextSibling;
+      next = unless(next.nextSibling);
       gone.remove();
     }
     if (parent.matches("[data-hold]")) showHeld(parent, 0);
@@ -114,7 +116,7 @@
     button.textContent = `${count} new`;
   }
 
-  /** Show a fetched document; `held` are the lists that take no new rows. */
+  /** Show a fetched document; `held` are lists that take no new rows, and a notice that stays. */
   function show(fresh, held) {
     const active = document.activeElement;
     const parts = [one("#main"), ...all("[data-live][id]").filter((each) => !each.closest("#main"))];
@@ -125,7 +127,7 @@
     if (document.activeElement !== active && active?.isConnected) active.focus({ preventScroll: true });
     document.title = fresh.title;
     setClock(fresh.body);
-    renderTimes();
+    decorate();
   }
 
   // ---- Requests ----
@@ -133,13 +135,14 @@
   let generation = 0; // of what is shown: an answer to an older request is dropped
   let going = 0; // requests of the person under way
 
-  function request(url, body) {
+  function request(url, { isByPerson = false, body } = {}) {
     return new Promise((resolve) => {
       const request = new XMLHttpRequest();
       request.open(body ? "POST" : "GET", url);
       request.responseType = "document";
       request.timeout = REQUEST_MS;
-      request.setRequestHeader("Relay-Fragment", "1");
+      // Only what a person does keeps a session alive.
+      request.setRequestHeader("Relay-Fragment", isByPerson ? "person" : "1");
       request.onloadend = () => resolve(request);
       request.send(body);
     });
@@ -157,7 +160,7 @@
   async function go(url, body) {
     const mine = ++generation;
     going += 1;
-    const answer = await request(url, body);
+    const answer = await request(url, { isByPerson: true, body });
     going -= 1;
     if (mine !== generation) return;
     if (receive(answer)) {
@@ -189,6 +192,9 @@
     timer = setTimeout(fetchPage, Math.max(0, refreshedAt + REFRESH_MS - performance.now()));
   }
 
+  /** Return what a refresh leaves alone; the server shows a notice once. */
+  const kept = () => new Set([...all("[data-hold]").filter(isHeld), ...all("#notice")]);
+
   async function fetchPage() {
     timer = 0;
     if (going) return; // it refreshes when it is done
@@ -198,17 +204,20 @@
     isRunning = false;
     const isFailed = !answer.status || answer.status >= 500; // the last good page stays
     if (isFailed) setTimeout(refresh, RETRY_MS);
-    else if (mine === generation) receive(answer, new Set(all("[data-hold]").filter(isHeld)));
+    else if (mine === generation) receive(answer, kept());
     if (isWanted || mine !== generation) refresh();
   }
+
+  const TITLES = { paused: "Go on", stopped: "Log in again" }; // of the button
 
   function say(name, text) {
     [state, words] = [name, text];
     document.body.dataset.state = name;
     const place = one("[data-live-state]");
-    if (place && place.textContent !== text) place.textContent = text;
-    const toggle = one("[data-live-toggle]");
-    if (toggle) toggle.textContent = name === "paused" ? "Resume" : "Pause";
+    if (!place) return;
+    if (place.textContent !== text) place.textContent = text;
+    place.title = TITLES[name] ?? "Pause";
+    place.hidden = false;
   }
 
   /** Say something for a moment. */
@@ -252,16 +261,12 @@
 
   function stop() {
     source?.close();
-    say("stopped", "Stopped: ");
-    const link = document.createElement("a");
-    link.href = location.href;
-    link.textContent = "log in again";
-    one("[data-live-state]")?.append(link);
+    say("stopped", "Stopped: log in again");
   }
 
   function toggle() {
-    if (state === "stopped") return;
-    if (state === "paused") {
+    if (state === "stopped") location.reload();
+    else if (state === "paused") {
       say("reconnecting", "Reconnecting");
       connect();
     } else {
@@ -275,7 +280,7 @@
     else if (state !== "stopped") connect();
   }
 
-  // ---- Times, by the server's clock ----
+  // ---- Times by the server's clock, and what is of use with script only ----
 
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const UNITS = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -293,7 +298,8 @@
     return ms < 0 ? `in ${text}` : `${text} ago`;
   }
 
-  function renderTimes() {
+  function decorate() {
+    for (const button of all("[data-copy][hidden]")) button.hidden = false;
     for (const time of all("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (isNaN(at)) continue;
@@ -346,11 +352,11 @@
   }
 
   function onClick(event) {
-    const target = event.target.closest("[data-copy], [data-held], [data-live-toggle], [data-keys-open]");
+    const target = event.target.closest("[data-copy], [data-held], [data-live-state], [data-keys-open]");
     if (!target) return;
     if ("copy" in target.dataset) copy(target);
     else if ("held" in target.dataset) go(location.href);
-    else if ("liveToggle" in target.dataset) toggle();
+    else if ("liveState" in target.dataset) toggle();
     else one("#keys")?.showModal();
   }
 
@@ -389,8 +395,8 @@
   }
 
   function switchKeys(box) {
-    if (box.checked) localStorage.removeItem(KEYS_OFF);
-    else localStorage.setItem(KEYS_OFF, "1");
+    if (box.checked) localStorage.setItem(KEYS_OFF, "1");
+    else localStorage.removeItem(KEYS_OFF);
   }
 
   // ---- Start ----
@@ -404,17 +410,17 @@
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   document.addEventListener("change", ({ target }) => {
-    if (target.matches("[data-keys-switch]")) switchKeys(target);
+    if (target.matches("[data-keys-off]")) switchKeys(target);
   });
   document.addEventListener("close", () => isWanted && refresh(), true);
   document.addEventListener("visibilitychange", onVisibility);
   addEventListener("pagehide", () => source?.close());
   addEventListener("pageshow", (event) => event.persisted && onVisibility());
   addEventListener("popstate", () => go(location.href));
-  for (const box of all("[data-keys-switch]")) box.checked = !localStorage.getItem(KEYS_OFF);
+  for (const box of all("[data-keys-off]")) box.checked = localStorage.getItem(KEYS_OFF) !== null;
   setClock(document.body);
-  renderTimes();
-  setInterval(() => document.hidden || renderTimes(), 1000);
+  decorate();
+  setInterval(() => document.hidden || decorate(), 1000);
   setInterval(refresh, IDLE_REFRESH_MS);
   state = "reconnecting";
   connect();

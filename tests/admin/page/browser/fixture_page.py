@@ -36,13 +36,13 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{ti
 <a href="/other" data-key="o">Other <b id="count">{count}</b></a></nav>
 <form role="search" action="/" data-filter><input aria-label="Find" name="q" value="{q}"
 data-search autocomplete="off"><button>Find</button></form>
-<p role="status" data-live-state>Not live</p><button type="button" data-live-toggle>Pause</button>
-</header><main id="main" tabindex="-1" data-topics="events sinks"><h1>{title}</h1>{main}
+<button type="button" data-live-state hidden>Live</button>
+</header><main id="main" tabindex="-1" data-topics="events sinks">{notice}<h1>{title}</h1>{main}
 <button type="button" data-held="rows" hidden></button>
 <table><tbody id="rows" data-hold="{hold}">{rows}</tbody></table>
 <form method="post" action="/act" data-action><input type="hidden" name="token" value="{token}">
 <button name="do" value="pause">Pause crm</button></form></main>
-<dialog id="keys" aria-label="Keys"><label><input type="checkbox" data-keys-switch>Keys</label>
+<dialog id="keys" aria-label="Keys"><label><input type="checkbox" data-keys-off>Keys off</label>
 <form method="dialog"><button>Close</button></form></dialog></body></html>"""
 
 _ROW = """<tr id="row-{0}" data-row><td><input type="checkbox" id="tick-{0}" aria-label="Tick {0}">
@@ -58,6 +58,8 @@ class FixturePage:
     rows: list[int] = field(default_factory=lambda: [3, 2, 1])
     state: str = "pending"
     main: str = ""
+    notice: str = ""
+    """Shown once."""
     hold: str = ""
     token: str = "first"
     is_logged_in: bool = True
@@ -127,6 +129,7 @@ class FixturePage:
         await self.answer.wait()
         self.state = "paused"
         self.token = "second"
+        self.notice = "crm is paused."
         return RedirectResponse("/?done=1", 303)
 
     async def _live(self, _: Request) -> Response:
@@ -146,6 +149,10 @@ class FixturePage:
         finally:
             self.streams -= 1
 
+    def _take_notice(self) -> str:
+        notice, self.notice = self.notice, ""
+        return notice and f'<p id="notice" role="status">{notice}</p>'
+
     def _page(self, path: str, q: str) -> Response:
         now_ms = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
         text = _PAGE.format(
@@ -154,6 +161,7 @@ class FixturePage:
             count=self.counts,
             q=escape(q),
             main=self.main,
+            notice=self._take_notice(),
             hold=self.hold,
             token=self.token,
             rows="".join(_ROW.format(row, self.state) for row in self.rows),
