@@ -57,7 +57,9 @@ async def serving(
         yield Served(port)
     finally:
         server.should_exit = True
-        # A graceful end would wait for the streams of open pages.
-        for stream in tuple(server.server_state.tasks):
-            stream.cancel()
+        # A graceful end would wait for the streams of open pages, which also come back meanwhile.
+        while not task.done():
+            for stream in tuple(server.server_state.tasks):
+                stream.cancel()
+            await asyncio.sleep(0.01)
         await task
