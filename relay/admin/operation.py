@@ -71,7 +71,11 @@ class Operation:
     @property
     def types(self) -> list[Any]:
         """Types of the parameters, of the body if there is one, and of the response."""
-        return list(self.handler.__annotations__.values())[1:]
+        kinds = dict(self.handler.__annotations__)
+        for name in getattr(self.handler, "__kwdefaults__", None) or ():
+            # For callers in the process alone, such as a callback for the progress.
+            del kinds[name]
+        return list(kinds.values())[1:]
 
     async def respond(self, admin: AdminServices, request: Request) -> Response:
         """Run the handler for an API request."""
@@ -81,13 +85,18 @@ class Operation:
         response = await self.run(admin, Client.of(request), *arguments)
         return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
 
-    async def run(self, admin: AdminServices, client: Client, *arguments: object) -> Any:
-        """Run the handler with valid arguments; a change is audited."""
+    async def run(
+        self, admin: AdminServices, client: Client, *arguments: object, **more: object
+    ) -> Any:
+        """Run the handler with valid arguments; a change is audited.
+
+        `more` are its keyword-only parameters, which a request cannot give.
+        """
         if self.method == "GET" or self.read_only:
-            return await self.handler(admin, *arguments)
+            return await self.handler(admin, *arguments, **more)
         change = change_of(self.name, client, values_of(*arguments), self.path)
         async with admin.auditor.recorded(change) as entry:
-            response = await self.handler(admin, *arguments)
+            response = await self.handler(admin, *arguments, **more)
             entry.result = self.result(response)
         return response
 

@@ -16,7 +16,7 @@ from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
 from relay.store import Store
 from relay.store.quarantine import Rotation
-from relay.store.replays import Forecast, Replay
+from relay.store.replays import Forecast, Progress, Replay, untold
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -57,10 +57,15 @@ class Sinks(Protocol):
 class Replays(Protocol):
     """Stored events delivered again."""
 
-    async def count(self, selection: Selection) -> Forecast: ...
+    async def count(self, selection: Selection, *, progress: Progress = untold) -> Forecast:
+        """Forecast a replay; cancelling it is safe."""
+        ...
 
-    async def begin(self, selection: Selection) -> Replay | None:
-        """Start a replay; None if there is nothing to deliver."""
+    async def begin(self, selection: Selection, *, counted: int | None = None) -> Replay | None:
+        """Start a replay; None if there is nothing to deliver.
+
+        `counted` is the total of a count just made, which saves the time of another.
+        """
         ...
 
     async def cancel(self, number: int) -> Replay | None: ...

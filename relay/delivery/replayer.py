@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -11,7 +11,15 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreUnavailable
 from relay.core.routing import Route, match
 from relay.store.operations import Operations
-from relay.store.replays import Forecast, Mark, PlannedDelivery, Replay, ReplayCandidate
+from relay.store.replays import (
+    Forecast,
+    Mark,
+    PlannedDelivery,
+    Progress,
+    Replay,
+    ReplayCandidate,
+    untold,
+)
 from relay.store.selection import Selection
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
@@ -29,6 +37,12 @@ POLL_MAX_S = 0.5
 """Longest poll interval, reached while sinks take nothing."""
 
 STORE_RETRY_S = 1.0
+
+COUNT_STEP_EVENTS = 10_000
+"""Numbers of events that the first step of a count looks through."""
+
+COUNT_STEP_S = 0.05
+"""Time that a later step aims at: a count can be stopped between two, and tells its progress."""
 
 
 class Replayer:
@@ -63,14 +77,18 @@ class Replayer:
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
-    async def count(self, selection: Selection) -> Forecast:
-        """Forecast a replay of the selection; raises StoreError."""
-        return await self._count(selection, until=await self._operations.newest())
-
-    async def begin(self, selection: Selection) -> Replay | None:
-        """Start a replay; None if it would deliver nothing. Raises StoreError."""
+    async def count(self, selection: Selection, *, progress: Progress = untold) -> Forecast:
+        """Forecast a replay of the selection; cancelling it is safe. Raises StoreError."""
         until = await self._operations.newest()
-        total = (await self._count(selection, until=until)).deliveries.total()
+        return await self._count(selection, until=until, progress=progress)
+
+    async def begin(self, selection: Selection, *, counted: int | None = None) -> Replay | None:
+        """Start a replay; None if it would deliver nothing. Raises StoreError.
+
+        `counted` is the total of a count just made, which saves the time of another.
+        """
+        until = await self._operations.newest()
+        total = counted or (await self._count(selection, until=until)).deliveries.total()
         if not total:
             return None
         now_ms = self._clock.now_ms()
@@ -169,12 +187,12 @@ class Replayer:
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
 
-    async def _count(self, selection: Selection, *, until: Mark) -> Forecast:
+    async def _count(
+        self, selection: Selection, *, until: Mark, progress: Progress = untold
+    ) -> Forecast:
         deliveries: Counter[tuple[str, str, str | None]] = Counter()
-        events = under_way = cursor = 0
-        while chosen := await self._operations.choose(
-            selection, self.routes, after=cursor, until=until, limit=EVENTS_PER_STEP
-        ):
+        events = under_way = 0
+        async for chosen, looked_to in self._selected(selection, until):
             for candidate in chosen:
                 kind, standing = candidate.event.kind, candidate.standing
                 for sink in (planned.sink for planned in self._deliveries(candidate, selection)):
@@ -182,8 +200,26 @@ class Replayer:
                     deliveries[kind, sink, standing[sink].reason if dead else None] += 1
                 under_way += sum(now.status is Status.PENDING for now in standing.values())
             events += len(chosen)
-            cursor = chosen[-1].seq
+            progress(looked_to / until.event, deliveries.total())
         return Forecast(deliveries=deliveries, events=events, under_way=under_way)
+
+    async def _selected(
+        self, selection: Selection, until: Mark
+    ) -> AsyncIterator[tuple[Sequence[ReplayCandidate], int]]:
+        """Yield the selected events, a few at a time, and the last number looked at."""
+        end = until.event if selection.before is None else min(until.event, selection.before - 1)
+        looked_to, span = 0, COUNT_STEP_EVENTS
+        while looked_to < end:
+            started_s = self._clock.monotonic()
+            step = Mark(min(looked_to + span, end), until.attempt)
+            chosen = await self._operations.choose(
+                selection, self.routes, after=looked_to, until=step, limit=EVENTS_PER_STEP
+            )
+            looked_to = chosen[-1].seq if chosen else step.event
+            if not chosen:
+                took_s = self._clock.monotonic() - started_s
+                span = max(1, int(span * min(4, COUNT_STEP_S / max(took_s, 1e-6))))
+            yield chosen, looked_to
 
     def _deliveries(
         self, chosen: ReplayCandidate, selection: Selection

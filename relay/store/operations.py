@@ -1,6 +1,6 @@
 """Protocol and records of operators' queries and changes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -124,6 +124,15 @@ class Attempted(NamedTuple):
     received_ms: int
 
 
+GoesOn = Callable[[int], bool]
+"""Called after each step with the number so far; the change ends at False."""
+
+
+def always(_: int) -> bool:
+    """Go on whatever the number."""
+    return True
+
+
 class Operations(Protocol):
     """Operators' reads, which do not delay deliveries, and writes, which share their transactions.
 
@@ -154,7 +163,7 @@ class Operations(Protocol):
         """Count the selected dead letters by sink and reason, highest count first."""
         ...
 
-    async def discard(self, selection: Selection, *, now_ms: int) -> int:
+    async def discard(self, selection: Selection, *, now_ms: int, goes_on: GoesOn = always) -> int:
         """Discard the selected dead letters in steps; return their number.
 
         If it raises, some may be discarded already.

@@ -1,7 +1,7 @@
 """Records of replays and of the events that they select."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -10,6 +10,13 @@ from relay.core.event import Event
 from relay.store.selection import Selection
 
 ReplayState = Literal["running", "done", "cancelled"]
+
+Progress = Callable[[float, int], None]
+"""Called with the share of the events looked at, 0 to 1, and the number of deliveries so far."""
+
+
+def untold(_: float, __: int) -> None:
+    """Progress that nobody watches."""
 
 
 class Mark(NamedTuple):

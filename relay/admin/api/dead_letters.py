@@ -7,7 +7,7 @@ from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
 from relay.admin.api.parameters import Filter, Order, Page
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.operations import DeadLetter, Reason
+from relay.store.operations import DeadLetter, GoesOn, Reason, always
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
 
@@ -64,14 +64,17 @@ async def count_dead_letters(admin: AdminServices, chosen: Filter) -> Reasons:
     return Reasons(reasons=await admin.store.operations.reasons(selection))
 
 
-async def discard_dead_letters(admin: AdminServices, _: Nothing, order: Discard) -> Discarded:
+async def discard_dead_letters(
+    admin: AdminServices, _: Nothing, order: Discard, *, goes_on: GoesOn = always
+) -> Discarded:
     """Discard the selected dead letters."""
     require_one(order)
     selection = await selected_dead(admin, order)
     operations, discarded = admin.store.operations, 0
     reasons = await operations.reasons(selection)
     if not order.dry_run:
-        discarded = await operations.discard(selection, now_ms=admin.clock.now_ms())
+        now_ms = admin.clock.now_ms()
+        discarded = await operations.discard(selection, now_ms=now_ms, goes_on=goes_on)
     return Discarded(discarded=discarded, reasons=reasons)
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected
-from relay.admin.api.parameters import Filter, Number, Order, Paging
+from relay.admin.api.parameters import NUMBER_MAX, Filter, Number, Order, Paging
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.replays import Forecast, Replay, ReplayState
+from relay.store.replays import Forecast, Progress, Replay, ReplayState, untold
 from relay.store.selection import Selection
 
 
@@ -18,6 +20,14 @@ class ReplayId:
     """One replay."""
 
     id: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder(Order):
+    """A filter for a replay, and the total of `count_replay` with the same filter if known."""
+
+    counted: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
+    """Saves the time of counting again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +85,11 @@ async def list_replays(admin: AdminServices, page: Paging) -> ReplayList:
     )
 
 
-async def begin_replay(admin: AdminServices, _: Nothing, order: Order) -> ReplayView:
+async def begin_replay(admin: AdminServices, _: Nothing, order: ReplayOrder) -> ReplayView:
     """Deliver the selected events again, to the sinks whose routes take them."""
     require_one(order)
     selection = await _selected(admin, order)
-    replay = await admin.replays.begin(selection)
+    replay = await admin.replays.begin(selection, counted=order.counted)
     if replay is None:
         forecast = await admin.replays.count(selection)
         why = await _why_nothing(admin, selection, forecast)
@@ -87,10 +97,12 @@ async def begin_replay(admin: AdminServices, _: Nothing, order: Order) -> Replay
     return await _view(admin, replay)
 
 
-async def count_replay(admin: AdminServices, _: Nothing, chosen: Filter) -> Estimate:
+async def count_replay(
+    admin: AdminServices, _: Nothing, chosen: Filter, *, progress: Progress = untold
+) -> Estimate:
     """Forecast a replay; changes nothing."""
     selection = await _selected(admin, chosen)
-    forecast = await admin.replays.count(selection)
+    forecast = await admin.replays.count(selection, progress=progress)
     deliveries = forecast.deliveries
     return Estimate(
         total=deliveries.total(),

@@ -48,10 +48,10 @@ class Visit:
         """Hide e-mail addresses from those who may not see personal data."""
         return "" if value is None else value if self.may_change else _ADDRESS.sub(MASKED, value)
 
-    async def run(self, handler: Handler, *arguments: object) -> Any:
+    async def run(self, handler: Handler, *arguments: object, **more: object) -> Any:
         """Run an operation of the API; a change is audited. Raises as the API does."""
         client = Client(address=self.visitor.address, via="page")
-        return await _OPERATIONS[handler].run(self.admin, client, *arguments)
+        return await _OPERATIONS[handler].run(self.admin, client, *arguments, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,16 @@ from functools import partial
 from relay.core.delivery import Status
 from relay.core.errors import StoreError
 from relay.core.routing import Route
-from relay.store.operations import Accepted, Attempted, DeadLetter, EventRecord, History, Reason
+from relay.store.operations import (
+    Accepted,
+    Attempted,
+    DeadLetter,
+    EventRecord,
+    GoesOn,
+    History,
+    Reason,
+    always,
+)
 from relay.store.overview import Overview
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
@@ -52,7 +61,7 @@ class SqliteOperations(Part):
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
         return await self._searcher.read(lambda db: operator_queries.reasons(db, selection))
 
-    async def discard(self, selection: Selection, *, now_ms: int) -> int:
+    async def discard(self, selection: Selection, *, now_ms: int, goes_on: GoesOn = always) -> int:
         dead = partial(operator_queries.dead, selection=selection, limit=DISCARD_STEP_ROWS)
         count, up_to = 0, (await self.newest()).event
         while letters := await self._searcher.read(partial(dead, up_to=up_to)):
@@ -60,6 +69,8 @@ class SqliteOperations(Part):
             moved = await self._writer.transact(discard, self._shared.count)
             count -= sum(n for (_, status), n in moved.items() if status is Status.DEAD)
             up_to = letters[-1][0]
+            if not goes_on(count):
+                break
         return count
 
     async def mark(self, since_ms: int) -> Mark:
