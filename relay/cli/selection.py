@@ -38,6 +38,7 @@ dry_run_option = click.option(
 )
 _OPTIONS = (
     click.option("--id", "id", metavar="ID", help="The event's id."),
+    click.option("--id-prefix", metavar="TEXT", help="With an id that begins with this."),
     name_option("source", "Of this source."),
     click.option("--event", "kind", metavar="GLOB", help='Of this kind, such as "video.*".'),
     since_option,

@@ -23,6 +23,7 @@ class Selection:
     """
 
     id: str | None = None
+    id_prefix: str | None = None
     source: str | None = None
     kind: str | None = None
     """A glob, such as `video.*`."""

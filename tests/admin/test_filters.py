@@ -15,7 +15,7 @@ from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.store.selection import Outcome, Selection
-from relay.store.sqlite import search, seq_range
+from relay.store.sqlite import candidates, search, seq_range
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import Bench, event, replaying
 from tests.store.conformance import settlement
@@ -68,6 +68,7 @@ class Stored:
         one = self.event
         return (
             selection.id in (None, one.id)
+            and one.id.startswith(selection.id_prefix or "")
             and selection.source in (None, one.source)
             and fnmatchcase(one.kind, selection.kind or "*")
             and one.received_ms >= (selection.since_ms or 0)
@@ -188,6 +189,7 @@ def choose(random: Random, ada: str) -> Selection:
     outcomes: list[Outcome] = ["pending", "delivered", "dead", "discarded", "missed", "missed"]
     every: dict[str, Any] = {
         "id": f"e{random.randrange(EVENTS):05}",
+        "id_prefix": random.choice(["e0", "e0000", "e0001", "x"]),
         "source": random.choice(["main", "second"]),
         "kind": random.choice(["video.*", "lead.captured", "*.w*", "*"]),
         "since_ms": NOW_MS - random.randrange(4) * 1000,
@@ -201,7 +203,7 @@ def choose(random: Random, ada: str) -> Selection:
         "outcome": random.choice(outcomes),
         "reason": random.choice(["full", "422", "nonsense"]),
     }
-    names = random.choices(list(every), weights=[1] * 10 + [4] * 3, k=random.randrange(5))
+    names = random.choices(list(every), weights=[1] * 11 + [4] * 3, k=random.randrange(5))
     selection = Selection(**{name: every[name] for name in names})
     return selection if selection.contradiction is None else replace(selection, reason=None)
 
@@ -211,6 +213,7 @@ async def test_list_search_count_and_replay_agree_on_a_filter(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "STEP_ROWS", 5)
+    monkeypatch.setattr(candidates, "PREFIXED_MAX", 10)
     monkeypatch.setattr(search, "OVERRUN_S", 10)
     monkeypatch.setattr(seq_range, "MARGIN_MS", 41 * DAY_MS)
     random = Random(seed)

@@ -7,19 +7,38 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, selected
-from relay.admin.api.parameters import Limit, Number, Page, Text
+from relay.admin.api.parameters import Filter, Limit, Milliseconds, Number, Page, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
 from relay.store.operations import AttemptRecord, EventRecord, History
 from relay.store.related import Related
+from relay.store.search import Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Page):
+    """One page of a list, and the milliseconds after which to give up looking for more."""
+
+    within_ms: Milliseconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """One page; `next` is None on the last."""
+    """One page; `next` is None on the last.
+
+    `looked_to_ms` is the receipt of the oldest event looked at if the time ran out.
+    """
 
     events: Sequence[EventRecord]
     next: int | None
+    looked_to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting(Filter):
+    """A filter, and the milliseconds after which to give up counting."""
+
+    within_ms: Milliseconds = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +102,25 @@ def event_history(history: History) -> EventHistory:
     )
 
 
-async def list_events(admin: AdminServices, page: Page) -> Events:
+async def list_events(admin: AdminServices, page: Listing) -> Events:
     """Stored events, newest first."""
     selection = await selected(admin, page)
+    if page.within_ms is not None:
+        found = await admin.store.search.find(
+            selection, admin.routes, limit=page.limit, budget_s=page.within_ms / 1000
+        )
+        return Events(events=found.events, next=found.next, looked_to_ms=found.looked_to_ms)
     events = await admin.store.operations.events(selection, admin.routes, limit=page.limit + 1)
     shown, more = events[: page.limit], len(events) > page.limit
     return Events(events=shown, next=shown[-1].seq if more else None)
+
+
+async def count_events(admin: AdminServices, counting: Counting) -> Count:
+    """Number of stored events."""
+    selection = await selected(admin, counting)
+    return await admin.store.search.count(
+        selection, admin.routes, budget_s=counting.within_ms / 1000
+    )
 
 
 async def show_related(admin: AdminServices, asked: RelatedTo) -> Related:
@@ -119,6 +151,7 @@ _MISSING = {404: "There is no such event."}
 
 OPERATIONS = (
     Operation("GET", "/api/v1/events", list_events, PROBLEMS),
+    Operation("GET", "/api/v1/events/count", count_events, PROBLEMS),
     Operation("GET", "/api/v1/events/find", find_events),
     Operation("GET", "/api/v1/events/{seq:number}", show_event, _MISSING),
     Operation("GET", "/api/v1/events/{seq:number}/related", show_related, _MISSING),

@@ -13,6 +13,8 @@ NUMBER_MAX = (1 << 53) - 1
 PAGE_MAX = 500
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+Milliseconds = Annotated[int, Meta(ge=0, le=10_000)]
+"""A time limit of a search, which holds up others."""
 Text = Annotated[str, Meta(min_length=1, max_length=320)]
 """A text as long as the longest e-mail address (RFC 5321)."""
 Person = Annotated[
@@ -41,6 +43,7 @@ class Filter:
     """
 
     id: Text | None = None
+    id_prefix: Text | None = None
     source: Text | None = None
     kind: Text | None = None
     since_ms: Number | None = None

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 from relay.store.selection import Selection
-from relay.store.sqlite.conditions import UNCOUNTED, Condition
+from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX, Condition
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_queries import names
 
 REPLAYED_MAX = 10_000
 """Deliveries of replays above which pending ones are not taken from their index, which is by time
 and has to be sorted."""
+PREFIXED_MAX = 1000
+"""Events with a prefix above which they are not taken from the index of ids, which has to be
+sorted."""
 
 _OLDEST = """
 SELECT count(*), min(event) FROM (
@@ -54,6 +57,11 @@ class Listed(NamedTuple):
         ).fetchone()
         return int(oldest) if count == size else 0
 
+    def count_to(self, db: sqlite3.Connection, limit: int) -> int:
+        """Count the rows up to a limit."""
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {self.table} WHERE {self.fits} LIMIT ?)"
+        return int(db.execute(sql, (*self.values, limit)).fetchone()[0])
+
     def within(self, seqs: range) -> Condition:
         sql = (
             f"SELECT {self.column} FROM {self.table}"
@@ -76,6 +84,10 @@ class Candidates(NamedTuple):
             source = selection.source
             sources = names(db, "source") if source is None else [source]
             return cls(tuple(_with_id(each, selection.id) for each in sources))
+        if selection.id_prefix is not None:
+            listed = tuple(_with_prefix(db, selection))
+            if sum(each.count_to(db, PREFIXED_MAX + 1) for each in listed) <= PREFIXED_MAX:
+                return cls(listed)
         if (person := selection.person_number) is not None:
             # An index of people would cost a page per event when the audience is counted, and
             # these rows are so small that a search gets through them quickly.
@@ -105,6 +117,13 @@ class Candidates(NamedTuple):
 
 def _with_id(source: str, event_id: str) -> Listed:
     return Listed("events", "seq", "source = ? AND id = ?", (source, event_id))
+
+
+def _with_prefix(db: sqlite3.Connection, selection: Selection) -> Iterator[Listed]:
+    sources = names(db, "source") if selection.source is None else [selection.source]
+    values = (selection.id_prefix, selection.id_prefix)
+    for each in sources:
+        yield Listed("events", "seq", f"source = ? AND {WITH_PREFIX}", (each, *values))
 
 
 def _deliveries(db: sqlite3.Connection, sink: str | None, *states: str) -> Iterator[Listed]:

@@ -25,6 +25,8 @@ COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 _CONTAINS = "CAST(e.body AS TEXT) LIKE ? ESCAPE '!'"
 _WILDCARD = re.compile("[%_!]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+WITH_PREFIX = "id BETWEEN ? AND ? || char(0x10ffff)"
+"""Whether an id begins with a text, for the index of ids."""
 UNCOUNTED = f"seq > {COUNTED_TO} AND person_of(kind, body) = ?"
 """Whether one of `events` is a person's and not counted yet."""
 
@@ -81,6 +83,7 @@ def of_event(selection: Selection) -> list[Condition]:
     """Return the conditions on `events e` that do not concern deliveries."""
     return [
         ("e.id = ?", [selection.id]),
+        (f"e.{WITH_PREFIX}", [selection.id_prefix, selection.id_prefix]),
         (_source(selection), [selection.source]),
         ("e.kind GLOB ?", [selection.kind]),
         ("e.received_at >= ?", [selection.since_ms]),
