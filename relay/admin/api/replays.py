@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected
-from relay.admin.api.parameters import NUMBER_MAX, Filter, Number, Order, Paging
+from relay.admin.api.parameters import Filter, Number, Order, Paging
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.replays import Forecast, Progress, Replay, ReplayState, untold
@@ -20,14 +18,6 @@ class ReplayId:
     """One replay."""
 
     id: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOrder(Order):
-    """A filter for a replay, and the total of `count_replay` with the same filter if known."""
-
-    counted: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
-    """Saves the time of counting again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +75,13 @@ async def list_replays(admin: AdminServices, page: Paging) -> ReplayList:
     )
 
 
-async def begin_replay(admin: AdminServices, _: Nothing, order: ReplayOrder) -> ReplayView:
+async def begin_replay(
+    admin: AdminServices, _: Nothing, order: Order, *, counted: int | None = None
+) -> ReplayView:
     """Deliver the selected events again, to the sinks whose routes take them."""
     require_one(order)
     selection = await _selected(admin, order)
-    replay = await admin.replays.begin(selection, counted=order.counted)
+    replay = await admin.replays.begin(selection, counted=counted)
     if replay is None:
         forecast = await admin.replays.count(selection)
         why = await _why_nothing(admin, selection, forecast)

@@ -21,6 +21,7 @@ from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import as_csv
+from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
 from relay.admin.page.view import Action, Download, View
 from relay.admin.page.views import SECTIONS
@@ -44,6 +45,7 @@ class Page:
         self._admin = admin
         self._gate = gate
         self._notices = Notices()
+        self._jobs = Jobs(admin.activity, admin.clock)
 
     def routes(self) -> list[Route]:
         routes = [Route("/assets/{name}", assets.serve)]
@@ -92,6 +94,7 @@ class Page:
             path=place.path,
             query=forms.query(request),
             now_ms=self._admin.clock.now_ms(),
+            jobs=self._jobs,
         )
 
     def _view(self, view: View) -> Answer:

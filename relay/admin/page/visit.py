@@ -10,6 +10,7 @@ from relay.admin.api import OPERATIONS
 from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
+from relay.admin.page.jobs import Jobs
 from relay.admin.services import AdminServices
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
@@ -29,6 +30,7 @@ class Visit:
     path: str
     query: Mapping[str, str]
     now_ms: int
+    jobs: Jobs
 
     @property
     def may_change(self) -> bool:

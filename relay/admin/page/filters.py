@@ -1,0 +1,185 @@
+"""The filter of events as a form: its fields, what they select, and the commands that do the same.
+
+A person stands in it as the store's digest, never as an address.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.parameters import Filter, Person, Text, Words
+from relay.admin.page.formats import iso, shortened
+from relay.admin.page.visit import Visit
+from relay.core.config_values import Duration, Moment
+from relay.store.selection import Outcome, Selection
+
+ADDRESS = re.compile(r"[^\s@]+@[^\s@]+")
+_AGO = re.compile("[0-9]{1,6}(s|m|h|d)")
+
+Time = Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Fields of the form; those of `Filter`, with times for people."""
+
+    kind: Text | None = None
+    source: Text | None = None
+    sink: Text | None = None
+    outcome: Outcome | None = None
+    reason: Text | None = None
+    since: Time | None = None
+    until: Time | None = None
+    id: Text | None = None
+    """The beginning of an id."""
+    video: Text | None = None
+    person: Person | None = None
+    words: Words | None = None
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """The fields that are filled in."""
+        values = {name: getattr(self, name) for name in EventFilter.__dataclass_fields__}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def filter(self, visit: Visit) -> Filter:
+        """Convert to the API's filter; raises HTTPException."""
+        if not visit.may_change and (self.person or self.words):
+            raise HTTPException(403, "Viewers cannot filter by person or by words.")
+        if self.words is not None and ADDRESS.search(self.words):
+            text = "Words stand in the URL, where no address belongs: use the field for a person."
+            raise HTTPException(400, text)
+        return Filter(
+            id_prefix=self.id,
+            source=self.source,
+            kind=self.kind,
+            since_ms=_moment("From", self.since, visit.now_ms),
+            until_ms=_moment("Until", self.until, visit.now_ms),
+            video=self.video,
+            person=self.person,
+            words=self.words,
+            sink=self.sink,
+            outcome=self.outcome,
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One field of a filter in words; `without` is the URL of the view without it."""
+
+    label: str
+    value: str
+    name: str
+    without: str | None = None
+
+
+_LABELS = {
+    "kind": "Kind",
+    "source": "Source",
+    "sink": "Sink",
+    "outcome": "Outcome",
+    "reason": "Reason contains",
+    "since": "From",
+    "until": "Until",
+    "id": "Id begins with",
+    "video": "Video",
+    "person": "Person",
+    "words": "Words",
+}
+_FIELDS = {"id_prefix": "id", "since_ms": "since", "until_ms": "until"}
+"""Names of the form's fields that are not those of the API."""
+
+_OPTIONS = {"kind": "event"}
+"""Names of the command's options that are not those of the API."""
+
+
+def chips(visit: Visit, chosen: EventFilter) -> list[Chip]:
+    """Describe the filled-in fields, each with the URL of this view without it."""
+    return [
+        Chip(
+            label=_LABELS[name],
+            value=_shown(name, value),
+            name=name,
+            without=visit.here(**{name: None, "before": None}),
+        )
+        for name, value in chosen.given.items()
+    ]
+
+
+def selection_chips(visit: Visit, selection: Selection) -> list[Chip]:
+    """Describe a stored selection; personal data is left out for those who may not see it."""
+    return [
+        Chip(
+            label=_LABELS[name] if name in _LABELS else name.capitalize(),
+            value=_shown(name, value) if visit.may_change or name not in _PERSONAL else "…",
+            name=name,
+        )
+        for name, value in _fields(selection).items()
+        if name != "before"
+    ]
+
+
+_PERSONAL = frozenset({"email", "person", "words"})
+
+
+def _fields(selection: Selection) -> dict[str, str]:
+    """Name the fields of a selection as the form does."""
+    fields = {}
+    for name, value in asdict(selection).items():
+        if value is not None:
+            text = iso(value) if name.endswith("_ms") else str(value)
+            fields[_FIELDS.get(name, name)] = text if name != "email" else "…"
+    return fields
+
+
+def form_fields(selection: Selection) -> dict[str, str]:
+    """Return the form's fields of a selection that it can show, for a link to its events."""
+    names = EventFilter.__dataclass_fields__
+    fields = _fields(selection)
+    if selection.id is not None:
+        fields["id"] = selection.id
+    return {name: value for name, value in fields.items() if name in names}
+
+
+def _shown(name: str, value: str) -> str:
+    return shortened(value, 11) if name == "person" else value
+
+
+def query_of(chosen: Filter) -> dict[str, str]:
+    """Return the filter as parameters of the API."""
+    return {name: str(value) for name, value in asdict(chosen).items() if value is not None}
+
+
+def options_of(chosen: Filter) -> Sequence[str]:
+    """Return the filter as words of a command."""
+    words = []
+    for name, value in asdict(chosen).items():
+        if value is not None:
+            option = _OPTIONS.get(name, name.removesuffix("_ms")).replace("_", "-")
+            words += [f"--{option}", iso(value) if name.endswith("_ms") else str(value)]
+    return words
+
+
+def command(chosen: Filter, *words: str, bare: Sequence[str] = ()) -> str:
+    """Return a command with the filter, or with `bare` if there is none."""
+    return shlex.join(["relay", *words, *(options_of(chosen) or bare)])
+
+
+def _moment(label: str, text: str | None, now_ms: int) -> int | None:
+    """Parse a time in UTC or with an offset, or how long ago it was."""
+    if text is None:
+        return None
+    text = text.strip()
+    try:
+        if _AGO.fullmatch(text):
+            return max(0, now_ms - Duration.parse(text))
+        return max(0, Moment.parse(text.removesuffix("UTC").strip()))
+    except ValueError:
+        expected = "a time in UTC such as 2026-11-22 14:05, one with an offset, or 2h for 2 h ago"
+        raise HTTPException(400, f"{label}: expected {expected}.") from None

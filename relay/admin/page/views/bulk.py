@@ -1,0 +1,237 @@
+"""Bulk changes: all that a filter matches is counted, confirmed, and replayed or discarded."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, replace
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.dead_letters import Discard, count_dead_letters, discard_dead_letters
+from relay.admin.api.events import Listing, list_events
+from relay.admin.api.filters import selected, selected_dead
+from relay.admin.api.parameters import Filter, Order, Text
+from relay.admin.api.replays import begin_replay, count_replay
+from relay.admin.operation import Nothing
+from relay.admin.page.filters import EventFilter, chips, command
+from relay.admin.page.formats import iso, number
+from relay.admin.page.jobs import Change, Job, Part
+from relay.admin.page.view import Action, View
+from relay.admin.page.visit import Context, Done, Notice, Visit
+
+SAMPLE = 5
+SAMPLE_MS = 200
+PARTS_SHOWN = 50
+
+TYPED = "discard everything"
+"""To be typed where no filter is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk(EventFilter):
+    """A filter, and the only sink to change deliveries of, if the filter has none."""
+
+    to: Text | None = None
+
+    @property
+    def event_filter(self) -> EventFilter:
+        """The filter with this sink."""
+        fields = {name: getattr(self, name) for name in EventFilter.__dataclass_fields__}
+        return EventFilter(**{**fields, "sink": self.sink or self.to})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobId:
+    """A bulk change that is being prepared."""
+
+    id: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """What was typed to confirm."""
+
+    typed: str | None = None
+
+
+def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
+    async def read(visit: Visit, chosen: EventFilter) -> Context:
+        """Read the filter and a sample of what it matches."""
+        wanted = _wanted(change, chosen.filter(visit))
+        page = Listing(**{**asdict(wanted), "limit": SAMPLE, "within_ms": SAMPLE_MS})
+        return {
+            "change": change,
+            "chosen": chosen,
+            "chips": chips(visit, chosen),
+            "sample": (await visit.run(list_events, page)).events,
+            "sinks": [route.sink for route in visit.admin.routes],
+            "command": _command(change, wanted),
+        }
+
+    return read
+
+
+def _wanted(change: Change, chosen: Filter) -> Filter:
+    """Return the filter for a change: only dead letters can be discarded."""
+    if change == "replay":
+        return chosen
+    if chosen.outcome not in (None, "dead"):
+        raise HTTPException(422, f"Only dead letters can be discarded, not {chosen.outcome} ones.")
+    return replace(chosen, outcome="dead")
+
+
+def _command(change: Change, wanted: Filter) -> str:
+    if change == "replay":
+        return command(wanted, "replay", bare=["--all"])
+    chosen = replace(wanted, outcome=None)
+    return command(chosen, "dead-letters", "discard", bare=["--all"])
+
+
+def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
+    async def begin(visit: Visit, _: Nothing, bulk: Bulk) -> Done:
+        """Count in the background what is to be changed."""
+        chosen = bulk.event_filter
+        wanted = _wanted(change, chosen.filter(visit))
+        check = selected if change == "replay" else selected_dead
+        await check(visit.admin, wanted)
+        newest = (await visit.admin.store.operations.newest()).event
+        fixed = replace(wanted, before=newest + 1)
+        page = Listing(**{**asdict(fixed), "limit": SAMPLE, "within_ms": SAMPLE_MS})
+        job = Job(
+            change=change,
+            fields=_absolute(chosen, fixed),
+            chosen=fixed,
+            is_everything=not chosen.given,
+            sample=(await visit.run(list_events, page)).events,
+        )
+        count = _count_replay if change == "replay" else _count_dead
+        visit.jobs.run(job, lambda: count(visit, job))
+        return Done(to=visit.url(f"/events/bulk/{job.identifier}"))
+
+    return begin
+
+
+def _absolute(chosen: EventFilter, fixed: Filter) -> dict[str, str]:
+    """Return the form's fields with times that stay the same."""
+    times = {"since": fixed.since_ms, "until": fixed.until_ms}
+    return {**chosen.given, **{name: iso(ms) for name, ms in times.items() if ms is not None}}
+
+
+async def _count_replay(visit: Visit, job: Job) -> None:
+    def progress(share: float, count: int) -> None:
+        job.share, job.count = share, count
+        visit.jobs.progressed()
+
+    estimate = await visit.run(count_replay, Nothing(), job.chosen, progress=progress)
+    job.count, job.nothing = estimate.total, estimate.nothing
+    job.parts = [
+        Part(sink=each.sink, kind=each.kind, reason=each.reason, count=each.count)
+        for each in estimate.shares
+    ]
+    visit.jobs.end(job, "counted")
+
+
+async def _count_dead(visit: Visit, job: Job) -> None:
+    job.share = None
+    reasons = (await visit.run(count_dead_letters, job.chosen)).reasons
+    job.parts = [
+        Part(sink=each.sink, kind=None, reason=each.reason, count=each.count) for each in reasons
+    ]
+    job.count = sum(part.count for part in job.parts)
+    job.nothing = None if job.count else "no dead letter matches"
+    visit.jobs.end(job, "counted")
+
+
+async def read_job(visit: Visit, path: JobId) -> Context:
+    """Read the state of a bulk change."""
+    job = visit.jobs.find(path.id)
+    chosen = EventFilter(**job.fields)  # type: ignore[arg-type]
+    parts = sorted(job.parts, key=lambda part: -part.count)
+    return {
+        "job": job,
+        "chips": chips(visit, chosen),
+        "parts": parts[:PARTS_SHOWN],
+        "more_parts": len(parts) - PARTS_SHOWN,
+        "typed": TYPED,
+        "command": _command(job.change, replace(job.chosen, before=None)),
+    }
+
+
+async def stop(visit: Visit, path: JobId, _: Nothing) -> Done:
+    """Stop counting or discarding."""
+    job = visit.jobs.find(path.id)
+    visit.jobs.stop(job)
+    return Done(to=visit.url(f"/events/bulk/{job.identifier}"))
+
+
+async def confirm(visit: Visit, path: JobId, form: Typed) -> Done:
+    """Make the change that was counted."""
+    job = visit.jobs.find(path.id)
+    here = visit.url(f"/events/bulk/{job.identifier}")
+    if job.state != "counted" or not job.count:
+        return Done(to=here)
+    if job.change == "replay":
+        return await _replay(visit, job)
+    if job.is_everything and (form.typed or "").strip().lower() != TYPED:
+        text = f"Type “{TYPED}” to discard all dead letters; nothing was discarded."
+        return Done(to=here, notice=Notice(text=text, tone="bad"))
+    visit.jobs.run(job, lambda: _discard(visit, job))
+    job.state, job.share = "changing", 0.0
+    return Done(to=here)
+
+
+async def _replay(visit: Visit, job: Job) -> Done:
+    # At once, so that a second click starts no second replay.
+    job.state = "changing"
+    try:
+        order = Order(**asdict(job.chosen), all=True)
+        begun = await visit.run(begin_replay, Nothing(), order, counted=job.count)
+    except BaseException:
+        job.state = "counted"
+        raise
+    job.replay = begun.id
+    visit.jobs.end(job, "done")
+    text = f"Replay {begun.id} of {number(begun.total)} deliveries has begun."
+    return Done(to=visit.url(f"/replays/{begun.id}"), notice=Notice(text=text))
+
+
+async def _discard(visit: Visit, job: Job) -> None:
+    def goes_on(count: int) -> bool:
+        job.changed, job.share = count, min(1.0, count / job.count)
+        visit.jobs.progressed()
+        return not job.is_stopping
+
+    order = Discard(**asdict(job.chosen), all=True)
+    result = await visit.run(discard_dead_letters, Nothing(), order, goes_on=goes_on)
+    job.changed = result.discarded
+    visit.jobs.end(job, "stopped" if job.is_stopping else "done")
+
+
+VIEWS = (
+    View(
+        path="/events/replay",
+        title="Replay",
+        template="bulk.html",
+        read=_reader("replay"),
+        admin_only=True,
+    ),
+    View(
+        path="/events/discard",
+        title="Discard",
+        template="bulk.html",
+        read=_reader("discard"),
+        admin_only=True,
+    ),
+    View(
+        path="/events/bulk/{id}",
+        title="Bulk change",
+        template="job.html",
+        read=read_job,
+        topics=("changes",),
+        admin_only=True,
+    ),
+)
+ACTIONS = (
+    Action(path="/events/replay", perform=_beginner("replay")),
+    Action(path="/events/discard", perform=_beginner("discard")),
+    Action(path="/events/bulk/{id}/stop", perform=stop),
+    Action(path="/events/bulk/{id}/confirm", perform=confirm),
+)

@@ -1,0 +1,215 @@
+"""Events: the newest first, filtered, counted, and found by what is known of them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.events import (
+    Counting,
+    Events,
+    IdPrefix,
+    Listing,
+    count_events,
+    find_events,
+    list_events,
+)
+from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
+from relay.admin.operation import Nothing
+from relay.admin.page.filters import ADDRESS, EventFilter, chips, command, query_of
+from relay.admin.page.formats import iso
+from relay.admin.page.view import Action, Download, Section, View
+from relay.admin.page.views import bulk, replays
+from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.event import KINDS
+from relay.store.operations import EventRecord
+from relay.store.search import Count
+
+BUDGET_MS = 200
+"""Time of a page's rows and their count together."""
+
+LONG_MS = 5000
+"""Time to count, where somebody asks for more of it."""
+
+FIND_MS = 500
+"""Time of each search for what was typed into the search field."""
+
+CSV_ROWS = 10_000
+CSV_BUDGET_MS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsPage(EventFilter):
+    """One page of a filtered list."""
+
+    before: Number | None = None
+    count: Literal["long"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonForm(EventFilter):
+    """An address, and the filter that it is added to."""
+
+    address: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindForm:
+    """Whatever somebody knows of an event."""
+
+    text: str | None = None
+
+
+async def read_events(visit: Visit, page: EventsPage) -> Context:
+    """Read a page of events and the number of all that match."""
+    clock = visit.admin.clock
+    ends_s = clock.monotonic() + BUDGET_MS / 1000
+    fault, found, count, chosen = None, Events(events=(), next=None), None, Filter()
+    try:
+        chosen = page.filter(visit)
+        listing = Listing(**{**asdict(chosen), "before": page.before, "within_ms": BUDGET_MS})
+        found = await visit.run(list_events, listing)
+        left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
+        count = await _count(visit, chosen, LONG_MS if page.count else left_ms)
+    except HTTPException as error:
+        if error.status_code == 403:
+            raise
+        fault = error.detail
+    return {
+        "page": page,
+        "chips": chips(visit, page),
+        "fault": fault,
+        "found": found,
+        "count": count,
+        "kinds": KINDS,
+        "sources": visit.admin.rotations.sources,
+        "sinks": [route.sink for route in visit.admin.routes],
+        "kept": {name: value for name, value in page.given.items() if name != "person"},
+        "csv": visit.url("/events.csv", **page.given, before=page.before),
+        "command": command(chosen, "events", "list"),
+        "api": _api(visit, chosen),
+        "endpoints": [(each.name, each.path) for each in visit.admin.config().sources],
+    }
+
+
+async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
+    result: Count = await visit.run(count_events, Counting(**asdict(chosen), within_ms=within_ms))
+    return result
+
+
+def _api(visit: Visit, chosen: Filter) -> str:
+    """Return a request of the API for the same events."""
+    address = visit.admin.config().server.admin_listen
+    path = replace(visit, prefix="").url("/api/v1/events", **query_of(chosen))
+    return f'curl -H "Authorization: Bearer $RELAY_ADMIN_TOKEN" "http://{address}{path}"'
+
+
+async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]]:
+    """Read the events from this page on."""
+    rows: list[Sequence[object]] = [
+        ("received", "source", "kind", "id", "created", "bytes", "deliveries")
+    ]
+    listing = Listing(**{**asdict(page.filter(visit)), "before": page.before, "limit": PAGE_MAX})
+    ends_s = visit.admin.clock.monotonic() + CSV_BUDGET_MS / 1000
+    while len(rows) < CSV_ROWS:
+        left_ms = max(0, int((ends_s - visit.admin.clock.monotonic()) * 1000))
+        found = await visit.run(list_events, replace(listing, within_ms=left_ms))
+        rows += [_row(visit, event) for event in found.events]
+        if found.next is None or not left_ms:
+            break
+        listing = replace(listing, before=found.next)
+    return rows
+
+
+def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
+    deliveries = "; ".join(f"{each.sink} {each.status}" for each in event.deliveries)
+    texts = (event.source, event.kind, event.id, event.created_at)
+    return (iso(event.received_ms), *map(visit.text, texts), event.bytes, deliveries)
+
+
+async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
+    """Add a person to the filter, named by the store's digest of the address."""
+    _require_admin(visit)
+    person = visit.admin.store.audience.person(form.address)
+    return Done(to=visit.url("/events", **{**form.given, "person": person}))
+
+
+async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
+    """Go to the event with an id, else to those of a person, of a video, or with the words."""
+    text = (form.text or "").strip()
+    if not text:
+        return Done(to=visit.url("/events"))
+    if len(text) > 320:
+        raise HTTPException(400, "This is too long to search for: 320 characters at most.")
+    if (address := ADDRESS.search(text)) is not None:
+        return await _find_person(visit, address[0])
+    candidates = (await visit.run(find_events, IdPrefix(beginning=text))).events
+    if len(candidates) == 1:
+        return Done(to=visit.url(f"/events/{candidates[0].seq}"))
+    if candidates:
+        return Done(to=visit.url("/events", id=text))
+    tried = {"video": Filter(video=text)}
+    if visit.may_change:
+        tried["words"] = Filter(words=text)
+    looked_back = True
+    for name, chosen in tried.items():
+        found = await _first(visit, chosen)
+        if found.events:
+            return Done(to=visit.url("/events", **{name: text}))
+        looked_back = looked_back and found.looked_to_ms is None
+    return Done(to=visit.url("/events"), notice=_nothing(text, list(tried), whole=looked_back))
+
+
+async def _find_person(visit: Visit, address: str) -> Done:
+    _require_admin(visit)
+    person = visit.admin.store.audience.person(address)
+    found = await _first(visit, Filter(person=person))
+    notice = None
+    if not found.events and found.looked_to_ms is None:
+        notice = Notice(text="No stored event is of this person.", tone="warn")
+    return Done(to=visit.url("/events", person=person), notice=notice)
+
+
+async def _first(visit: Visit, chosen: Filter) -> Events:
+    listing = Listing(**{**asdict(chosen), "limit": 1, "within_ms": FIND_MS})
+    found: Events = await visit.run(list_events, listing)
+    return found
+
+
+def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
+    """Say what was tried."""
+    places = {"video": "the id of a video", "words": "words in a body"}
+    names = ", ".join(["the beginning of an id", *(places[name] for name in tried)])
+    rest = "" if whole else " The newest events were looked at; filter to look further back."
+    return Notice(text=f"Nothing found for “{text}”, tried as {names}.{rest}", tone="warn")
+
+
+def _require_admin(visit: Visit) -> None:
+    if not visit.may_change:
+        raise HTTPException(403, "Viewers cannot search by address.")
+
+
+SECTION = Section(
+    name="Events",
+    path="/events",
+    key="e",
+    views=(
+        View(
+            path="/events",
+            title="Events",
+            template="events.html",
+            read=read_events,
+            topics=("events", "deliveries"),
+        ),
+        *bulk.VIEWS,
+        *replays.VIEWS,
+    ),
+    actions=(
+        Action(path="/find", perform=find, is_reading=True),
+        Action(path="/events/person", perform=filter_by_person, is_reading=True),
+        *bulk.ACTIONS,
+        *replays.ACTIONS,
+    ),
+    downloads=(Download(path="/events.csv", file="events.csv", read=read_file),),
+)

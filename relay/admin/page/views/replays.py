@@ -1,0 +1,81 @@
+"""Replays: all of them, and one with its progress."""
+
+from dataclasses import dataclass
+
+from relay.admin.api.parameters import Paging
+from relay.admin.api.replays import (
+    ReplayId,
+    ReplayView,
+    cancel_replay,
+    list_replays,
+    show_replay,
+)
+from relay.admin.operation import Nothing
+from relay.admin.page.filters import Chip, form_fields, selection_chips
+from relay.admin.page.formats import number
+from relay.admin.page.view import Action, View
+from relay.admin.page.visit import Context, Done, Notice, Visit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRow:
+    """A replay with its filter in words."""
+
+    replay: ReplayView
+    chips: list[Chip]
+
+    @property
+    def percent(self) -> int:
+        """Share of the deliveries that are settled."""
+        return self.replay.done * 100 // self.replay.total if self.replay.total else 100
+
+
+def _row(visit: Visit, replay: ReplayView) -> ReplayRow:
+    return ReplayRow(replay=replay, chips=selection_chips(visit, replay.selection))
+
+
+async def read_replays(visit: Visit, page: Paging) -> Context:
+    """Read a page of replays."""
+    found = await visit.run(list_replays, page)
+    return {"rows": [_row(visit, each) for each in found.replays], "next": found.next}
+
+
+async def read_replay(visit: Visit, path: ReplayId) -> Context:
+    """Read one replay."""
+    replay = await visit.run(show_replay, path)
+    fields = form_fields(replay.selection)
+    if not visit.may_change:
+        fields = {name: fields[name] for name in fields.keys() - {"person", "words"}}
+    return {"row": _row(visit, replay), "events": visit.url("/events", **fields)}
+
+
+async def cancel(visit: Visit, path: ReplayId, _: Nothing) -> Done:
+    """Cancel a replay."""
+    replay = await visit.run(cancel_replay, path)
+    to = visit.url(f"/replays/{path.id}")
+    if replay.state != "cancelled":
+        return Done(to=to, notice=Notice(text=f"Replay {path.id} was done already.", tone="warn"))
+    text = (
+        f"Replay {path.id} is cancelled after {number(replay.opened)} of "
+        f"{number(replay.total)} deliveries; the others are as they were."
+    )
+    return Done(to=to, notice=Notice(text=text))
+
+
+VIEWS = (
+    View(
+        path="/replays",
+        title="Replays",
+        template="replays.html",
+        read=read_replays,
+        topics=("changes", "deliveries"),
+    ),
+    View(
+        path="/replays/{id:number}",
+        title="Replay",
+        template="replay.html",
+        read=read_replay,
+        topics=("changes", "deliveries"),
+    ),
+)
+ACTIONS = (Action(path="/replays/{id:number}/cancel", perform=cancel),)

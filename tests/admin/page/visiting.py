@@ -1,0 +1,53 @@
+"""A visitor of the page for tests, who logs in and follows links and forms without a script."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+
+from tests.admin.page.document import Element, parse
+from tests.guarantees.process import http_client
+from tests.operator import TOKEN
+from tests.service import Relay
+
+VIEWER_TOKEN = "the-viewer-token-of-the-tests"
+ADMIN = f'[admin]\ntoken = "{TOKEN}"\nviewer_token = "{VIEWER_TOKEN}"\n'
+"""For a config's tables."""
+
+
+class Visitor:
+    """Asks for views and sends forms; whatever is not answered with 200 is a failure unless said."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.origin = str(client.base_url).rstrip("/")
+        self.html = ""
+        """The last page, as it came."""
+
+    async def see(self, path: str, *, status: int = 200) -> Element:
+        answer = await self.client.get(path)
+        assert answer.status_code == status, answer.text
+        self.html = answer.text
+        return parse(answer.text)
+
+    async def post(
+        self, path: str, fields: dict[str, str], *, origin: str | None = None
+    ) -> httpx.Response:
+        headers = {"origin": self.origin if origin is None else origin}
+        return await self.client.post(path, data=fields, headers=headers)
+
+    async def submit(self, form: Element) -> Element:
+        """Send a form and see the view that it leads to."""
+        answer = await self.post(form["action"], form.fields())
+        assert answer.status_code == 303, answer.text
+        return await self.see(answer.headers["location"])
+
+
+@contextlib.asynccontextmanager
+async def visiting(relay: Relay, *, token: str = TOKEN) -> AsyncIterator[Visitor]:
+    """A visitor who has logged in, until the block ends."""
+    async with http_client(base_url=relay.service.admin.url) as client:
+        visitor = Visitor(client)
+        answer = await visitor.post("/login", {"token": token})
+        assert answer.status_code == 303, answer.text
+        yield visitor
