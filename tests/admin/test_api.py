@@ -68,6 +68,23 @@ async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
         assert seen == ["e4", "e3", "e2", "e1", "e0"]
 
 
+async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.sqlite.search.STEP_ROWS", 2)
+    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+        await send(relay, *(body(f"e{number}") for number in range(5)))
+        chosen = {"words": "e0", "within_ms": 0}
+        first = await operator.get("/events", **chosen)
+        assert (first["events"], first["next"]) == ([], 4)
+        assert first["looked_to_ms"] is not None
+        assert (await operator.get("/events", id_prefix="e", within_ms=9_000))["next"] is None
+        count = await operator.get("/events/count", **chosen)
+        assert (count["events"], count["complete"]) == (0, False)
+        assert (await operator.get("/events/count", words="e0"))["events"] == 1
+        await operator.get("/events/count", within_ms=10_001, status=400)
+
+
 async def test_a_paused_sink_keeps_its_backlog_over_a_restart(tmp_path: Path) -> None:
     async with FarEnd() as far_end:
         async with working(tmp_path, far_end) as (relay, operator):

@@ -11,6 +11,7 @@ import pytest
 from relay.core.errors import StoreFull
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
+from relay.delivery import replayer
 from relay.delivery.replayer import EVENTS_PER_STEP, PENDING_MAX, STORE_RETRY_S
 from relay.store import Tier
 from relay.store.replays import Mark, PlannedDelivery
@@ -475,3 +476,31 @@ async def test_a_failing_sink_gets_all_of_its_replay_in_the_end(tmp_path: Path) 
         assert len(await bench.take(result="retry")) == 5
         assert (await bench.until_still(begun)).state == "running"
         assert len((await bench.drain(begun))["sales"]) == 5
+
+
+async def test_a_count_tells_its_progress_and_is_the_same_in_steps_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(3 * EVENTS_PER_STEP)))
+        whole = await bench.replayer.count(Selection())
+        monkeypatch.setattr(replayer, "COUNT_STEP_EVENTS", EVENTS_PER_STEP - 1)
+        told: list[tuple[float, int]] = []
+        stepped = await bench.replayer.count(
+            Selection(), progress=lambda share, count: told.append((share, count))
+        )
+        assert stepped == whole
+        assert told == sorted(told)
+        assert (len(told) > 3, told[-1]) == (True, (1.0, 3 * EVENTS_PER_STEP))
+        limited = await bench.replayer.count(Selection(before=EVENTS_PER_STEP))
+        assert limited.events == EVENTS_PER_STEP - 1
+
+
+async def test_a_replay_takes_the_total_of_a_count_just_made(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1), event(2))
+        begun = await bench.replayer.begin(Selection(), counted=3)
+        assert begun is not None
+        assert begun.total == 3
+        await bench.drain(begun)
+        assert (await bench.now(begun)).opened == 2

@@ -265,6 +265,23 @@ async def test_many_are_discarded_in_steps_and_none_twice(
     assert [backlogs[sink].dead for sink in ("sales", "crm")] == [0, 0]
 
 
+async def test_a_discard_ends_after_the_step_at_which_it_is_told_to(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "DISCARD_STEP_ROWS", 3)
+    for number in range(10):
+        await accept(store, event(f"e{number}"))
+    await settle(store, "dead")
+    told: list[int] = []
+
+    def goes_on(count: int) -> bool:
+        told.append(count)
+        return count < 5
+
+    discarded = await store.operations.discard(Selection(), now_ms=NOW_MS, goes_on=goes_on)
+    assert (discarded, told) == (6, [3, 6])
+
+
 async def test_a_long_search_does_not_delay_other_operators(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,10 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
 from relay.admin.page.formats import iso, shortened
-from relay.admin.page.visit import Visit
+from relay.admin.page.visit import ADDRESS, Visit
 from relay.core.config_values import Duration, Moment
 from relay.store.selection import Outcome, Selection
 
-ADDRESS = re.compile(r"[^\s@]+@[^\s@]+")
 _AGO = re.compile("[0-9]{1,6}(s|m|h|d)")
 
 Time = Annotated[str, Meta(min_length=1, max_length=40)]
@@ -99,14 +98,14 @@ _OPTIONS = {"kind": "event"}
 """Names of the command's options that are not those of the API."""
 
 
-def chips(visit: Visit, chosen: EventFilter) -> list[Chip]:
-    """Describe the filled-in fields, each with the URL of this view without it."""
+def chips(visit: Visit, chosen: EventFilter, *, fixed: bool = False) -> list[Chip]:
+    """Describe the filled-in fields; unless fixed, each with the URL of this view without it."""
     return [
         Chip(
             label=_LABELS[name],
             value=_shown(name, value),
             name=name,
-            without=visit.here(**{name: None, "before": None}),
+            without=None if fixed else visit.here(**{name: None, "before": None}),
         )
         for name, value in chosen.given.items()
     ]

@@ -107,9 +107,11 @@ class Jobs:
     async def _run(self, job: Job, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except (HTTPException, StoreError, Stopping) as error:
+        except Exception as error:
             job.problem = problem_of(error).detail
             self.end(job, "failed")
+            if not isinstance(error, HTTPException | StoreError | Stopping):
+                raise
 
     def stop(self, job: Job) -> None:
         """Stop a job that runs: a count at once, a discard after its present step."""

@@ -14,7 +14,7 @@ from relay.admin.page.jobs import Jobs
 from relay.admin.services import AdminServices
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
-_ADDRESS = re.compile(r"[^\s@<>\"'(),;:]+@[^\s@<>\"'(),;:]+")
+ADDRESS = re.compile(r"[^\s@<>\"'(),;:]+@[^\s@<>\"'(),;:]+")
 
 MASKED = "(address hidden)"
 
@@ -48,7 +48,7 @@ class Visit:
 
     def text(self, value: str | None) -> str:
         """Hide e-mail addresses from those who may not see personal data."""
-        return "" if value is None else value if self.may_change else _ADDRESS.sub(MASKED, value)
+        return "" if value is None else value if self.may_change else ADDRESS.sub(MASKED, value)
 
     async def run(self, handler: Handler, *arguments: object, **more: object) -> Any:
         """Run an operation of the API; a change is audited. Raises as the API does."""

@@ -142,12 +142,13 @@ async def _count_dead(visit: Visit, job: Job) -> None:
 
 async def read_job(visit: Visit, path: JobId) -> Context:
     """Read the state of a bulk change."""
-    job = visit.jobs.find(path.id)
+    # A copy, because it may go on while a thread renders it.
+    job = replace(visit.jobs.find(path.id))
     chosen = EventFilter(**job.fields)  # type: ignore[arg-type]
     parts = sorted(job.parts, key=lambda part: -part.count)
     return {
         "job": job,
-        "chips": chips(visit, chosen),
+        "chips": chips(visit, chosen, fixed=True),
         "parts": parts[:PARTS_SHOWN],
         "more_parts": len(parts) - PARTS_SHOWN,
         "typed": TYPED,

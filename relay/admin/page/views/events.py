@@ -17,11 +17,11 @@ from relay.admin.api.events import (
 )
 from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
 from relay.admin.operation import Nothing
-from relay.admin.page.filters import ADDRESS, EventFilter, chips, command, query_of
+from relay.admin.page.filters import EventFilter, chips, command, query_of
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
 from relay.admin.page.views import bulk, replays
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.visit import ADDRESS, Context, Done, Notice, Visit
 from relay.core.event import KINDS
 from relay.store.operations import EventRecord
 from relay.store.search import Count
