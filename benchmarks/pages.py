@@ -51,7 +51,8 @@ def main() -> None:
 
 
 def _views(folder: Path, events: int) -> None:
-    relay = rig.Relay(folder, [rig.http_sink(rig.free_port())])
+    url = f"http://127.0.0.1:{rig.free_port()}/hook"
+    relay = rig.Relay(folder, [rig.sink(name, "http", url=url) for name in ("crm", "archive")])
     uvloop.run(million.build(relay.database, events))
     rows: list[tuple[str, ...]] = [("view", "KB", "packed", "p50 ms", "ratio", "p99 ms", "ratio")]
     with relay.running() as running, _logged_in(running.admin_url) as page:

@@ -74,7 +74,7 @@ async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
     monkeypatch.setattr("relay.store.sqlite.search.STEP_ROWS", 2)
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
-        chosen = {"words": "e0", "within_ms": 0}
+        chosen: dict[str, Any] = {"words": "e0", "within_ms": 0}
         first = await operator.get("/events", **chosen)
         assert (first["events"], first["next"]) == ([], 4)
         assert first["looked_to_ms"] is not None
