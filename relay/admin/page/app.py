@@ -23,6 +23,7 @@ from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import as_csv
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
+from relay.admin.page.slow_results import SlowResults
 from relay.admin.page.view import Action, Download, View
 from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Done, Notice, Visit
@@ -46,6 +47,7 @@ class Page:
         self._gate = gate
         self._notices = Notices()
         self._jobs = Jobs(admin.activity, admin.clock)
+        self._slow = SlowResults(admin.clock)
 
     def routes(self) -> list[Route]:
         routes = [Route("/assets/{name}", assets.serve)]
@@ -95,6 +97,7 @@ class Page:
             query=forms.query(request),
             now_ms=self._admin.clock.now_ms(),
             jobs=self._jobs,
+            slow=self._slow,
         )
 
     def _view(self, view: View) -> Answer:

@@ -11,6 +11,7 @@ from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.jobs import Jobs
+from relay.admin.page.slow_results import SlowResults
 from relay.admin.services import AdminServices
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
@@ -31,6 +32,7 @@ class Visit:
     query: Mapping[str, str]
     now_ms: int
     jobs: Jobs
+    slow: SlowResults
 
     @property
     def may_change(self) -> bool:

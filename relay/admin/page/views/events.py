@@ -69,9 +69,11 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     try:
         chosen = page.filter(visit)
         listing = Listing(**{**asdict(chosen), "before": page.before, "within_ms": BUDGET_MS})
-        found = await visit.run(list_events, listing)
+        found = await visit.slow.get(page, lambda: visit.run(list_events, listing))
         left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
-        count = await _count(visit, chosen, LONG_MS if page.count else left_ms)
+        within_ms = LONG_MS if page.count else left_ms
+        count_key = replace(page, before=None)
+        count = await visit.slow.get(("count", count_key), lambda: _count(visit, chosen, within_ms))
     except HTTPException as error:
         if error.status_code == 403:
             raise

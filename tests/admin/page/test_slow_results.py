@@ -1,0 +1,56 @@
+"""Slow results are shown again for a while, quick ones never."""
+
+from collections.abc import Awaitable, Callable
+
+from relay.admin.page.slow_results import KEPT_MAX, SlowResults
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def reader(clock: Clock, seconds: float) -> Callable[[], Awaitable[int]]:
+    """A read that takes its time, and returns how often it ran."""
+    count = 0
+
+    async def read() -> int:
+        nonlocal count
+        count += 1
+        clock.now_s += seconds
+        return count
+
+    return read
+
+
+async def test_a_slow_result_is_shown_again_for_twenty_times_its_time() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 0.2)
+    assert await slow.get("a", read) == 1
+    clock.now_s += 3.9
+    assert await slow.get("a", read) == 1
+    assert await slow.get("b", read) == 2
+    clock.now_s += 0.2
+    assert await slow.get("a", read) == 3
+
+
+async def test_a_quick_result_is_read_each_time() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 0.01)
+    assert [await slow.get("a", read) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_only_the_latest_results_are_kept() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 1)
+    for number in range(KEPT_MAX + 1):
+        await slow.get(number, read)
+    clock.now_s -= KEPT_MAX
+    assert await slow.get(KEPT_MAX, read) == KEPT_MAX + 1
+    assert await slow.get(0, read) == KEPT_MAX + 2
