@@ -26,7 +26,7 @@ SIGNAL_S = 0.5
 """Shortest time between two signals to open pages that a job has got further."""
 
 Change = Literal["replay", "discard"]
-State = Literal["counting", "counted", "changing", "done", "stopped", "failed"]
+State = Literal["counting", "counted", "expired", "changing", "done", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class Job:
     def runs(self) -> bool:
         return self.state in ("counting", "changing")
 
-    def expires_ms(self) -> int:
-        """Return when the count becomes too old."""
-        return (self.ended_ms or 0) + KEPT_MS
+    def is_too_old(self, now_ms: int) -> bool:
+        """Whether its count cannot be confirmed any more."""
+        return self.state == "counted" and now_ms > (self.ended_ms or 0) + KEPT_MS
 
 
 class Jobs:
@@ -88,11 +88,12 @@ class Jobs:
         self._signalled_s = 0.0
 
     def find(self, identifier: str) -> Job:
-        """Return a job; raises HTTPException if it is unknown or too old."""
+        """Return a job; raises HTTPException if it is unknown, such as after a restart."""
         job = self._jobs.get(identifier)
-        if job is None or (not job.runs and self._clock.now_ms() > job.expires_ms()):
-            self._jobs.pop(identifier, None)
+        if job is None:
             raise HTTPException(404, "This count is too old, or the relay was restarted since.")
+        if job.is_too_old(self._clock.now_ms()):
+            job.state = "expired"
         return job
 
     def run(self, job: Job, work: Callable[[], Awaitable[None]]) -> None:

@@ -208,9 +208,11 @@ async def test_a_count_can_be_confirmed_for_ten_minutes(start: Start, clock: Shi
         page = await counted(visitor, "/events/replay?outcome=dead")
         clock.shift_s = 601
         answer = await visitor.post(confirm(page)["action"], confirm(page).fields())
-        gone = await visitor.see(answer.headers["location"])
-        assert "too old" in gone.by_id("notice").text
+        expired = await visitor.see(answer.headers["location"])
+        assert title(expired) == "This count is too old"
         assert await changes(relay) == []
+        again = await visitor.submit(expired.form("/events/replay"))
+        assert title(await settled(visitor, again)) == "Replay 3 deliveries?"
         await visitor.see("/events/bulk/unknown", status=404)
 
 
