@@ -20,7 +20,7 @@ from relay.admin.page.access.gate import Gate
 from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
-from relay.admin.page.downloads import as_csv
+from relay.admin.page.downloads import as_bytes, as_csv
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
 from relay.admin.page.slow_results import SlowResults
@@ -113,7 +113,8 @@ class Page:
         async def answer(visit: Visit, request: Request) -> Response:
             _require_admin(visit, needed=download.admin_only)
             rows = await download.read(visit, forms.parameters(request, download.parameters))
-            return as_csv(rows, download.file)
+            name = download.file.format(**request.path_params)
+            return as_bytes(rows, name) if isinstance(rows, bytes) else as_csv(rows, name)
 
         return answer
 

@@ -1,4 +1,4 @@
-"""Tables as CSV."""
+"""Tables as CSV, and stored bytes, as files."""
 
 import csv
 import io
@@ -15,8 +15,17 @@ def as_csv(rows: Iterable[Sequence[object]], file: str) -> Response:
     writer = csv.writer(text)
     for row in rows:
         writer.writerow([_cell(value) for value in row])
+    return _attachment(text.getvalue().encode(errors="replace"), file, "text/csv")
+
+
+def as_bytes(content: bytes, file: str) -> Response:
+    """Send a stranger's bytes as a file of no type, which no browser shows."""
+    return _attachment(content, file, "application/octet-stream")
+
+
+def _attachment(content: bytes, file: str, type_: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
-    return Response(text.getvalue().encode(errors="replace"), 200, headers, "text/csv")
+    return Response(content, 200, headers, type_)
 
 
 def _cell(value: object) -> object:

@@ -36,6 +36,8 @@ class EventFilter:
     until: Time | None = None
     id: Text | None = None
     """The beginning of an id."""
+    exact_id: Text | None = None
+    """A whole id; links to one event have it, and the form has no field for it."""
     video: Text | None = None
     person: Person | None = None
     words: Words | None = None
@@ -54,6 +56,7 @@ class EventFilter:
             text = "Words stand in the URL, where no address belongs: use the field for a person."
             raise HTTPException(400, text)
         return Filter(
+            id=self.exact_id,
             id_prefix=self.id,
             source=self.source,
             kind=self.kind,
@@ -87,11 +90,12 @@ _LABELS = {
     "since": "From",
     "until": "Until",
     "id": "Id begins with",
+    "exact_id": "Id",
     "video": "Video",
     "person": "Person",
     "words": "Words",
 }
-_FIELDS = {"id_prefix": "id", "since_ms": "since", "until_ms": "until"}
+_FIELDS = {"id": "exact_id", "id_prefix": "id", "since_ms": "since", "until_ms": "until"}
 """Names of the form's fields that are not those of the API."""
 
 _OPTIONS = {"kind": "event"}
@@ -140,10 +144,7 @@ def _fields(selection: Selection) -> dict[str, str]:
 def form_fields(selection: Selection) -> dict[str, str]:
     """Return the form's fields of a selection that it can show, for a link to its events."""
     names = EventFilter.__dataclass_fields__
-    fields = _fields(selection)
-    if selection.id is not None:
-        fields["id"] = selection.id
-    return {name: value for name, value in fields.items() if name in names}
+    return {name: value for name, value in _fields(selection).items() if name in names}
 
 
 def _shown(name: str, value: str) -> str:

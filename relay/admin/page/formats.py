@@ -57,6 +57,12 @@ def duration(ms: float) -> str:
     return f"{seconds} s"
 
 
+def offset(ms: int) -> str:
+    """Format a time after another: `+0.018 s`, `+4 min 22 s`."""
+    sign, length = ("+", ms) if ms >= 0 else ("\N{MINUS SIGN}", -ms)
+    return sign + (f"{length / 1000:.3f} s" if length < 60_000 else duration(length))
+
+
 def number(count: float) -> str:
     return f"{count:,.0f}"
 
@@ -74,12 +80,17 @@ def shortened(text: str, width: int = 24) -> str:
 
 def visible(text: object) -> str:
     """Replace characters that hide or reorder text by their code points."""
-    return "".join(
-        f"[U+{ord(each):04X}]"
-        if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co", "Cn") and each not in _SHOWN
-        else each
-        for each in str(text)
-    )
+    shown = str(text)
+    # Most texts have none, and a text of 64 KiB has few different characters.
+    return shown if shown.isprintable() else shown.translate(_marks(shown))
+
+
+def _marks(text: str) -> dict[int, str]:
+    return {
+        ord(each): f"[U+{ord(each):04X}]"
+        for each in set(text) - _SHOWN
+        if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co", "Cn")
+    }
 
 
 FILTERS = {
@@ -90,6 +101,7 @@ FILTERS = {
     "iso": iso,
     "minute": minute,
     "number": number,
+    "offset": offset,
     "relative": relative,
     "shortened": shortened,
     "size": size,

@@ -31,11 +31,15 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A table as a file: `read(visit, parameters)` returns the rows, the first with the names."""
+    """A file: `read(visit, parameters)` returns a table's rows, the first with the names, or bytes.
+
+    Bytes are sent as they are, and no browser opens them.
+    """
 
     path: str
     file: str
-    read: Callable[..., Awaitable[Sequence[Sequence[object]]]]
+    """Its name, with the path's parameters in braces."""
+    read: Callable[..., Awaitable[Sequence[Sequence[object]] | bytes]]
     admin_only: bool = False
 
     @property

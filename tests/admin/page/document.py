@@ -62,7 +62,7 @@ class Element:
         """The first form to a path."""
         return next(each for each in self.all("form") if each["action"].partition("?")[0] == action)
 
-    def _walk(self) -> "Iterator[Element]":
+    def _walk(self) -> Iterator["Element"]:
         for each in self.children:
             if isinstance(each, Element):
                 yield each

@@ -16,7 +16,7 @@ ADMIN = f'[admin]\ntoken = "{TOKEN}"\nviewer_token = "{VIEWER_TOKEN}"\n'
 
 
 class Visitor:
-    """Asks for views and sends forms; whatever is not answered with 200 is a failure unless said."""
+    """Asks for views and sends forms; a status other than 200 is a failure unless it is said."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client

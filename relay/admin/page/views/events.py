@@ -20,7 +20,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.filters import EventFilter, chips, command, query_of
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
-from relay.admin.page.views import bulk, replays
+from relay.admin.page.views import bulk, event, replays
 from relay.admin.page.visit import ADDRESS, Context, Done, Notice, Visit
 from relay.core.event import KINDS
 from relay.store.operations import EventRecord
@@ -206,12 +206,17 @@ SECTION = Section(
         ),
         *bulk.VIEWS,
         *replays.VIEWS,
+        event.VIEW,
     ),
     actions=(
         Action(path="/find", perform=find, is_reading=True),
         Action(path="/events/person", perform=filter_by_person, is_reading=True),
         *bulk.ACTIONS,
         *replays.ACTIONS,
+        *event.ACTIONS,
     ),
-    downloads=(Download(path="/events.csv", file="events.csv", read=read_file),),
+    downloads=(
+        Download(path="/events.csv", file="events.csv", read=read_file),
+        *event.DOWNLOADS,
+    ),
 )

@@ -1,0 +1,193 @@
+"""The history of one event as steps, each made of a record in the store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from relay.admin.page.formats import duration
+from relay.core.delivery import STATUS_AFTER, Status
+from relay.core.sink_status import SinkStatus
+from relay.store.operations import AttemptRecord, DeliveryRecord, EventRecord
+from relay.store.replays import Replay
+from relay.store.sink_states import Span
+
+_WORDS = {"delivered": "delivered", "retry": "try {} failed", "parked": "try {} failed"}
+_ICONS = {
+    "delivered": ("ok", "ok"),
+    "retry": ("retry", "warn"),
+    "parked": ("parked", "bad"),
+    "dead": ("bad", "bad"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of the timeline; times are milliseconds since the epoch."""
+
+    key: str
+    """Unique in the timeline, and the same in the next view of it."""
+    at_ms: int | None
+    """None for a step to come at an unknown time."""
+    icon: str
+    tone: str
+    text: str
+    sink: str = ""
+    detail: str = ""
+    duration_ms: int | None = None
+    answer: str = ""
+    gap: str = ""
+    """Text about the time before this step."""
+    replay: int | None = None
+    """Number of the replay that begins here."""
+    to_come: bool = False
+
+    @property
+    def end_ms(self) -> int:
+        return (self.at_ms or 0) + (self.duration_ms or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Everything that is known of one event's deliveries."""
+
+    event: EventRecord
+    attempts: Sequence[AttemptRecord]
+    now_ms: int
+    statuses: Mapping[str, SinkStatus] = field(default_factory=dict)
+    replays: Sequence[Replay] = ()
+    states: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    give_up_ms: Mapping[str, int] = field(default_factory=dict)
+    """Time that each configured sink retries an event."""
+
+
+def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]:
+    """Return when a pending delivery is tried next, if that is known, and what it waits for."""
+    status = record.statuses.get(delivery.sink)
+    if status is None:
+        return None, "waits: the config has no such sink"
+    if status.state == "paused":
+        return None, "waits: the sink is paused"
+    if delivery.due_ms is None:
+        return None, "waits for an earlier event of the same ordering key"
+    if status.state in ("active", "not configured") or delivery.due_ms > record.now_ms:
+        return delivery.due_ms, ""
+    return status.next_try_ms or record.now_ms, f"waits: the sink is {status.state}"
+
+
+def receipt(event: EventRecord) -> Step:
+    sinks = [delivery.sink for delivery in event.deliveries]
+    return Step(
+        key="received",
+        at_ms=event.received_ms,
+        icon="in",
+        tone="info",
+        text="Received",
+        detail=f"verified and stored, for {listed(sinks)}" if sinks else "no sink took it",
+    )
+
+
+def attempts(record: Record, first: int, last: int) -> Iterator[Step]:
+    tries: dict[str, int] = {}
+    for index, attempt in enumerate(record.attempts[:last]):
+        number = tries[attempt.sink] = tries.get(attempt.sink, 0) + 1
+        if index >= first:
+            yield _attempt(index, attempt, number)
+
+
+def _attempt(index: int, attempt: AttemptRecord, number: int) -> Step:
+    icon, tone = _ICONS.get(attempt.result, ("warn", "warn"))
+    text = _WORDS.get(attempt.result, "became a dead letter").format(number)
+    details = [attempt.reason]
+    if attempt.status is not None and str(attempt.status) not in attempt.reason:
+        details.insert(0, str(attempt.status))
+    if attempt.result in ("delivered", "dead") and number > 1:
+        details.insert(0, f"at try {number}")
+    details.append(f"in {duration(attempt.duration_ms)}")
+    if attempt.result == "parked":
+        details.append("the sink was parked")
+    if attempt.replay is not None:
+        details.append(f"replay {attempt.replay}")
+    return Step(
+        key=f"attempt-{index}",
+        at_ms=attempt.started_ms,
+        icon=icon,
+        tone=tone,
+        text=text,
+        sink=attempt.sink,
+        detail=", ".join(detail for detail in details if detail),
+        duration_ms=attempt.duration_ms,
+        answer=attempt.answer,
+    )
+
+
+def replays(record: Record) -> Iterator[Step]:
+    for replay in record.replays:
+        sinks = {each.sink for each in record.event.deliveries if each.replay == replay.id}
+        sinks |= {each.sink for each in record.attempts if each.replay == replay.id}
+        yield Step(
+            key=f"replay-{replay.id}",
+            at_ms=replay.created_ms,
+            icon="retry",
+            tone="info",
+            text=f"Replay {replay.id}",
+            detail=f"opened it again for {listed(sorted(sinks))}",
+            replay=replay.id,
+        )
+
+
+def ends(record: Record) -> Iterator[Step]:
+    """Yield the ends of deliveries that no attempt explains, such as discards."""
+    last = {attempt.sink: attempt for attempt in record.attempts}
+    for delivery in record.event.deliveries:
+        attempt = last.get(delivery.sink)
+        explained = attempt is not None and _status_after(attempt) == delivery.status
+        if delivery.status is not Status.PENDING and not explained:
+            yield _end(delivery)
+
+
+def _status_after(attempt: AttemptRecord) -> Status | None:
+    return next((status for name, status in STATUS_AFTER.items() if name == attempt.result), None)
+
+
+def _end(delivery: DeliveryRecord) -> Step:
+    text, icon, tone = {
+        Status.DEAD: ("became a dead letter", "bad", "bad"),
+        Status.DISCARDED: ("discarded", "dash", "idle"),
+    }.get(delivery.status, (str(delivery.status), "ok", "ok"))
+    return Step(
+        key=f"end-{delivery.sink}",
+        at_ms=delivery.settled_ms,
+        icon=icon,
+        tone=tone,
+        text=text,
+        sink=delivery.sink,
+        detail=(delivery.reason or "").removeprefix("discarded "),
+    )
+
+
+def pending(record: Record) -> Iterator[Step]:
+    tries: dict[str, int] = {}
+    for attempt in record.attempts:
+        tries[attempt.sink] = tries.get(attempt.sink, 0) + 1
+    for delivery in record.event.deliveries:
+        if delivery.status is Status.PENDING:
+            at_ms, why = next_try(record, delivery)
+            yield Step(
+                key=f"next-{delivery.sink}",
+                at_ms=at_ms,
+                icon="clock",
+                tone="info",
+                text=f"try {tries.get(delivery.sink, 0) + 1}",
+                sink=delivery.sink,
+                detail=why or _give_up(record, delivery.sink),
+                to_come=True,
+            )
+
+
+def _give_up(record: Record, sink: str) -> str:
+    limit_ms = record.give_up_ms.get(sink)
+    return "" if limit_ms is None else f"given up {duration(limit_ms)} after its first failure"
+
+
+def listed(names: Sequence[str]) -> str:
+    *most, last = names or [""]
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,200 @@
+"""The content of one event, and each route's verdict on it, for those who may see them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.page.json_text import Shown, plain, pretty
+from relay.admin.page.visit import Visit
+from relay.core.delivery import Status
+from relay.core.errors import RelayError
+from relay.core.event import Engagement, Event, engagement
+from relay.core.routing import Route
+from relay.store.operations import DeliveryRecord, History
+
+COPIED_MAX = 16 * 1024
+"""Characters of a text with a button that copies it, because the button holds it once more."""
+
+SHORT_MAX = 100
+"""Characters of a message's value, such as its topic, without a part of its own."""
+
+AS = "as:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRow:
+    """A sink, with today's verdict on the event and the delivery that it has."""
+
+    sink: str
+    outcome: str
+    """`unknown` without a usable body, `removed` for a sink that is not configured any more."""
+    why: str = ""
+    status: Status | None = None
+
+    @property
+    def takes(self) -> bool:
+        return self.outcome in ("takes", "fails")
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status is Status.PENDING
+
+    @property
+    def is_missed(self) -> bool:
+        return self.takes and self.status is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A named part of a message to a sink: pairs or a text; short values have no name."""
+
+    name: str
+    pairs: Sequence[tuple[str, str]] = ()
+    text: Shown | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A body in one of its forms; `fault` says why it cannot be shown."""
+
+    form: str
+    text: Shown | None = None
+    parts: Sequence[Part] = ()
+    fault: str = ""
+    is_json: bool = True
+
+    @property
+    def copied(self) -> str | None:
+        if self.text is None or not self.text.is_whole or len(self.text.text) > COPIED_MAX:
+            return None
+        return self.text.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The inside of an event; a viewer gets the routes only, without reasons."""
+
+    routes: Sequence[RouteRow]
+    sinks: Sequence[str] = ()
+    """Sinks whose message can be shown."""
+    body: Body | None = None
+    headers: Sequence[tuple[str, str]] = ()
+    about: Engagement = field(default_factory=lambda: Engagement(None, None, None, None))
+    is_erased: bool = False
+
+
+def content(visit: Visit, history: History, form: str) -> Content:
+    """Read and route a stored event; takes milliseconds for a large one. Raises HTTPException."""
+    routes, event = visit.admin.routes, _event(history)
+    rows = _rows(routes, event, history.event.deliveries, with_reasons=visit.may_change)
+    sinks = [route.sink for route in routes]
+    if form.startswith(AS) and form.removeprefix(AS) not in sinks:
+        raise HTTPException(404, f"There is no sink {form.removeprefix(AS)} in the config.")
+    is_erased = any(delivery.reason == "erased" for delivery in history.event.deliveries)
+    if not visit.may_change:
+        return Content(routes=rows, is_erased=is_erased)
+    return Content(
+        routes=rows,
+        sinks=sinks,
+        body=_body(visit, history, event, form),
+        headers=_headers(history.headers),
+        about=Engagement(None, None, None, None)
+        if event is None
+        else engagement(event.kind, event.document()),
+        is_erased=is_erased,
+    )
+
+
+def _event(history: History) -> Event | None:
+    """Return the event as sinks get it; None if its body is gone or damaged."""
+    if history.body is None or history.is_damaged:
+        return None
+    record = history.event
+    return Event(
+        source=record.source,
+        id=record.id,
+        kind=record.kind,
+        created_at=record.created_at,
+        received_ms=record.received_ms,
+        body=history.body,
+        headers=history.headers or b"",
+    )
+
+
+def _rows(
+    routes: Sequence[Route],
+    event: Event | None,
+    deliveries: Sequence[DeliveryRecord],
+    *,
+    with_reasons: bool,
+) -> list[RouteRow]:
+    states = {delivery.sink: delivery.status for delivery in deliveries}
+    rows = []
+    for route in routes:
+        status = states.pop(route.sink, None)
+        if event is None:
+            rows.append(RouteRow(sink=route.sink, outcome="unknown", status=status))
+        else:
+            verdict = route.evaluate(event)
+            why = verdict.why if with_reasons else ""
+            rows.append(RouteRow(sink=route.sink, outcome=verdict.outcome, why=why, status=status))
+    removed = [RouteRow(sink=sink, outcome="removed", status=states[sink]) for sink in states]
+    return rows + removed
+
+
+def _headers(lines: bytes | None) -> list[tuple[str, str]]:
+    pairs = []
+    for line in (lines or b"").decode("latin-1").split("\n"):
+        name, _, value = line.partition(":")
+        if name:
+            pairs.append((name, value.strip()))
+    return pairs
+
+
+def _body(visit: Visit, history: History, event: Event | None, form: str) -> Body | None:
+    if history.body is None:
+        return None
+    text = history.body.decode(errors="replace")
+    if form == "raw":
+        return Body(form=form, text=plain(text))
+    if form.startswith(AS):
+        return _message(visit, event, form)
+    shown = pretty(text)
+    return Body(form=form, text=shown or plain(text), is_json=shown is not None)
+
+
+def _message(visit: Visit, event: Event | None, form: str) -> Body:
+    """Render the message that a sink gets."""
+    if event is None:
+        return Body(form=form, fault="The stored body is damaged, so no sink gets it.")
+    try:
+        message = visit.admin.sinks.render(form.removeprefix(AS), event)
+    except KeyError:
+        return Body(form=form, fault="The sink is not running.")
+    except RelayError as error:
+        return Body(form=form, fault=f"The sink cannot make a message of it: {error}.")
+    short = [(name, value) for name, value in message.items() if _is_short(value)]
+    rest = [_part(name, value) for name, value in message.items() if not _is_short(value)]
+    return Body(form=form, parts=[Part(name="", pairs=short), *rest] if short else rest)
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= SHORT_MAX and not value.startswith(("{", "["))
+
+
+def _part(name: str, value: object) -> Part:
+    if isinstance(value, Mapping) and not any(_is_nested(each) for each in value.values()):
+        return Part(name=name, pairs=[(str(key), str(each)) for key, each in value.items()])
+    text = value if isinstance(value, str) else _dumped(value)
+    return Part(name=name, text=pretty(text) or plain(text))
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | dict)
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
