@@ -36,6 +36,8 @@ FRAGMENT = "relay-fragment"
 
 LIVE = "/live"
 
+FORM_REFUSED = "This form is not valid any more. Reload the page."
+
 Answer = Callable[[Visit, Request], Awaitable[Response]]
 
 
@@ -55,7 +57,8 @@ class Page:
         routes.append(Route(LIVE, self._guarded(self._live)))
         for section in SECTIONS:
             for view in section.views:
-                routes.append(Route(view.path, self._guarded(self._view(view))))
+                methods = ["POST"] if view.is_form else ["GET"]
+                routes.append(Route(view.path, self._guarded(self._view(view)), methods=methods))
             for download in section.downloads:
                 routes.append(Route(download.path, self._guarded(self._download(download))))
             for action in section.actions:
@@ -103,11 +106,19 @@ class Page:
     def _view(self, view: View) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
             _require_admin(visit, needed=view.admin_only)
-            context = await view.read(visit, forms.parameters(request, view.parameters))
+            context = await view.read(visit, await self._parameters(visit, request, view))
             notice = self._notices.take(request.query_params.get("done", ""))
             return await self._page(visit, request, view, context, notice=notice)
 
         return answer
+
+    async def _parameters(self, visit: Visit, request: Request, view: View) -> Any:
+        if not view.is_form:
+            return forms.parameters(request, view.parameters)
+        fields = await forms.form(request)
+        if self._gate.check_form(request, visit.visitor, fields.pop("form_token", "")) is not None:
+            raise HTTPException(403, FORM_REFUSED)
+        return convert({**fields, **request.path_params}, view.parameters, strict=False)
 
     def _download(self, download: Download) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
@@ -124,24 +135,24 @@ class Page:
             token = fields.pop("form_token", "")
             check = self._gate.check_form if action.is_reading else self._gate.check_change
             if check(request, visit.visitor, token) is not None:
-                raise HTTPException(403, "This form is not valid any more. Reload the page.")
+                raise HTTPException(403, FORM_REFUSED)
             of_path, of_form = action.types
             try:
                 path = convert(dict(request.path_params), of_path, strict=False)
                 done = await action.perform(visit, path, convert(fields, of_form, strict=False))
             except (HTTPException, StoreError) as error:
-                notice = Notice(text=problem_of(error).detail, tone="bad")
-                done = Done(to=_back(visit, request), notice=notice)
-            return RedirectResponse(self._with_notice(done), 303)
+                done = Done(notice=Notice(text=problem_of(error).detail, tone="bad"))
+            to = done.to or _back(visit, request)
+            return RedirectResponse(self._with_notice(to, done.notice), 303)
 
         return answer
 
-    def _with_notice(self, done: Done) -> str:
-        if done.notice is None:
-            return done.to
-        path, _, query = done.to.partition("?")
+    def _with_notice(self, to: str, notice: Notice | None) -> str:
+        if notice is None:
+            return to
+        path, _, query = to.partition("?")
         kept = "".join(f"{each}&" for each in query.split("&") if each and each[:5] != "done=")
-        return f"{path}?{kept}done={self._notices.add(done.notice)}"
+        return f"{path}?{kept}done={self._notices.add(notice)}"
 
     async def _live(self, visit: Visit, request: Request) -> Response:
         return await live.watch(visit.admin, request)

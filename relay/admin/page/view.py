@@ -23,6 +23,8 @@ class View:
     """Changes that make an open page read itself again."""
     admin_only: bool = False
     """Whether it shows nothing but personal data."""
+    is_form: bool = False
+    """Whether it answers a POST, with parameters from path and form; it must change nothing."""
 
     @property
     def parameters(self) -> Any:

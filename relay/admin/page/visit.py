@@ -70,8 +70,8 @@ class Notice:
 class Done:
     """The end of an action: where to go, and what to say there."""
 
-    to: str
-    """A URL of `Visit.url`."""
+    to: str | None = None
+    """A URL of `Visit.url`; by default the page that the form was on."""
     notice: Notice | None = None
 
 

@@ -14,15 +14,15 @@ from relay.admin.api.sinks import (
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts
 from relay.admin.operation import Nothing
-from relay.admin.page import charts
 from relay.admin.page.formats import number
 from relay.admin.page.view import Action, Section, View
+from relay.admin.page.views import sink, sink_trial
+from relay.admin.page.views.sink_states import DAY_MS, Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.sink_status import SinkStatus
 from relay.store.sink_states import Span
 
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +35,14 @@ class SinkRow:
     pending: int | None
     oldest_ms: int | None
     dead: int | None
-    strip: Sequence[charts.Bar]
-    strip_text: str
-    """The strip in words."""
+    day: Strip
 
 
 async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
     """Return the table's rows, with each sink's states over the last day."""
     since_ms = visit.now_ms - DAY_MS
     spans = await visit.admin.store.sink_states.since(since_ms)
-    return [_row(sink, spans.get(sink.name, ()), visit.now_ms) for sink in sinks]
+    return [_row(each, spans.get(each.name, ()), visit.now_ms) for each in sinks]
 
 
 def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
@@ -57,28 +55,8 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
         pending=sink.pending,
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
-        strip=day_strip(spans, now_ms),
-        strip_text=described(spans, now_ms),
+        day=strip_of(spans, DAY_MS, now_ms),
     )
-
-
-def day_strip(spans: Sequence[Span], now_ms: int) -> list[charts.Bar]:
-    """Lay out the last day's states."""
-    known = [(span.state, span.from_ms, span.to_ms or now_ms) for span in spans]
-    return charts.strip(known, now_ms - DAY_MS, now_ms)
-
-
-def described(spans: Sequence[Span], now_ms: int) -> str:
-    """Say in words how long a sink was in each state over the last day."""
-    shares: dict[str, int] = {}
-    for span in spans:
-        name = span.state or "unknown"
-        shares[name] = shares.get(name, 0) + (span.to_ms or now_ms) - span.from_ms
-    total = sum(shares.values())
-    if not total:
-        return "State over the last day: unknown"
-    parts = [f"{name} {share * 100 // total} %" for name, share in shares.items()]
-    return f"State over the last day: {', '.join(parts)}"
 
 
 async def read_sinks(visit: Visit, _: Nothing) -> Context:
@@ -133,6 +111,8 @@ SECTION = Section(
             read=read_sinks,
             topics=("deliveries", "sinks", "config"),
         ),
+        sink.VIEW,
+        *sink_trial.VIEWS,
     ),
     actions=(
         Action(path="/sinks/{name}/test", perform=test),

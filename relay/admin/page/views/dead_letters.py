@@ -1,0 +1,162 @@
+"""Dead letters, by cause and one by one, with the unreadable requests."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relay.admin.api.dead_letters import (
+    Discard,
+    count_dead_letters,
+    discard_dead_letters,
+    list_dead_letters,
+)
+from relay.admin.api.parameters import PAGE_MAX, Number, Order, Page, Paging, Text
+from relay.admin.api.replays import begin_replay
+from relay.admin.api.unreadable import count_unreadable, list_unreadable
+from relay.admin.operation import Nothing
+from relay.admin.page.formats import iso
+from relay.admin.page.view import Action, Download, Section, View
+from relay.admin.page.views import unreadable
+from relay.admin.page.views.causes import cause_of
+from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.store.operations import DeadLetter
+
+UNREADABLE_SHOWN = 5
+CSV_PAGES_MAX = 100
+"""Pages of a file, so that it ends at 50,000 rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Filter of the dead letters."""
+
+    sink: Text | None = None
+    reason: Text | None = None
+    kind: Text | None = None
+    source: Text | None = None
+    before: Number | None = None
+
+    def page(self, *, limit: int = 50) -> Page:
+        return Page(
+            sink=self.sink,
+            reason=self.reason,
+            kind=self.kind,
+            source=self.source,
+            before=self.before,
+            limit=limit,
+        )
+
+    @property
+    def filter(self) -> Mapping[str, str]:
+        """The given fields, without the page."""
+        fields = {name: getattr(self, name) for name in ("sink", "reason", "kind", "source")}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneDelivery:
+    """A dead letter."""
+
+    id: Text
+    source: Text
+    sink: Text
+
+
+async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
+    """Read the causes and a page of dead letters."""
+    page = await visit.run(list_dead_letters, chosen.page())
+    reasons = (await visit.run(count_dead_letters, chosen.page())).reasons
+    newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
+    return {
+        "chosen": chosen,
+        "total": sum(reason.count for reason in reasons),
+        "causes": [cause_of(each, kind=chosen.kind, source=chosen.source) for each in reasons],
+        "letters": page.dead_letters,
+        "next": page.next,
+        "sinks": await _sinks(visit),
+        "sources": visit.admin.rotations.sources,
+        "csv": visit.url("/dead-letters.csv", **chosen.filter),
+        "command": _command(chosen),
+        "unreadable": newest.unreadable,
+        "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
+    }
+
+
+async def _sinks(visit: Visit) -> list[str]:
+    """Return the sinks of the config, then removed ones with dead letters."""
+    configured = list(visit.admin.sinks.statuses())
+    backlogs = await visit.admin.store.backlogs()
+    return configured + [
+        name for name in sorted(backlogs) if name not in configured and backlogs[name].dead
+    ]
+
+
+def _command(chosen: Chosen) -> str:
+    """Return the command that replays what is chosen."""
+    flags = {"sink": "--sink", "reason": "--reason", "kind": "--event", "source": "--source"}
+    given = [f"{flags[name]} {shlex.quote(value)}" for name, value in chosen.filter.items()]
+    return " ".join(["relay dead-letters replay", *(given or ["--all"]), "--dry-run"])
+
+
+async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
+    """Read all dead letters that a filter selects."""
+    rows: list[Sequence[object]] = [
+        ("died", "received", "sink", "source", "kind", "id", "attempts", "reason")
+    ]
+    page = chosen.page(limit=PAGE_MAX)
+    for _ in range(CSV_PAGES_MAX):
+        found = await visit.run(list_dead_letters, page)
+        rows += [_row(visit, letter) for letter in found.dead_letters]
+        if found.next is None:
+            break
+        page = Chosen(**chosen.filter, before=found.next).page(limit=PAGE_MAX)
+    return rows
+
+
+def _row(visit: Visit, letter: DeadLetter) -> Sequence[object]:
+    died = "" if letter.settled_ms is None else iso(letter.settled_ms)
+    names = (letter.sink, letter.source, letter.kind, letter.id)
+    return (died, iso(letter.received_ms), *names, letter.attempts, visit.text(letter.reason))
+
+
+async def replay(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
+    """Deliver one dead letter again."""
+    order = Order(id=chosen.id, source=chosen.source, sink=chosen.sink, outcome="dead")
+    await visit.run(begin_replay, Nothing(), order)
+    return Done(notice=Notice(text=f"{chosen.id} goes to {chosen.sink} again."))
+
+
+async def discard(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
+    """Discard one dead letter."""
+    order = Discard(id=chosen.id, source=chosen.source, sink=chosen.sink)
+    result = await visit.run(discard_dead_letters, Nothing(), order)
+    if not result.discarded:
+        text = f"{chosen.id} to {chosen.sink} is no dead letter any more."
+        return Done(notice=Notice(text=text, tone="warn"))
+    text = (
+        f"{chosen.id} to {chosen.sink} is discarded. A replay of the event delivers it after all."
+    )
+    return Done(notice=Notice(text=text))
+
+
+SECTION = Section(
+    name="Dead letters",
+    path="/dead-letters",
+    key="d",
+    views=(
+        View(
+            path="/dead-letters",
+            title="Dead letters",
+            template="dead_letters.html",
+            read=read_dead_letters,
+            topics=("deliveries", "changes"),
+        ),
+        *unreadable.VIEWS,
+    ),
+    actions=(
+        Action(path="/dead-letters/replay", perform=replay),
+        Action(path="/dead-letters/discard", perform=discard),
+        *unreadable.ACTIONS,
+    ),
+    downloads=(Download(path="/dead-letters.csv", file="dead-letters.csv", read=read_file),),
+)

@@ -1,0 +1,129 @@
+"""One sink: its state, its attempts, its settings and its route."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from relay.admin.api.parameters import Text
+from relay.admin.api.statistics import AttemptsOf, summarize_attempts
+from relay.admin.api.status import show_status
+from relay.admin.facts import SinkFacts
+from relay.admin.operation import Nothing
+from relay.admin.page.view import View
+from relay.admin.page.views.sink_settings import settings_of
+from relay.admin.page.views.sink_states import DAY_MS, WEEK_MS, strip_of
+from relay.admin.page.visit import Context, Visit
+from relay.admin.verdict import sinks as verdict
+from relay.core.sink import SinkSettings
+from relay.core.sink_status import SinkStatus
+from relay.store.sink_states import Span
+from relay.store.statistics import DURATIONS_MS, AttemptSummary
+
+STATES_SHOWN = 12
+
+_DURATIONS = [
+    *(f"< {bound} ms" if bound < 1000 else f"< {bound // 1000} s" for bound in DURATIONS_MS),
+    "longer",
+]
+
+OVER_MS = {"hour": 3_600_000, "day": DAY_MS, "week": WEEK_MS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One sink, and the time over which its attempts are summed up."""
+
+    name: Text
+    over: Literal["hour", "day", "week"] = "day"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """Attempts with one result; `share` is of all, up to 1."""
+
+    result: str
+    count: int
+    share: float
+    durations: Sequence[int]
+
+
+async def read_sink(visit: Visit, asked: Asked) -> Context:
+    """Read what is known of a sink, also of one that is only in the store."""
+    since_ms = visit.now_ms - OVER_MS[asked.over]
+    attempts = await visit.run(summarize_attempts, AttemptsOf(name=asked.name, since_ms=since_ms))
+    facts = await _facts(visit, asked.name)
+    spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
+    settings = settings_named(visit, asked.name)
+    return {
+        "name": asked.name,
+        "over": asked.over,
+        "facts": facts,
+        "status": facts.condition or SinkStatus(name=asked.name, type=None, state="not configured"),
+        "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
+        "route": settings,
+        "settings": [] if settings is None else settings_of(settings),
+        "attempts": attempts,
+        "results": _results(attempts),
+        "durations": _DURATIONS,
+        "commands": _commands(asked.name),
+        "sources": visit.admin.rotations.sources,
+        **_states(spans.get(asked.name, ()), visit.now_ms),
+    }
+
+
+def settings_named(visit: Visit, name: str) -> SinkSettings | None:
+    """Return a sink's settings; None if it is not in the config."""
+    return next((each for each in visit.admin.config().sinks if each.name == name), None)
+
+
+async def _facts(visit: Visit, name: str) -> SinkFacts:
+    status = await visit.run(show_status, Nothing())
+    settled = SinkFacts(
+        name=name,
+        condition=None,
+        pending=0,
+        oldest_pending_ms=None,
+        replaying_since_ms=None,
+        dead=0,
+        dead_since_ms=None,
+        dead_reason=None,
+    )
+    return next((each for each in status.sinks if each.name == name), settled)
+
+
+def _results(attempts: AttemptSummary) -> list[ResultRow]:
+    total = sum(each.count for each in attempts.results)
+    return [
+        ResultRow(each.result, each.count, each.count / total, each.durations)
+        for each in attempts.results
+    ]
+
+
+def _states(spans: Sequence[Span], now_ms: int) -> Context:
+    """Lay out the states, and list the latest ones, newest first."""
+    return {
+        "day": strip_of(spans, DAY_MS, now_ms),
+        "week": strip_of(spans, WEEK_MS, now_ms),
+        "spans": spans[: -STATES_SHOWN - 1 : -1],
+        "more_spans": len(spans) > STATES_SHOWN,
+    }
+
+
+def _commands(name: str) -> list[str]:
+    quoted = shlex.quote(name)
+    return [
+        f"relay sinks test {quoted}",
+        f"relay sinks pause {quoted}",
+        f"relay sinks retry {quoted}",
+        f"relay replay --sink {quoted} --outcome missed --dry-run",
+    ]
+
+
+VIEW = View(
+    path="/sinks/{name}",
+    title="Sink",
+    template="sink.html",
+    read=read_sink,
+    topics=("deliveries", "sinks", "config"),
+)

@@ -1,0 +1,200 @@
+"""A trial of an event on a sink: whether its route takes it, and what would be sent."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.events import list_events
+from relay.admin.api.filters import require_known
+from relay.admin.api.parameters import Number, Page, Text
+from relay.admin.page.forms import FORM_MAX
+from relay.admin.page.view import View
+from relay.admin.page.views.sink import settings_named
+from relay.admin.page.visit import Context, Visit
+from relay.core import authentication
+from relay.core.errors import SinkError
+from relay.core.event import WEBHOOK_TEST, Event
+from relay.core.routing import Route, Verdict
+from relay.core.sink import SinkSettings
+
+SHOWN_MAX = 64 * 1024
+"""Characters of each part of a message."""
+
+BOX_MAX = FORM_MAX // 4
+"""Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A sink, and the number of a stored event; 0 is the newest."""
+
+    name: Text
+    seq: Number | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pasted:
+    """A sink, and an event as if a source had received it."""
+
+    name: Text
+    source: Text
+    body: str = ""
+
+
+class Rule(NamedTuple):
+    """One key of a route, and whether it alone lets the event through."""
+
+    key: str
+    setting: str
+    verdict: Verdict
+
+
+class Part(NamedTuple):
+    """A part of a message: a text, or pairs of names and texts."""
+
+    name: str
+    text: str
+    pairs: Sequence[tuple[str, str]]
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What would happen to an event."""
+
+    event: Event
+    verdict: Verdict
+    rules: Sequence[Rule]
+    others: Sequence[Verdict]
+    """Verdicts of the other sinks."""
+    message: Sequence[Part]
+    failure: str | None
+    """Why there is no message."""
+
+
+async def read_stored(visit: Visit, asked: Stored) -> Context:
+    """Show the box, and try a stored event if one is named."""
+    sink = _configured(visit, asked.name)
+    if asked.seq is None:
+        return _context(visit, sink)
+    seq = asked.seq or await _newest(visit)
+    history = await visit.admin.store.operations.history(seq)
+    if history is None:
+        raise HTTPException(404, f"There is no event {seq}.")
+    if history.body is None:
+        problem = f"The body of event {seq} is gone: its retention is over, or it was erased."
+        return _context(visit, sink, source=history.event.source, problem=problem)
+    event = Event(
+        source=history.event.source,
+        id=history.event.id,
+        kind=history.event.kind,
+        created_at=history.event.created_at,
+        received_ms=history.event.received_ms,
+        body=history.body,
+        headers=history.headers or b"",
+    )
+    body = history.body.decode(errors="replace") if len(history.body) <= BOX_MAX else ""
+    trial = _try(visit, sink, event)
+    return _context(visit, sink, source=event.source, body=body, seq=seq, trial=trial)
+
+
+async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
+    """Try a pasted event."""
+    sink = _configured(visit, pasted.name)
+    await require_known(
+        "source",
+        pasted.source,
+        visit.admin.rotations.sources,
+        visit.admin.store.operations.sources,
+    )
+    kept = {"source": pasted.source, "body": pasted.body}
+    if not pasted.body.strip():
+        return _context(visit, sink, **kept, problem="Nothing was pasted: the box is empty.")
+    content = authentication.read(
+        pasted.source, b"", pasted.body.strip().encode(errors="replace"), now_ms=visit.now_ms
+    )
+    if not isinstance(content, Event):
+        problem = f"This is no event: {content.reason}. The relay would keep it as unreadable."
+        return _context(visit, sink, **kept, problem=problem)
+    return _context(visit, sink, **kept, trial=_try(visit, sink, content))
+
+
+def _configured(visit: Visit, name: str) -> SinkSettings:
+    sink = settings_named(visit, name)
+    if sink is None:
+        raise HTTPException(404, f"There is no sink {name} in the config.")
+    return sink
+
+
+async def _newest(visit: Visit) -> int:
+    events = (await visit.run(list_events, Page(limit=1))).events
+    if not events:
+        raise HTTPException(404, "No event is stored yet. Paste one, or run relay send.")
+    return int(events[0].seq)
+
+
+def _context(visit: Visit, sink: SinkSettings, **values: Any) -> Context:
+    context = {"source": None, "body": "", "problem": None, "trial": None, "seq": None, **values}
+    return {
+        "name": sink.name,
+        "sources": visit.admin.rotations.sources,
+        **context,
+    }
+
+
+def _try(visit: Visit, sink: SinkSettings, event: Event) -> Trial:
+    verdicts = [route.evaluate(event) for route in visit.admin.routes]
+    message, failure = _message(visit, sink.name, event)
+    return Trial(
+        event=event,
+        verdict=next(each for each in verdicts if each.sink == sink.name),
+        rules=list(_rules(sink, event)),
+        others=[each for each in verdicts if each.sink != sink.name],
+        message=message,
+        failure=failure,
+    )
+
+
+def _rules(sink: SinkSettings, event: Event) -> Iterator[Rule]:
+    every = ("*", WEBHOOK_TEST)
+    of_kind = Route(sink.name, events=sink.events).evaluate(event)
+    yield Rule("events", ", ".join(sink.events), of_kind)
+    if sink.sources is not None:
+        of_source = Route(sink.name, events=every, sources=sink.sources).evaluate(event)
+        yield Rule("sources", ", ".join(sink.sources), of_source)
+    if sink.when is not None:
+        of_body = Route(sink.name, events=every, when=sink.when).evaluate(event)
+        yield Rule("when", sink.when, of_body)
+
+
+def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str | None]:
+    try:
+        rendered = visit.admin.sinks.render(name, event)
+    except KeyError:  # a reload has removed it meanwhile
+        return (), "the sink does not run"
+    except SinkError as error:
+        return (), error.reason
+    return [_part(key, value) for key, value in rendered.items()], None
+
+
+def _part(name: str, value: object) -> Part:
+    if isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values()):
+        return Part(name, "", list(value.items()), is_cut=False)
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return Part(name, text[:SHOWN_MAX], (), is_cut=len(text) > SHOWN_MAX)
+
+
+VIEWS = tuple(
+    View(
+        path="/sinks/{name}/try",
+        title="Try an event",
+        template="sink_trial.html",
+        read=read,
+        admin_only=True,
+        is_form=is_form,
+    )
+    for read, is_form in ((read_stored, False), (read_pasted, True))
+)
