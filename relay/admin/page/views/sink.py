@@ -55,6 +55,8 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
     facts = await _facts(visit, asked.name)
     spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
     settings = settings_named(visit, asked.name)
+    absent = SinkStatus(name=asked.name, type=None, state="not configured")
+    status = facts.condition or absent
     return {
         "name": asked.name,
         "over": asked.over,
@@ -66,7 +68,7 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
         "attempts": attempts,
         "results": _results(attempts),
         "durations": _DURATIONS,
-        "commands": _commands(asked.name),
+        "commands": _commands(asked.name, is_paused=status.state == "paused"),
         "sources": visit.admin.rotations.sources,
         **_states(spans.get(asked.name, ()), visit.now_ms),
     }
@@ -110,11 +112,11 @@ def _states(spans: Sequence[Span], now_ms: int) -> Context:
     }
 
 
-def _commands(name: str) -> list[str]:
+def _commands(name: str, *, is_paused: bool) -> list[str]:
     quoted = shlex.quote(name)
     return [
         f"relay sinks test {quoted}",
-        f"relay sinks pause {quoted}",
+        f"relay sinks {'resume' if is_paused else 'pause'} {quoted}",
         f"relay sinks retry {quoted}",
         f"relay replay --sink {quoted} --outcome missed --dry-run",
     ]

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay.admin.page import charts
+from relay.admin.page.formats import duration
 from relay.store.sink_states import Span
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
+
+SHOWN_MIN_MS = 1000
+"""Shorter times without a state are rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,7 @@ class Strip:
 
     bars: Sequence[charts.Bar]
     text: str
-    """The bars in words, such as `active 96 %, parked 4 %`."""
+    """The bars in words, such as `active 23 h 10 min, parked 50 min`."""
     from_ms: int
     middle_ms: int
 
@@ -34,19 +38,13 @@ def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
 
 
 def described(spans: Sequence[Span], from_ms: int, now_ms: int) -> str:
-    """Say how long a sink was in each state, as shares of the time that is known."""
-    shares: dict[str, int] = {}
+    """Say how long a sink was in each state."""
+    lasted: dict[str, int] = {}
     for span in spans:
-        lasted_ms = (span.to_ms or now_ms) - max(span.from_ms, from_ms)
-        if lasted_ms > 0:
-            name = span.state or "unknown"
-            shares[name] = shares.get(name, 0) + lasted_ms
-    total = sum(shares.values())
-    if not total:
-        return "unknown"
-    return ", ".join(f"{name} {_percent(share, total)}" for name, share in shares.items())
-
-
-def _percent(share: int, total: int) -> str:
-    percent = share * 100 / total
-    return "under 1 %" if percent < 1 else f"{percent:.0f} %"
+        span_ms = (span.to_ms or now_ms) - max(span.from_ms, from_ms)
+        if span.state is not None and span_ms > 0:
+            lasted[span.state] = lasted.get(span.state, 0) + span_ms
+    unknown_ms = now_ms - from_ms - sum(lasted.values())
+    if unknown_ms >= SHOWN_MIN_MS:
+        lasted["unknown"] = unknown_ms
+    return ", ".join(f"{state} {duration(ms)}" for state, ms in lasted.items())

@@ -23,6 +23,9 @@ from relay.core.sink import SinkSettings
 SHOWN_MAX = 64 * 1024
 """Characters of each part of a message."""
 
+SHORT_MAX = 60
+"""Characters of a part without a heading of its own."""
+
 BOX_MAX = FORM_MAX // 4
 """Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
 
@@ -53,7 +56,7 @@ class Rule(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a message: a text, or pairs of names and texts."""
+    """A part of a message: a text, or pairs of names and texts; short values have no name."""
 
     name: str
     text: str
@@ -177,14 +180,31 @@ def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str
         return (), "the sink does not run"
     except SinkError as error:
         return (), error.reason
-    return [_part(key, value) for key, value in rendered.items()], None
+    return list(_parts(rendered)), None
 
 
-def _part(name: str, value: object) -> Part:
-    if isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values()):
-        return Part(name, "", list(value.items()), is_cut=False)
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    return Part(name, text[:SHOWN_MAX], (), is_cut=len(text) > SHOWN_MAX)
+def _parts(message: Mapping[str, Any]) -> Iterator[Part]:
+    """Split a message: short values first, then what has a heading of its own."""
+    tables = {
+        name: list(value.items())
+        for name, value in message.items()
+        if isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values())
+    }
+    texts = {name: _text(value) for name, value in message.items() if name not in tables}
+    short = [(name, text) for name, text in texts.items() if len(text) <= SHORT_MAX]
+    if short:
+        yield Part("", "", short, is_cut=False)
+    for name in message:
+        if table := tables.get(name):
+            yield Part(name, "", table, is_cut=False)
+        elif len(text := texts.get(name, "")) > SHORT_MAX:
+            yield Part(name, text[:SHOWN_MAX], (), is_cut=len(text) > SHOWN_MAX)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 VIEWS = tuple(
