@@ -68,7 +68,7 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
         "attempts": attempts,
         "results": _results(attempts),
         "durations": _DURATIONS,
-        "commands": _commands(asked.name, is_paused=status.state == "paused"),
+        "commands": _commands(status),
         "sources": visit.admin.rotations.sources,
         **_states(spans.get(asked.name, ()), visit.now_ms),
     }
@@ -112,13 +112,15 @@ def _states(spans: Sequence[Span], now_ms: int) -> Context:
     }
 
 
-def _commands(name: str, *, is_paused: bool) -> list[str]:
-    quoted = shlex.quote(name)
+def _commands(status: SinkStatus) -> list[str]:
+    name = shlex.quote(status.name)
+    if status.type is None:
+        return [f"relay events list --sink {name} --outcome pending"]
     return [
-        f"relay sinks test {quoted}",
-        f"relay sinks {'resume' if is_paused else 'pause'} {quoted}",
-        f"relay sinks retry {quoted}",
-        f"relay replay --sink {quoted} --outcome missed --dry-run",
+        f"relay sinks test {name}",
+        f"relay sinks {'resume' if status.state == 'paused' else 'pause'} {name}",
+        f"relay sinks retry {name}",
+        f"relay replay --sink {name} --outcome missed --dry-run",
     ]
 
 

@@ -86,7 +86,7 @@ def _secret(key: str, value: Secret) -> str:
         return "set"
     if _HOST.fullmatch(host) is None:
         return "set"
-    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}/… (the rest is secret)"
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}/…"
 
 
 def _rate(rate: float) -> str:
