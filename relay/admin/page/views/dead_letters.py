@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relay.admin.api.dead_letters import (
     Discard,
@@ -22,6 +22,8 @@ from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.store.operations import DeadLetter
 
 UNREADABLE_SHOWN = 5
+PAGE_ROWS = 50
+CSV_PAGE = PAGE_MAX
 CSV_PAGES_MAX = 100
 """Pages of a file, so that it ends at 50,000 rows."""
 
@@ -36,7 +38,7 @@ class Chosen:
     source: Text | None = None
     before: Number | None = None
 
-    def page(self, *, limit: int = 50) -> Page:
+    def page(self, limit: int) -> Page:
         return Page(
             sink=self.sink,
             reason=self.reason,
@@ -64,8 +66,9 @@ class OneDelivery:
 
 async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     """Read the causes and a page of dead letters."""
-    page = await visit.run(list_dead_letters, chosen.page())
-    reasons = (await visit.run(count_dead_letters, chosen.page())).reasons
+    page = await visit.run(list_dead_letters, chosen.page(PAGE_ROWS))
+    on_all_pages = replace(chosen, before=None).page(PAGE_ROWS)
+    reasons = (await visit.run(count_dead_letters, on_all_pages)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
         "chosen": chosen,
@@ -103,13 +106,13 @@ async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
     rows: list[Sequence[object]] = [
         ("died", "received", "sink", "source", "kind", "id", "attempts", "reason")
     ]
-    page = chosen.page(limit=PAGE_MAX)
+    page = chosen.page(CSV_PAGE)
     for _ in range(CSV_PAGES_MAX):
         found = await visit.run(list_dead_letters, page)
         rows += [_row(visit, letter) for letter in found.dead_letters]
         if found.next is None:
             break
-        page = Chosen(**chosen.filter, before=found.next).page(limit=PAGE_MAX)
+        page = replace(chosen, before=found.next).page(CSV_PAGE)
     return rows
 
 
@@ -119,14 +122,14 @@ def _row(visit: Visit, letter: DeadLetter) -> Sequence[object]:
     return (died, iso(letter.received_ms), *names, letter.attempts, visit.text(letter.reason))
 
 
-async def replay(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
+async def replay_one(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
     """Deliver one dead letter again."""
     order = Order(id=chosen.id, source=chosen.source, sink=chosen.sink, outcome="dead")
     await visit.run(begin_replay, Nothing(), order)
     return Done(notice=Notice(text=f"{chosen.id} goes to {chosen.sink} again."))
 
 
-async def discard(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
+async def discard_one(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
     """Discard one dead letter."""
     order = Discard(id=chosen.id, source=chosen.source, sink=chosen.sink)
     result = await visit.run(discard_dead_letters, Nothing(), order)
@@ -154,8 +157,8 @@ SECTION = Section(
         *unreadable.VIEWS,
     ),
     actions=(
-        Action(path="/dead-letters/replay", perform=replay),
-        Action(path="/dead-letters/discard", perform=discard),
+        Action(path="/dead-letters/replay", perform=replay_one),
+        Action(path="/dead-letters/discard", perform=discard_one),
         *unreadable.ACTIONS,
     ),
     downloads=(Download(path="/dead-letters.csv", file="dead-letters.csv", read=read_file),),

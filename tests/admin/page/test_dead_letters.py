@@ -1,0 +1,250 @@
+"""Dead letters on the page of a running relay: by cause, one by one, and as a file."""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from relay.admin.page.views import dead_letters as view
+from relay.admin.page.views.causes import REASON_MAX, cause_of
+from relay.store.operations import Reason
+from tests import service
+from tests.admin.page.document import Element
+from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.test_api import body, send
+from tests.operator import operating
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+def refuse_leads(request: Request) -> Reply:
+    return Reply(422 if request.target == "/leads" else 200)
+
+
+@pytest.fixture
+async def far_end() -> AsyncIterator[FarEnd]:
+    async with FarEnd() as far_end:
+        far_end.reply = refuse_leads
+        yield far_end
+
+
+@pytest.fixture
+def serving(tmp_path: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]:
+    return service.serving(service.read(tmp_path, tables=ADMIN, far_end=far_end))
+
+
+async def kill(relay: Relay, *bodies: bytes) -> None:
+    """Send events, and wait until all are dead letters of the sink `leads`."""
+    await send(relay, *bodies)
+    name = "relay_deliveries_total"
+    await relay.until_counted(name, "dead", "leads", value=len(bodies))
+    await relay.until_counted(name, "delivered", "all", value=len(bodies))
+
+
+def causes(page: Element) -> Sequence[Sequence[str]]:
+    return [row[:3] for row in page.rows() if row[-1].startswith("Events")]
+
+
+def letters(page: Element) -> list[str]:
+    return [row[0] for row in page.rows() if len(row) == 7]
+
+
+def query(url: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(url).query)
+
+
+async def changes(relay: Relay) -> list[tuple[str, str]]:
+    async with operating(relay) as operator:
+        rows = (await operator.get("/audit"))["changes"]
+    return [(row["operation"], row["via"]) for row in rows]
+
+
+async def test_a_relay_without_dead_letters_says_what_they_are(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        page = await visitor.see("/dead-letters")
+        assert "Nothing was given up" in visitor.html
+        assert "Every verified request held an event" in visitor.html
+        assert not page.rows()
+
+
+async def test_dead_letters_stand_by_cause_and_one_by_one(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"), body("b"))
+        page = await visitor.see("/dead-letters")
+        assert causes(page) == [["leads", "422: the destination refuses this event", "2"]]
+        assert letters(page) == ["lead.captured b", "lead.captured a"]
+        assert page.by_id("causes-total").text == "2 dead letters, 1 cause"
+        assert page.by_id("dead-count").text == "2"
+        assert page.links()["lead.captured"] == "/events/1"
+
+
+async def test_a_cause_leads_to_its_events_and_to_the_confirmations(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"))
+        page = await visitor.see("/dead-letters?kind=lead.*&source=main")
+        hrefs = [each["href"] for each in page.by_id("cause-1").all("a")]
+        assert [urlsplit(each).path for each in hrefs] == [
+            "/sinks/leads",
+            "/events",
+            "/events/replay",
+            "/events/discard",
+        ]
+        assert query(hrefs[2]) == {
+            "sink": ["leads"],
+            "outcome": ["dead"],
+            "reason": ["422: the destination refuses this event"],
+            "kind": ["lead.*"],
+            "source": ["main"],
+        }
+
+
+async def test_a_filter_selects_causes_and_letters_and_stays_in_the_form(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"))
+        page = await visitor.see("/dead-letters?sink=leads&reason=422&kind=lead.*&source=main")
+        assert letters(page) == ["lead.captured a"]
+        assert page.form("/dead-letters").fields() == {"reason": "422", "kind": "lead.*"}
+        chosen = [each.text for each in page.all("option") if "selected" in each.attributes]
+        assert chosen == ["leads", "main"]
+        page = await visitor.see("/dead-letters?reason=teapot")
+        assert not causes(page)
+        assert "No dead letter matches this filter." in visitor.html
+        await visitor.see("/dead-letters?sink=nobody", status=404)
+        await visitor.see("/dead-letters?colour=red", status=400)
+        await visitor.see("/dead-letters?before=x", status=400)
+
+
+async def test_pages_follow_one_another(
+    serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "PAGE_ROWS", 2)
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, *(body(f"e{number}") for number in range(3)))
+        page = await visitor.see("/dead-letters?sink=leads")
+        assert letters(page) == ["lead.captured e2", "lead.captured e1"]
+        page = await visitor.see(page.links()["Older"])
+        assert letters(page) == ["lead.captured e0"]
+        assert causes(page)[0][2] == "3"
+        assert page.links()["Newest"] == "/dead-letters?sink=leads"
+
+
+async def test_one_letter_is_replayed_once_its_cause_is_mended(
+    serving: AbstractAsyncContextManager[Relay], far_end: FarEnd
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"))
+        page = await visitor.see("/dead-letters")
+        far_end.reply = lambda _: Reply()
+        page = await visitor.submit(page.form("/dead-letters/replay"))
+        assert page.by_id("notice").text == "a goes to leads again."
+        await relay.until_counted("relay_deliveries_total", "delivered", "leads")
+        assert not letters(await visitor.see("/dead-letters"))
+        assert await changes(relay) == [("begin_replay", "page")]
+
+
+async def test_one_letter_is_discarded_and_the_filter_stays(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"), body("b"))
+        visitor.client.headers["referer"] = f"{visitor.origin}/dead-letters?sink=leads"
+        form = (await visitor.see("/dead-letters?sink=leads")).form("/dead-letters/discard")
+        page = await visitor.submit(form)
+        assert page.by_id("notice").text.startswith("b to leads is discarded.")
+        assert letters(page) == ["lead.captured a"]
+        assert [each.text for each in page.all("option") if "selected" in each.attributes] == [
+            "leads"
+        ]
+        page = await visitor.submit(form)
+        assert page.by_id("notice").text == "b to leads is no dead letter any more."
+        assert await changes(relay) == [("discard_dead_letters", "page")] * 2
+
+
+async def test_the_file_holds_all_that_the_filter_selects(
+    serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "CSV_PAGE", 2)
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, *(body(f"e{number}") for number in range(5)))
+        page = await visitor.see("/dead-letters?sink=leads")
+        answer = await visitor.client.get(page.links()["CSV"])
+        assert answer.headers["content-disposition"] == 'attachment; filename="dead-letters.csv"'
+        rows = list(csv.DictReader(io.StringIO(answer.text)))
+        assert [row["id"] for row in rows] == ["e4", "e3", "e2", "e1", "e0"]
+        assert (rows[0]["sink"], rows[0]["attempts"]) == ("leads", "1")
+
+
+async def test_a_viewer_sees_the_causes_without_addresses_and_changes_nothing(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay, token=VIEWER_TOKEN) as visitor:
+        await kill(relay, body("a", email="ada@example.com"))
+        page = await visitor.see("/dead-letters?reason=422")
+        assert causes(page) == [["leads", "422: the destination refuses this event", "1"]]
+        actions = {each["action"] for each in page.all("form") if "action" in each.attributes}
+        assert actions == {"/find", "/logout", "/dead-letters"}
+        assert not [link for link in page.links().values() if link.startswith("/events/replay")]
+        assert "ada@example.com" not in visitor.html
+        token = page.form("/logout").fields()["form_token"]
+        fields = {"form_token": token, "id": "a", "source": "main", "sink": "leads"}
+        for path in ("/dead-letters/discard", "/dead-letters/replay"):
+            assert (await visitor.post(path, fields)).status_code == 403
+        await visitor.see("/dead-letters?reason=ada@example.com")
+        assert "ada@example.com" not in visitor.html
+        assert await changes(relay) == []
+
+
+async def test_a_change_needs_its_token_and_our_own_origin(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"))
+        fields = (await visitor.see("/dead-letters")).form("/dead-letters/discard").fields()
+        answer = await visitor.post("/dead-letters/discard", fields, origin="http://evil.test")
+        assert answer.status_code == 403
+        answer = await visitor.post("/dead-letters/discard", {**fields, "form_token": "x"})
+        assert answer.status_code == 403
+        assert letters(await visitor.see("/dead-letters")) == ["lead.captured a"]
+
+
+async def test_texts_of_strangers_are_no_markup(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body(HOSTILE))
+        page = await visitor.see("/dead-letters")
+        assert len(page.all("script")) == 1
+        assert not page.all("img")
+        row = page.by_id("dead-1-leads")
+        assert row.all("span", class_="mono")[0]["title"] == HOSTILE
+        page = await visitor.see("/dead-letters?reason=" + HOSTILE.replace('"', "%22"))
+        assert page.form("/dead-letters").fields()["reason"] == HOSTILE
+        page = await visitor.submit(
+            (await visitor.see("/dead-letters")).form("/dead-letters/replay")
+        )
+        assert page.by_id("notice").text == f"{HOSTILE} goes to leads again."
+
+
+def test_the_filter_of_a_cause_stops_before_an_address() -> None:
+    def part(reason: str | None) -> str | None:
+        chosen = cause_of(Reason("crm", reason, 1, None, None)).chosen
+        return None if chosen is None else chosen["reason"]
+
+    assert part("422: no list of ada@example.com here") == "422: no list of"
+    assert part("ada@example.com is unknown") is None
+    assert part(None) is None
+    assert part("x" * 1000) == "x" * REASON_MAX
