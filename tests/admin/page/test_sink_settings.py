@@ -1,0 +1,106 @@
+"""A sink's settings as the page lists them."""
+
+import importlib
+import pkgutil
+
+import msgspec
+import pytest
+
+from relay import sinks
+from relay.admin.page.views.sink_settings import settings_of
+from relay.core.config_values import Duration, Rate, Secret
+from relay.core.retry import RetryPolicy
+from relay.core.sink import SinkSettings
+from relay.sinks.http import Settings as Http
+
+SECRET = "a-secret-that-nobody-may-see"
+
+
+class Every(SinkSettings, frozen=True, kw_only=True):
+    """Settings of every kind."""
+
+    token: Secret | None = None
+    tokens: tuple[Secret, ...] = ()
+    named: dict[str, Secret] = msgspec.field(default_factory=dict)
+    is_on: bool = True
+    ratio: float = 0.5
+    hosts: str | tuple[str, ...] = ()
+
+
+def values(sink: SinkSettings) -> dict[str, str]:
+    return {each.key: each.value for each in settings_of(sink)}
+
+
+def test_secrets_are_said_to_be_set() -> None:
+    sink = Every(
+        name="a",
+        type="b",
+        token=Secret(SECRET),
+        tokens=(Secret(SECRET), Secret(SECRET)),
+        named={"X-Key": Secret(SECRET)},
+    )
+    shown = values(sink)
+    assert (shown["token"], shown["tokens"], shown["named"]) == ("set", "set, set", "X-Key: set")
+    assert SECRET not in str(settings_of(sink))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/x", "https://hooks.slack.com/…"),
+        ("https://user:pass@crm.test:8443/a?key=b#c", "https://crm.test:8443/…"),
+        ("https://[::1]:8443/a", "https://::1:8443/…"),
+        ("nats://token@a.test:4222,nats://b.test", "set"),
+        ("nats://a.test,secret:word", "set"),
+        ("a-secret-that-is-no-url", "set"),
+        ("https://a.test:port/", "set"),
+        ("http://[/", "set"),
+    ],
+)
+def test_of_a_url_only_its_host_is_shown(url: str, shown: str) -> None:
+    assert values(Http(name="a", type="http", url=Secret(url)))["url"] == shown
+
+
+def test_values_are_written_with_their_units() -> None:
+    sink = Every(
+        name="a",
+        type="b",
+        timeout=Duration.parse("90s"),
+        rate=Rate.parse("30/m"),
+        retry=RetryPolicy(give_up_after=Duration.parse("2d")),
+        hosts=("a:1", "b:2"),
+        is_on=False,
+    )
+    assert values(sink) == {
+        "concurrency": "1",
+        "rate": "30 per min",
+        "timeout": "1 min 30 s",
+        "retry.first": "1.0 s",
+        "retry.factor": "2",
+        "retry.max": "1 h",
+        "retry.give_up_after": "2 d",
+        "token": "none",
+        "tokens": "none",
+        "named": "none",
+        "is_on": "false",
+        "ratio": "0.5",
+        "hosts": "a:1, b:2",
+    }
+
+
+def test_given_settings_come_before_the_defaults() -> None:
+    listed = settings_of(Every(name="a", type="b", ratio=0.9, rate=Rate.parse("1/h")))
+    assert [each.key for each in listed if not each.is_default] == ["rate", "ratio"]
+    assert [each.is_default for each in listed] == sorted(each.is_default for each in listed)
+
+
+@pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(sinks.__path__)])
+def test_no_secret_of_any_sink_is_listed(name: str) -> None:
+    kind = importlib.import_module(f"relay.sinks.{name}").Settings
+    fields = msgspec.structs.fields(kind)
+    secret = {each.name for each in fields if each.type in (Secret, Secret | None)}
+    required = {each.name for each in fields if each.required}
+    given = {each: Secret(SECRET) if each in secret else "a" for each in required | secret}
+    shown = settings_of(kind(**given))
+    assert SECRET not in str(shown)
+    assert {each.key for each in shown if each.value == "set"} == secret
