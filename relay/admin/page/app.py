@@ -182,6 +182,7 @@ class Page:
             sections=SECTIONS,
             dead=await _dead(visit.admin),
             notice=notice,
+            is_form=request.method == "POST",
             **context,
         )
 

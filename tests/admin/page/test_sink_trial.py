@@ -91,6 +91,7 @@ async def test_an_event_that_the_sink_takes_is_shown_as_it_would_be_sent(
     headers = [each.text for each in page.all("dd")]
     assert ("***" in headers, "a-secret-key" in headers) == (True, False)
     assert page.by_id("body").text == text
+    assert "data-live-url" not in page.all("body")[0].attributes
     assert far_end.requests == []
     assert relay.stored() == 0
     async with operating(relay) as operator:
