@@ -47,7 +47,7 @@ class Page:
     def __init__(self, admin: AdminServices, gate: Gate) -> None:
         self._admin = admin
         self._gate = gate
-        self._notices = Notices()
+        self._notices = Notices(admin.clock)
         self._jobs = Jobs(admin.activity, admin.clock)
         self._slow = SlowResults(admin.clock)
 
@@ -107,7 +107,7 @@ class Page:
         async def answer(visit: Visit, request: Request) -> Response:
             _require_admin(visit, needed=view.admin_only)
             context = await view.read(visit, await self._parameters(visit, request, view))
-            notice = self._notices.take(request.query_params.get("done", ""))
+            notice = self._notices.find(request.query_params.get("done", ""))
             return await self._page(visit, request, view, context, notice=notice)
 
         return answer

@@ -60,7 +60,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The result of an action, shown once above the next view."""
+    """The result of an action, shown above the next view."""
 
     text: str
     tone: Literal["ok", "warn", "bad"] = "ok"

@@ -1,15 +1,13 @@
 """Causes of dead letters: those of a sink with the same reason."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from relay.admin.page.visit import ADDRESS
 from relay.store.operations import Reason
 
 REASON_MAX = 300
 """Characters of a reason that stand in a URL; as a filter, a part of it selects as well."""
-
-_BEFORE_ADDRESS = re.compile(r"(.*?)[^\s@]*@", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +29,5 @@ def cause_of(reason: Reason, **more: str | None) -> Cause:
 
 def _part_of(reason: str) -> str | None:
     """Return the beginning of a reason without any address, which must not stand in a URL."""
-    found = _BEFORE_ADDRESS.match(reason)
-    return (found[1] if found else reason)[:REASON_MAX].strip() or None
+    found = ADDRESS.search(reason)
+    return reason[: found.start() if found else REASON_MAX][:REASON_MAX].strip() or None

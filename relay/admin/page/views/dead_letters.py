@@ -1,8 +1,7 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from relay.admin.api.dead_letters import (
     Discard,
@@ -10,10 +9,11 @@ from relay.admin.api.dead_letters import (
     discard_dead_letters,
     list_dead_letters,
 )
-from relay.admin.api.parameters import PAGE_MAX, Number, Order, Page, Paging, Text
+from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Order, Page, Paging, Text
 from relay.admin.api.replays import begin_replay
 from relay.admin.api.unreadable import count_unreadable, list_unreadable
 from relay.admin.operation import Nothing
+from relay.admin.page.filters import command
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
 from relay.admin.page.views import unreadable
@@ -38,15 +38,18 @@ class Chosen:
     source: Text | None = None
     before: Number | None = None
 
-    def page(self, limit: int) -> Page:
-        return Page(
+    @property
+    def selecting(self) -> Filter:
+        return Filter(
             sink=self.sink,
             reason=self.reason,
             kind=self.kind,
             source=self.source,
             before=self.before,
-            limit=limit,
         )
+
+    def page(self, limit: int) -> Page:
+        return Page(**asdict(self.selecting), limit=limit)
 
     @property
     def filter(self) -> Mapping[str, str]:
@@ -67,7 +70,7 @@ class OneDelivery:
 async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     """Read the causes and a page of dead letters."""
     page = await visit.run(list_dead_letters, chosen.page(PAGE_ROWS))
-    on_all_pages = replace(chosen, before=None).page(PAGE_ROWS)
+    on_all_pages = replace(chosen, before=None).selecting
     reasons = (await visit.run(count_dead_letters, on_all_pages)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
@@ -79,7 +82,7 @@ async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
         "sinks": await _sinks(visit),
         "sources": visit.admin.rotations.sources,
         "csv": visit.url("/dead-letters.csv", **chosen.filter),
-        "command": _command(chosen),
+        "command": f"{command(on_all_pages, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
         "unreadable": newest.unreadable,
         "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
     }
@@ -92,13 +95,6 @@ async def _sinks(visit: Visit) -> list[str]:
     return configured + [
         name for name in sorted(backlogs) if name not in configured and backlogs[name].dead
     ]
-
-
-def _command(chosen: Chosen) -> str:
-    """Return the command that replays what is chosen."""
-    flags = {"sink": "--sink", "reason": "--reason", "kind": "--event", "source": "--source"}
-    given = [f"{flags[name]} {shlex.quote(value)}" for name, value in chosen.filter.items()]
-    return " ".join(["relay dead-letters replay", *(given or ["--all"]), "--dry-run"])
 
 
 async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.events import list_events
+from relay.admin.api.events import Listing, list_events
 from relay.admin.api.filters import require_known
-from relay.admin.api.parameters import Number, Page, Text
+from relay.admin.api.parameters import Number, Text
 from relay.admin.page.forms import FORM_MAX
 from relay.admin.page.view import View
 from relay.admin.page.views.sink import settings_named
@@ -133,7 +133,7 @@ def _configured(visit: Visit, name: str) -> SinkSettings:
 
 
 async def _newest(visit: Visit) -> int:
-    events = (await visit.run(list_events, Page(limit=1))).events
+    events = (await visit.run(list_events, Listing(limit=1))).events
     if not events:
         raise HTTPException(404, "No event is stored yet. Paste one, or run relay send.")
     return int(events[0].seq)
