@@ -108,6 +108,8 @@ async def test_a_cause_leads_to_its_events_and_to_the_confirmations(
             "kind": ["lead.*"],
             "source": ["main"],
         }
+        for href in hrefs:
+            await visitor.see(href)
 
 
 async def test_a_filter_selects_causes_and_letters_and_stays_in_the_form(
@@ -126,6 +128,23 @@ async def test_a_filter_selects_causes_and_letters_and_stays_in_the_form(
         await visitor.see("/dead-letters?sink=nobody", status=404)
         await visitor.see("/dead-letters?colour=red", status=400)
         await visitor.see("/dead-letters?before=x", status=400)
+
+
+async def test_the_rarest_causes_are_left_out_and_said_to_be(
+    serving: AbstractAsyncContextManager[Relay],
+    far_end: FarEnd,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(view, "CAUSES_SHOWN", 1)
+    far_end.reply = lambda request: (
+        Reply() if request.target == "/all" else Reply(400 if b"rare" in request.body else 422)
+    )
+    async with serving as relay, visiting(relay) as visitor:
+        await kill(relay, body("a"), body("b"), body("rare"))
+        page = await visitor.see("/dead-letters")
+        assert [row[2] for row in causes(page)] == ["2"]
+        assert page.by_id("causes-total").text == "3 dead letters, 2 causes"
+        assert page.by_id("more-causes").text.startswith("1 rarer left out")
 
 
 async def test_pages_follow_one_another(

@@ -23,6 +23,7 @@ from relay.store.operations import DeadLetter
 
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50
+CAUSES_SHOWN = 50
 CSV_PAGE = PAGE_MAX
 CSV_PAGES_MAX = 100
 """Pages of a file, so that it ends at 50,000 rows."""
@@ -76,7 +77,11 @@ async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     return {
         "chosen": chosen,
         "total": sum(reason.count for reason in reasons),
-        "causes": [cause_of(each, kind=chosen.kind, source=chosen.source) for each in reasons],
+        "causes": [
+            cause_of(each, kind=chosen.kind, source=chosen.source)
+            for each in reasons[:CAUSES_SHOWN]
+        ],
+        "causes_total": len(reasons),
         "letters": page.dead_letters,
         "next": page.next,
         "sinks": await _sinks(visit),

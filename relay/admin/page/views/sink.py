@@ -129,5 +129,6 @@ VIEW = View(
     title="Sink",
     template="sink.html",
     read=read_sink,
-    topics=("deliveries", "sinks", "config"),
+    # Not at every delivery: summing up the attempts may take its whole time limit.
+    topics=("sinks", "config", "changes"),
 )
