@@ -1,5 +1,6 @@
 """Events tried on a sink on the page of a running relay: nothing is sent."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from relay.admin.page.forms import FORM_MAX
 from relay.admin.page.views import sink_trial as view
+from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.document import Element, parse
 from tests.admin.page.visiting import ADMIN, Visitor, visiting
@@ -172,6 +174,19 @@ async def test_a_stored_event_without_its_body_is_told_so(relay: Relay, visitor:
         await operator.post("/people/erase", {"email": "ada@example.com"})
     page = await visitor.see("/sinks/ruled/try?seq=1", status=200)
     assert "is gone" in page.by_id("problem").text
+
+
+async def test_a_stored_event_with_a_damaged_body_is_not_tried(
+    relay: Relay, visitor: Visitor, tmp_path: Path
+) -> None:
+    await send(relay, body("a"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "relay.db")) as db:
+        db.execute("UPDATE events SET body = x'7b'")
+        db.commit()
+    page = await visitor.see("/sinks/ruled/try?seq=1")
+    assert page.by_id("problem").text == (
+        "The stored body of event 1 is damaged, so it is not tried."
+    )
 
 
 async def test_a_body_that_no_form_holds_is_left_out_of_the_box(

@@ -87,21 +87,25 @@ async def read_stored(visit: Visit, asked: Stored) -> Context:
     history = await visit.admin.store.operations.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")
-    if history.body is None:
+    record, body = history.event, history.body
+    if body is None:
         problem = f"The body of event {seq} is gone: its retention is over, or it was erased."
-        return _context(visit, sink, source=history.event.source, problem=problem)
+        return _context(visit, sink, source=record.source, problem=problem)
+    if history.is_damaged:
+        problem = f"The stored body of event {seq} is damaged, so it is not tried."
+        return _context(visit, sink, source=record.source, problem=problem)
     event = Event(
-        source=history.event.source,
-        id=history.event.id,
-        kind=history.event.kind,
-        created_at=history.event.created_at,
-        received_ms=history.event.received_ms,
-        body=history.body,
+        source=record.source,
+        id=record.id,
+        kind=record.kind,
+        created_at=record.created_at,
+        received_ms=record.received_ms,
+        body=body,
         headers=history.headers or b"",
     )
-    body = history.body.decode(errors="replace") if len(history.body) <= BOX_MAX else ""
+    shown = body.decode(errors="replace") if len(body) <= BOX_MAX else ""
     trial = _try(visit, sink, event)
-    return _context(visit, sink, source=event.source, body=body, seq=seq, trial=trial)
+    return _context(visit, sink, source=event.source, body=shown, seq=seq, trial=trial)
 
 
 async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
