@@ -1,7 +1,6 @@
 """A trial of an event on a sink: whether its route takes it, and what would be sent."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number, Text
 from relay.admin.page.forms import FORM_MAX
 from relay.admin.page.view import View
+from relay.admin.page.views.message_parts import Part, parts_of
 from relay.admin.page.views.sink import settings_named
 from relay.admin.page.visit import Context, Visit
 from relay.core import authentication
@@ -19,12 +19,6 @@ from relay.core.errors import SinkError
 from relay.core.event import WEBHOOK_TEST, Event
 from relay.core.routing import Route, Verdict
 from relay.core.sink import SinkSettings
-
-SHOWN_MAX = 64 * 1024
-"""Characters of each part of a message."""
-
-SHORT_MAX = 60
-"""Characters of a part without a heading of its own."""
 
 BOX_MAX = FORM_MAX // 4
 """Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
@@ -53,15 +47,6 @@ class Rule(NamedTuple):
     key: str
     setting: str
     verdict: Verdict
-
-
-class Part(NamedTuple):
-    """A part of a message: a text, or pairs of names and texts; short values have no name."""
-
-    name: str
-    text: str
-    pairs: Sequence[tuple[str, str]]
-    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,31 +169,7 @@ def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str
         return (), "the sink does not run"
     except SinkError as error:
         return (), error.reason
-    return list(_parts(rendered)), None
-
-
-def _parts(message: Mapping[str, Any]) -> Iterator[Part]:
-    """Split a message: short values first, then what has a heading of its own."""
-    tables = {
-        name: list(value.items())
-        for name, value in message.items()
-        if isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values())
-    }
-    texts = {name: _text(value) for name, value in message.items() if name not in tables}
-    short = [(name, text) for name, text in texts.items() if len(text) <= SHORT_MAX]
-    if short:
-        yield Part("", "", short, is_cut=False)
-    for name in message:
-        if table := tables.get(name):
-            yield Part(name, "", table, is_cut=False)
-        elif len(text := texts.get(name, "")) > SHORT_MAX:
-            yield Part(name, text[:SHOWN_MAX], (), is_cut=len(text) > SHOWN_MAX)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return list(parts_of(rendered)), None
 
 
 VIEWS = tuple(
