@@ -95,6 +95,7 @@ class Page:
         return Visit(
             admin=self._admin,
             visitor=visitor,
+            origin=place.origin,
             prefix=place.prefix,
             path=place.path,
             query=forms.query(request),

@@ -26,6 +26,8 @@ class Visit:
 
     admin: AdminServices
     visitor: Visitor
+    origin: str
+    """Scheme, host and port, as the browser sees them."""
     prefix: str
     """Path in front of every URL, empty without a proxy that adds one."""
     path: str

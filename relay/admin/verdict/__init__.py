@@ -21,6 +21,7 @@ def problems(facts: Facts) -> Sequence[Finding]:
     for sink in facts.sinks:
         findings += sinks.findings(sink, now_ms=now_ms)
     findings += records.findings(facts)
+    findings += store.unreadable(facts.store, now_ms=now_ms)
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 

@@ -25,7 +25,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield from _disk(facts.store)
-    yield from _content(facts.store, now_ms=facts.now_ms)
+    yield from _content(facts.store)
 
 
 def _disk(store: StoreFacts) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
         )
 
 
-def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
+def _content(store: StoreFacts) -> Iterator[Finding]:
     if store.unread is not None:
         yield Finding(
             severity="ticket",
@@ -69,6 +69,10 @@ def _content(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
             why="it was not closed cleanly before this start",
             next="relay store check",
         )
+
+
+def unreadable(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
+    """Yield the finding on verified requests without an event."""
     if store.unreadable:
         is_old = is_over(store.unreadable_ms, UNREADABLE_MS, now_ms=now_ms)
         yield Finding(

@@ -21,10 +21,12 @@ class Visitor:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
         self.origin = str(client.base_url).rstrip("/")
+        self._path = "/"
         self.html = ""
         """The last page, as it came."""
 
     async def see(self, path: str, *, status: int = 200) -> Element:
+        self._path = path
         answer = await self.client.get(path)
         assert answer.status_code == status, answer.text
         self.html = answer.text
@@ -33,7 +35,10 @@ class Visitor:
     async def post(
         self, path: str, fields: dict[str, str], *, origin: str | None = None
     ) -> httpx.Response:
-        headers = {"origin": self.origin if origin is None else origin}
+        headers = {
+            "origin": self.origin if origin is None else origin,
+            "referer": f"{self.origin}{self._path}",
+        }
         return await self.client.post(path, data=fields, headers=headers)
 
     async def submit(self, form: Element) -> Element:

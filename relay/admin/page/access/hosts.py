@@ -8,7 +8,8 @@ from typing import Literal
 
 Scheme = Literal["http", "https"]
 
-_AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,254})(?::([0-9]{0,5}))?")
+_NAME = r"(?=.{1,254}(?::|\Z))[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?"
+_AUTHORITY = re.compile(rf"(\[[0-9a-f:.]{{2,45}}\]|{_NAME})(?::([0-9]{{0,5}}))?")
 _DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 _PORT_MAX = 65535
 

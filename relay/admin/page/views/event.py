@@ -151,7 +151,7 @@ def _hindrance(history: History, inside: Content) -> str:
 
 
 def _commands(visit: Visit, event: EventRecord) -> Sequence[str]:
-    url = visit.admin.config().server.admin_listen.url()
+    url = visit.origin + visit.prefix
     bearer = '-H "Authorization: Bearer $RELAY_ADMIN_TOKEN"'
     order = orjson.dumps({"id": event.id, "source": event.source}).decode()
     return (

@@ -102,9 +102,8 @@ async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
 
 def _api(visit: Visit, chosen: Filter) -> str:
     """Return a request of the API for the same events."""
-    address = visit.admin.config().server.admin_listen
-    path = replace(visit, prefix="").url("/api/v1/events", **query_of(chosen))
-    return f'curl -H "Authorization: Bearer $RELAY_ADMIN_TOKEN" "http://{address}{path}"'
+    url = visit.origin + visit.url("/api/v1/events", **query_of(chosen))
+    return f'curl -H "Authorization: Bearer $RELAY_ADMIN_TOKEN" "{url}"'
 
 
 async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]]:

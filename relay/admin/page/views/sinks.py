@@ -70,33 +70,29 @@ async def test(visit: Visit, path: SinkName, _: Nothing) -> Done:
     result = await visit.run(test_sink, path)
     if result.reached:
         text = f"{path.name} can be reached{f': {result.found}' if result.found else ''}."
-        return _done(visit, path, Notice(text=text))
+        return Done(notice=Notice(text=text))
     text = f"{path.name} cannot take events: {result.reason}."
-    return _done(visit, path, Notice(text=text, tone="bad"))
+    return Done(notice=Notice(text=text, tone="bad"))
 
 
 async def pause(visit: Visit, path: SinkName, _: Nothing) -> Done:
     """Pause the sink."""
     await visit.run(pause_sink, path)
     text = f"{path.name} is paused: its events wait until you resume it."
-    return _done(visit, path, Notice(text=text, tone="warn"))
+    return Done(notice=Notice(text=text, tone="warn"))
 
 
 async def resume(visit: Visit, path: SinkName, _: Nothing) -> Done:
     """Resume the sink."""
     await visit.run(resume_sink, path)
-    return _done(visit, path, Notice(text=f"{path.name} delivers again."))
+    return Done(notice=Notice(text=f"{path.name} delivers again."))
 
 
 async def retry(visit: Visit, path: SinkName, chosen: MaybeEvent) -> Done:
     """Make pending deliveries due now."""
     result = await visit.run(retry_sink, path, chosen)
     text = f"{path.name} is tried now; {number(result.brought_forward)} deliveries were due later."
-    return _done(visit, path, Notice(text=text))
-
-
-def _done(visit: Visit, path: SinkName, notice: Notice) -> Done:
-    return Done(to=visit.url(f"/sinks/{path.name}"), notice=notice)
+    return Done(notice=Notice(text=text))
 
 
 SECTION = Section(
