@@ -11,21 +11,10 @@ from relay.cli.output import ago, moment, pairs, table
 from relay.cli.parameters import parsed
 from relay.cli.printing import Output, indented, timed
 from relay.cli.selection import dry_run_option
+from relay.store.personal_data import COUNTS
 
 _PARTS = ("events", "unreadable", "mentions", "views")
 
-_COUNTED = (
-    ("events", "bodies and headers; their ids are kept"),
-    ("pending", "pending deliveries, discarded"),
-    ("dead", "dead letters, discarded"),
-    ("unreadable", "requests without an event"),
-    ("quarantine", "requests kept during a secret rotation"),
-    ("excerpts", "responses of destinations about other events"),
-    ("reasons", "failure reasons with the address"),
-    ("searches", "replays selected by the address"),
-    ("views", "views and leads of the audience report"),
-    ("videos", "titles and ids of videos with the address"),
-)
 _WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
 _NOT_WIPED = (
     "The store's files are still being overwritten, or a reader holds its log; the relay "
@@ -57,7 +46,7 @@ def erase(client: Client, *, email: str, dry_run: bool) -> Output:
 
 def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
     yield "Would be removed:" if dry_run else "Removed:"
-    counts = ((name, f"{report[name]:<5}  {description}") for name, description in _COUNTED)
+    counts = ((name, f"{report[name]:<5}  {description}") for name, description in COUNTS.items())
     yield from pairs(counts, indent="  ")
     for heading, recipients in (
         ("Already delivered, so remove it there as well:", report["told"]),

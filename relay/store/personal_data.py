@@ -119,6 +119,21 @@ class Records:
     next: str | None
 
 
+COUNTS = {
+    "events": "bodies and headers; their ids are kept",
+    "pending": "pending deliveries, discarded",
+    "dead": "dead letters, discarded",
+    "unreadable": "requests without an event",
+    "quarantine": "requests kept during a secret rotation",
+    "excerpts": "responses of destinations about other events",
+    "reasons": "failure reasons with the address",
+    "searches": "replays selected by the address",
+    "views": "views and leads of the audience report",
+    "videos": "titles and ids of videos with the address",
+}
+"""What an erasure removes, by the names of its numbers."""
+
+
 class PersonalData(Protocol):
     """Personal data of the person with a whole e-mail address, which is case-insensitive.
 
@@ -136,8 +151,8 @@ class PersonalData(Protocol):
         """Count what `erase` would remove now; changes nothing."""
         ...
 
-    async def erasures(self, *, limit: int) -> Sequence[ErasureRecord]:
-        """Return the newest erasures."""
+    async def erasures(self, *, limit: int, email: str | None = None) -> Sequence[ErasureRecord]:
+        """Return the newest erasures, of one person or of all."""
         ...
 
     async def records(self, email: str, *, after: str | None) -> Records:

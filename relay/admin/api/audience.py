@@ -40,6 +40,16 @@ async def show_audience(admin: AdminServices, chosen: AudienceFilter) -> Funnel:
     return await audience.funnel(AudienceQuery(**asdict(chosen) | {"zone": _zone(chosen)}))
 
 
+def time_zone(name: str) -> tzinfo:
+    """Return the zone with an IANA name; raises HTTPException."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # A folder of zones, such as Europe, raises OSError.
+        text = f"Unknown time zone {name}; use an IANA name such as Europe/Berlin."
+        raise HTTPException(404, text) from None
+
+
 OPERATIONS = (
     Operation(
         "GET",
@@ -60,9 +70,4 @@ def _zone(chosen: AudienceFilter) -> tzinfo:
         raise HTTPException(
             422, "zone applies only to by=day and by=hour; drop it, or group by one of these."
         )
-    try:
-        return ZoneInfo(chosen.zone)
-    except (KeyError, ValueError, OSError):
-        # A folder of zones, such as Europe, raises OSError.
-        text = f"Unknown time zone {chosen.zone}; use an IANA name such as Europe/Berlin."
-        raise HTTPException(404, text) from None
+    return time_zone(chosen.zone)

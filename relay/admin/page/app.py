@@ -20,11 +20,11 @@ from relay.admin.page.access.gate import Gate
 from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
-from relay.admin.page.downloads import as_bytes, as_csv
+from relay.admin.page.downloads import as_bytes, as_csv, as_json
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
 from relay.admin.page.slow_results import SlowResults
-from relay.admin.page.view import Action, Download, View
+from relay.admin.page.view import Action, Download, Export, View
 from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Done, Notice, Visit
 from relay.admin.problem import Problem, problem_of
@@ -61,6 +61,9 @@ class Page:
                 routes.append(Route(view.path, self._guarded(self._view(view)), methods=methods))
             for download in section.downloads:
                 routes.append(Route(download.path, self._guarded(self._download(download))))
+            for export in section.exports:
+                endpoint = self._guarded(self._export(export))
+                routes.append(Route(export.path, endpoint, methods=["POST"]))
             for action in section.actions:
                 endpoint = self._guarded(self._action(action))
                 routes.append(Route(action.path, endpoint, methods=["POST"]))
@@ -127,6 +130,17 @@ class Page:
             rows = await download.read(visit, forms.parameters(request, download.parameters))
             name = download.file.format(**request.path_params)
             return as_bytes(rows, name) if isinstance(rows, bytes) else as_csv(rows, name)
+
+        return answer
+
+    def _export(self, export: Export) -> Answer:
+        async def answer(visit: Visit, request: Request) -> Response:
+            fields = await forms.form(request)
+            token = fields.pop("form_token", "")
+            if self._gate.check_change(request, visit.visitor, token) is not None:
+                raise HTTPException(403, FORM_REFUSED)
+            parameters = convert(fields, export.parameters, strict=False)
+            return await as_json(export.read(visit, parameters), export.file)
 
         return answer
 

@@ -1,10 +1,10 @@
-"""Tables as CSV, and stored bytes, as files."""
+"""Tables as CSV, stored bytes, and personal data as JSON, as files."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -23,9 +23,24 @@ def as_bytes(content: bytes, file: str) -> Response:
     return _attachment(content, file, "application/octet-stream")
 
 
+async def as_json(parts: AsyncIterator[bytes], file: str) -> Response:
+    """Send a file while it is read; an error before its first part raises."""
+    first = await anext(parts)
+
+    async def all_parts() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return StreamingResponse(all_parts(), 200, _headers(file), "application/json")
+
+
 def _attachment(content: bytes, file: str, type_: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
-    return Response(content, 200, headers, type_)
+    return Response(content, 200, _headers(file), type_)
+
+
+def _headers(file: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
 
 
 def _cell(value: object) -> object:

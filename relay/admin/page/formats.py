@@ -67,6 +67,14 @@ def number(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def percent(share: float) -> str:
+    """Format a share: `38 %`, `4.2 %`; neither 0 % nor 100 % unless it is exactly that."""
+    if 0 < share < 0.0995:
+        return "<0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
+    rounded = round(100 * share)
+    return ">99 %" if rounded == 100 and share < 1 else f"{rounded:,} %"
+
+
 def capitalize_first(text: str) -> str:
     """Begin a sentence; what follows keeps its case."""
     return text[:1].upper() + text[1:]
@@ -102,6 +110,7 @@ FILTERS = {
     "minute": minute,
     "number": number,
     "offset": offset,
+    "percent": percent,
     "relative": relative,
     "shortened": shortened,
     "size": size,

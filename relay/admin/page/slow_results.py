@@ -1,5 +1,6 @@
 """Results of slow reads, shown again for a while: an open page may ask four times a second."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
@@ -18,24 +19,40 @@ KEPT_MAX = 50
 
 
 class SlowResults:
-    """Keeps the latest slow results in memory."""
+    """Keeps the latest slow results in memory; visitors who ask at once share one read."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return a result that is fresh enough, else read it; raises as `read` does."""
-        started_s = self._clock.monotonic()
+        """Return a result that is fresh enough, else read it; raises as `read` does.
+
+        A read goes on if its visitor leaves or waits no longer, and is there for the next one.
+        """
         until_s, result = self._kept.get(key, (0.0, None))
-        if started_s < until_s:
+        if self._clock.monotonic() < until_s:
             kept: T = result
             return kept
-        read_now = await read()
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(self._read(key, read))
+            # An error that nobody waits for is told to the next visitor, who reads again.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        read_now: T = await asyncio.shield(task)
+        return read_now
+
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        started_s = self._clock.monotonic()
+        try:
+            result = await read()
+        finally:
+            del self._running[key]
         ended_s = self._clock.monotonic()
         self._kept.pop(key, None)
         if ended_s - started_s > QUICK_S:
-            self._kept[key] = ended_s + REST * (ended_s - started_s), read_now
+            self._kept[key] = ended_s + REST * (ended_s - started_s), result
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
-        return read_now
+        return result

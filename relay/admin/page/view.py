@@ -1,6 +1,6 @@
 """Declarations of views and actions; their signatures describe the parameters."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,22 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Personal data as a file: `read(visit, parameters)` yields its parts, for a POST of admins.
+
+    The fields of the form, which may be an address, stand in no URL.
+    """
+
+    path: str
+    file: str
+    read: Callable[..., AsyncIterator[bytes]]
+
+    @property
+    def parameters(self) -> Any:
+        return list(self.read.__annotations__.values())[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """A form's target: `perform(visit, path, form)` makes the change.
 
@@ -78,3 +94,4 @@ class Section:
     views: Sequence[View]
     actions: Sequence[Action] = ()
     downloads: Sequence[Download] = ()
+    exports: Sequence[Export] = ()

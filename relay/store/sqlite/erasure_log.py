@@ -12,7 +12,7 @@ _END = "UPDATE erasures SET ended_at = ?, report = ? WHERE id = ?"
 _NEWEST = """
 SELECT id, begun_at, ended_at, person, report,
     id <= coalesce((SELECT value FROM state WHERE name = 'wiped'), 0)
-FROM erasures ORDER BY id DESC LIMIT ?
+FROM erasures WHERE person = coalesce(?, person) ORDER BY id DESC LIMIT ?
 """
 
 
@@ -26,11 +26,13 @@ def end(db: sqlite3.Connection, number: int, erasure: Erasure, *, now_ms: int) -
     db.execute(_END, (now_ms, msgspec.json.encode(erasure).decode(), number))
 
 
-def newest(db: sqlite3.Connection, *, limit: int) -> list[ErasureRecord]:
-    """Return the newest erasures."""
+def newest(
+    db: sqlite3.Connection, *, limit: int, person: bytes | None = None
+) -> list[ErasureRecord]:
+    """Return the newest erasures, of one person's digest or of all."""
     return [
         ErasureRecord(id_, begun_ms, ended_ms, person.hex(), report and _read(report, wiped))
-        for id_, begun_ms, ended_ms, person, report, wiped in db.execute(_NEWEST, (limit,))
+        for id_, begun_ms, ended_ms, person, report, wiped in db.execute(_NEWEST, (person, limit))
     ]
 
 

@@ -64,8 +64,12 @@ class SqlitePersonalData(Part):
             total.add(await self._preview(place, matches))
         return total.erasure(list(self._in_flight(total).values()), wiped=False)
 
-    async def erasures(self, *, limit: int) -> Sequence[ErasureRecord]:
-        return await self._reader.read(lambda db: erasure_log.newest(db, limit=limit))
+    async def erasures(self, *, limit: int, email: str | None = None) -> Sequence[ErasureRecord]:
+        address = None if email is None else self._address(email)
+        person = None if address is None else self._shared.digests.digest(address.folded)
+        return await self._reader.read(
+            lambda db: erasure_log.newest(db, limit=limit, person=person)
+        )
 
     async def records(self, email: str, *, after: str | None) -> Records:
         address, cursor = self._address(email), personal_data_export.Cursor.parse(after)

@@ -1,8 +1,12 @@
 """Slow results are shown again for a while, quick ones never."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from relay.admin.page.slow_results import KEPT_MAX, SlowResults
+from relay.core.errors import StoreError
 
 
 class Clock:
@@ -54,3 +58,25 @@ async def test_only_the_latest_results_are_kept() -> None:
     clock.now_s -= KEPT_MAX
     assert await slow.get(KEPT_MAX, read) == KEPT_MAX + 1
     assert await slow.get(0, read) == KEPT_MAX + 2
+
+
+async def test_visitors_at_once_share_a_read_that_goes_on_without_them() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 0)
+    visitors = [asyncio.create_task(slow.get("a", read)) for _ in range(3)]
+    await asyncio.sleep(0)
+    visitors[0].cancel()
+    assert [await visitors[1], await visitors[2]] == [1, 1]
+
+
+async def test_a_read_that_failed_is_repeated() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 1)
+
+    async def fail() -> int:
+        clock.now_s += 1
+        raise StoreError("disk")
+
+    with pytest.raises(StoreError):
+        await slow.get("a", fail)
+    assert await slow.get("a", read) == 1

@@ -1,8 +1,15 @@
 """The views: a module each, which exports its `SECTION`."""
 
-from relay.admin.page.views import dead_letters, events, now, sinks
+from relay.admin.page.views import audience, dead_letters, events, now, people, sinks
 
 __all__ = ["SECTIONS"]
 
-SECTIONS = (now.SECTION, events.SECTION, dead_letters.SECTION, sinks.SECTION)
+SECTIONS = (
+    now.SECTION,
+    events.SECTION,
+    dead_letters.SECTION,
+    sinks.SECTION,
+    people.SECTION,
+    audience.SECTION,
+)
 """In the order of the navigation."""

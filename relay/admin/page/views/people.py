@@ -1,0 +1,197 @@
+"""People: look one up by address, export what is stored, and erase it.
+
+An address stands only in forms that are posted, never in a URL; an erasure's report has none.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+
+from relay.admin.api import people
+from relay.admin.api.people import Part, Person, PersonRecords
+from relay.admin.operation import Nothing
+from relay.admin.page.view import Action, Export, Section, View
+from relay.admin.page.visit import Context, Done, Visit
+from relay.core.event import folded
+from relay.store.personal_data import COUNTS, Erasure, ErasureRecord
+from relay.store.selection import Selection
+
+EVENTS_SHOWN = 10
+SEARCH_BUDGET_S = 0.2
+ERASURES_SHOWN = 5
+"""Earlier erasures of one person."""
+
+LISTS = ("events", "unreadable", "mentions", "views")
+"""Of an export, in the order in which its parts fill them."""
+
+NOT_AN_ADDRESS = "Type a whole e-mail address, such as ann@example.com."
+
+Address = Annotated[str, Meta(max_length=400)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """A typed address."""
+
+    email: Address = ""
+
+    def person(self) -> Person:
+        """Return whom it names; raises HTTPException."""
+        try:
+            return msgspec.convert({"email": self.email.strip()}, Person)
+        except msgspec.ValidationError:
+            raise HTTPException(400, NOT_AN_ADDRESS) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation(Lookup):
+    """An address that was looked up, and typed again."""
+
+    typed: Address = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureId:
+    """One recorded erasure."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A kind of stored data, and how much of it there is."""
+
+    name: str
+    count: int
+    description: str
+
+
+async def read_people(visit: Visit, _: Nothing) -> Context:
+    """Read the form and the past erasures."""
+    erasures = (await visit.run(people.list_erasures, Nothing())).erasures
+    return {"erasures": erasures, "shown_max": people.ERASURES_MAX}
+
+
+async def read_person(visit: Visit, lookup: Lookup) -> Context:
+    """Read what is stored of a person."""
+    person, store = lookup.person(), visit.admin.store
+    erasure = await visit.run(people.count_person, Nothing(), person)
+    digest = store.audience.person(person.email)
+    found = await store.search.find(
+        Selection(person=digest), visit.admin.routes, limit=EVENTS_SHOWN, budget_s=SEARCH_BUDGET_S
+    )
+    return {
+        "email": person.email,
+        "digest": digest,
+        "erasure": erasure,
+        "places": _places(erasure),
+        "found": found,
+        "earlier": await store.personal_data.erasures(limit=ERASURES_SHOWN, email=person.email),
+    }
+
+
+async def read_erasure(visit: Visit, path: ErasureId) -> Context:
+    """Read the report of an erasure."""
+    records: Sequence[ErasureRecord] = (await visit.run(people.list_erasures, Nothing())).erasures
+    record = next((each for each in records if each.id == path.id), None)
+    if record is None:
+        text = f"There is no erasure {path.id} among the last {people.ERASURES_MAX}."
+        raise HTTPException(404, text)
+    return {"record": record, "places": () if record.erasure is None else _places(record.erasure)}
+
+
+def _places(erasure: Erasure) -> list[Place]:
+    return [Place(name, getattr(erasure, name), text) for name, text in COUNTS.items()]
+
+
+async def erase(visit: Visit, _: Nothing, form: Confirmation) -> Done:
+    """Erase the person whose address was typed twice."""
+    person = form.person()
+    if folded(form.typed.strip()) != folded(person.email):
+        text = "The two addresses differ, so nothing was erased. Look the person up again."
+        raise HTTPException(422, text)
+    await visit.run(people.erase_person, Nothing(), person)
+    (record,) = await visit.admin.store.personal_data.erasures(limit=1, email=person.email)
+    return Done(to=visit.url(f"/people/erasures/{record.id}"))
+
+
+async def export(visit: Visit, lookup: Lookup) -> AsyncIterator[bytes]:
+    """Yield one JSON object, with the lists of `relay export`, while its parts are read."""
+    person, document = lookup.person(), _Document()
+    after = None
+    while True:
+        part = Part(email=person.email, after=after)
+        records = await visit.run(people.export_person, Nothing(), part)
+        yield await asyncio.to_thread(document.add, records)
+        after = records.next
+        if after is None:
+            break
+    yield document.end()
+
+
+class _Document:
+    """Writes an object of lists; its records come in the order of the lists."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    def add(self, records: PersonRecords) -> bytes:
+        """Return the text of some records."""
+        text = []
+        for number, name in enumerate(LISTS, start=1):
+            for record in getattr(records, name):
+                text.append(self._begin(number) if number > self._begun else b",")
+                text += (b"\n", msgspec.json.format(msgspec.json.encode(record), indent=2))
+        return b"".join(text)
+
+    def end(self) -> bytes:
+        """Return the text after the last record."""
+        return self._begin(len(LISTS)) + b"\n]\n}\n"
+
+    def _begin(self, number: int) -> bytes:
+        """End the list that is open, and begin those up to a number."""
+        text = b""
+        for name in LISTS[self._begun : number]:
+            text += (b"\n],\n" if self._begun else b"{\n") + f'"{name}": ['.encode()
+            self._begun += 1
+        return text
+
+
+SECTION = Section(
+    name="People",
+    path="/people",
+    key="p",
+    views=(
+        View(
+            path="/people",
+            title="People",
+            template="people.html",
+            read=read_people,
+            topics=("changes",),
+            admin_only=True,
+        ),
+        View(
+            path="/people",
+            title="A person",
+            template="person.html",
+            read=read_person,
+            admin_only=True,
+            is_form=True,
+        ),
+        View(
+            path="/people/erasures/{id:number}",
+            title="An erasure",
+            template="erasure.html",
+            read=read_erasure,
+            topics=("changes",),
+            admin_only=True,
+        ),
+    ),
+    actions=(Action(path="/people/erase", perform=erase),),
+    exports=(Export(path="/people/export", file="person.json", read=export),),
+)
