@@ -273,6 +273,20 @@ async def test_the_file_has_the_same_events_and_no_formulas(start: Start, far_en
         )
 
 
+async def test_a_file_that_is_cut_off_says_where_the_rest_is(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "CSV_ROWS", 1)
+    monkeypatch.setattr(view, "PAGE_MAX", 2)
+    async with start() as relay, visiting(relay) as visitor:
+        await send(relay, *(body(f"e{number}") for number in range(3)))
+        first = (await visitor.client.get("/events.csv?kind=lead.*")).text.splitlines()
+        assert len(first) == 4
+        target = first[-1].removeprefix("The rest is at ")
+        rest = (await visitor.client.get(target)).text.splitlines()
+        assert [line.split(",")[3] for line in rest[1:]] == ["e0"]
+
+
 async def test_an_empty_relay_says_how_to_send_the_first_event(start: Start) -> None:
     async with start() as relay, visiting(relay) as visitor:
         page = await visitor.see("/events")
