@@ -162,7 +162,9 @@ def options_of(chosen: Filter) -> Sequence[str]:
     for name, value in asdict(chosen).items():
         if value is not None:
             option = _OPTIONS.get(name, name.removesuffix("_ms")).replace("_", "-")
-            words += [f"--{option}", iso(value) if name.endswith("_ms") else str(value)]
+            text = iso(value) if name.endswith("_ms") else str(value)
+            # A value that begins with a hyphen would be taken for an option.
+            words += [f"--{option}={text}"] if text.startswith("-") else [f"--{option}", text]
     return words
 
 

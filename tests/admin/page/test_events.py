@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import shlex
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -93,6 +94,7 @@ async def test_every_field_filters_and_has_a_chip_that_drops_it(
             "outcome": "dead",
             "reason": "422",
             "id": "evt_1",
+            "exact_id": "evt_1",
             "video": "vid_1",
             "person": person,
             "words": "VID_1 evt",
@@ -299,7 +301,8 @@ async def test_the_shown_request_of_the_api_gives_the_same_events(start: Start) 
         await send(relay, body("a b"), body("c"))
         page = await visitor.see("/events?id=a+b&kind=lead.*")
         (curl,) = (each.text for each in page.all("code") if each.text.startswith("curl"))
-        target = "/" + curl.split('"')[-2].split("/", 3)[3]
+        target = "/" + shlex.split(curl)[2].split("/", 3)[3]
         answer = await operator.client.get(target)
         assert [each["id"] for each in answer.json()["events"]] == ["a b"]
         assert "relay events list --id-prefix 'a b' --event 'lead.*'" in page.text
+        assert "--id=-x" in (await visitor.see("/events?exact_id=-x")).text

@@ -1,5 +1,6 @@
 """Events: the newest first, filtered, counted, and found by what is known of them."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -102,8 +103,8 @@ async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
 
 def _api(visit: Visit, chosen: Filter) -> str:
     """Return a request of the API for the same events."""
-    url = visit.origin + visit.url("/api/v1/events", **query_of(chosen))
-    return f'curl -H "Authorization: Bearer $RELAY_ADMIN_TOKEN" "{url}"'
+    url = shlex.quote(visit.origin + visit.url("/api/v1/events", **query_of(chosen)))
+    return f'curl -s {url} -H "Authorization: Bearer $RELAY_ADMIN_TOKEN"'
 
 
 async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]]:
