@@ -90,6 +90,7 @@ def test_only_nginx_is_reachable_from_other_hosts(document: Document) -> None:
     }
     assert published == {
         ("nginx", "443", None),
+        ("relay", "9464", "127.0.0.1"),
         ("prometheus", "9090", "127.0.0.1"),
         ("alertmanager", "9093", "127.0.0.1"),
         ("grafana", "3000", "127.0.0.1"),
