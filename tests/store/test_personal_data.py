@@ -277,6 +277,8 @@ async def test_an_erasure_is_recorded_without_the_address(
         assert first.person == second.person != third.person
         assert hashlib.sha256(ANN.encode()).hexdigest() != first.person
         assert [each.id for each in await store.personal_data.erasures(limit=1)] == [third.id]
+        of_ann = await store.personal_data.erasures(limit=9, email=WRITTEN[1])
+        assert [each.id for each in of_ann] == [second.id, first.id]
     assert in_files(tmp_path, ANN) == {}
 
 
