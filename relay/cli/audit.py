@@ -8,7 +8,13 @@ import click
 from relay.cli.client import Client, relay_command
 from relay.cli.output import moment
 from relay.cli.printing import Output
-from relay.cli.selection import before_option, limit_option, page_lines, since_option
+from relay.cli.selection import (
+    before_option,
+    limit_option,
+    page_lines,
+    since_option,
+    until_option,
+)
 
 _DONE = 200
 
@@ -20,6 +26,8 @@ def audit() -> None:
 
 @audit.command("list")
 @since_option
+@until_option
+@click.option("--operation", metavar="NAME", help="By this operation, such as pause_sink.")
 @before_option
 @limit_option
 @relay_command

@@ -55,7 +55,13 @@ class Audit(Protocol):
         ...
 
     async def newest(
-        self, *, before: int | None, since_ms: int | None, limit: int
+        self,
+        *,
+        before: int | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        operation: str | None = None,
+        limit: int,
     ) -> Sequence[ChangeRecord]:
-        """Return the newest changes, those before an id if one is given."""
+        """Return the newest changes that match all that is given; `before` is an id."""
         ...

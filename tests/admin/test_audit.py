@@ -143,7 +143,7 @@ async def test_an_interrupted_change_leaves_an_unfinished_row(tmp_path: Path, cl
         await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        (record,) = await store.audit.newest(before=None, since_ms=None, limit=9)
+        (record,) = await store.audit.newest(limit=9)
         assert (record.operation, record.ended_ms, record.status) == ("erase_person", None, None)
 
 

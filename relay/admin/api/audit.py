@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relay.admin.api.parameters import Number, Paging
+from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
 from relay.store.audit import ChangeRecord
@@ -11,9 +11,12 @@ from relay.store.audit import ChangeRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Paging):
-    """One page of the changes since a time."""
+    """One page of the changes within a time, all or those by one operation."""
 
     since_ms: Number | None = None
+    until_ms: Number | None = None
+    operation: Text | None = None
+    """Its id in this document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,11 @@ class ChangeList:
 async def list_changes(admin: AdminServices, page: Page) -> ChangeList:
     """Changes that operators made or that were refused, newest first."""
     changes = await admin.store.audit.newest(
-        before=page.before, since_ms=page.since_ms, limit=page.limit
+        before=page.before,
+        since_ms=page.since_ms,
+        until_ms=page.until_ms,
+        operation=page.operation,
+        limit=page.limit,
     )
     more = len(changes) == page.limit
     return ChangeList(changes=changes, next=changes[-1].id if more else None)

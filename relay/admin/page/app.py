@@ -29,7 +29,7 @@ from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Done, Notice, Visit
 from relay.admin.problem import Problem, problem_of
 from relay.admin.services import AdminServices
-from relay.core.errors import Stopping, StoreError
+from relay.core.errors import ConfigError, Stopping, StoreError
 
 FRAGMENT = "relay-fragment"
 """Header of the script's requests: `1` for its own, which keep no session alive, else `person`."""
@@ -155,8 +155,8 @@ class Page:
             try:
                 path = convert(dict(request.path_params), of_path, strict=False)
                 done = await action.perform(visit, path, convert(fields, of_form, strict=False))
-            except (HTTPException, StoreError) as error:
-                done = Done(notice=Notice(text=problem_of(error).detail, tone="bad"))
+            except (HTTPException, ConfigError, StoreError) as error:
+                done = Done(notice=Notice(text=_told(problem_of(error)), tone="bad"))
             to = done.to or _back(visit, request)
             return RedirectResponse(self._with_notice(to, done.notice), 303)
 
@@ -245,6 +245,11 @@ def _secured(app: ASGIApp, gate: Gate) -> ASGIApp:
 def _require_admin(visit: Visit, *, needed: bool) -> None:
     if needed and not visit.may_change:
         raise HTTPException(403, "This shows personal data, which is hidden from viewers.")
+
+
+def _told(problem: Problem) -> str:
+    faults = "; ".join(map(str, problem.faults))
+    return f"{problem.detail} {faults}." if faults else problem.detail
 
 
 def _back(visit: Visit, request: Request) -> str:

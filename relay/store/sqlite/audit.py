@@ -32,8 +32,10 @@ _PLAIN = ("id", "begun_ms", "ended_ms", "operation", "target", "status", "actor"
 """Fields that are stored as they are, in the order of `_NEWEST`."""
 _NEWEST = """
 SELECT id, begun_at, ended_at, operation, target, status, actor, address, via, asked, result
-FROM audit WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR begun_at >= ?2)
-ORDER BY id DESC LIMIT ?3
+FROM audit
+WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR begun_at >= ?2)
+    AND (?3 IS NULL OR begun_at < ?3) AND (?4 IS NULL OR operation = ?4)
+ORDER BY id DESC LIMIT ?5
 """
 
 
@@ -88,10 +90,17 @@ class SqliteAudit(Part):
         await self._writer.execute(_END, now_ms, status, orjson.dumps(result).decode(), number)
 
     async def newest(
-        self, *, before: int | None, since_ms: int | None, limit: int
+        self,
+        *,
+        before: int | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        operation: str | None = None,
+        limit: int,
     ) -> Sequence[ChangeRecord]:
+        chosen = (before, since_ms, until_ms, operation, limit)
         return await self._reader.read(
-            lambda db: [_record(row) for row in db.execute(_NEWEST, (before, since_ms, limit))]
+            lambda db: [_record(row) for row in db.execute(_NEWEST, chosen)]
         )
 
 

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from relay.core.delivery import Result
 from relay.core.errors import BodyFault, RejectReason
@@ -52,6 +52,16 @@ class Disk:
     """With less free space, new events are answered with 503."""
 
 
+class Build(NamedTuple):
+    """Versions of what runs."""
+
+    relay: str
+    revision: str
+    """Of the image; empty if unknown."""
+    python: str
+    sqlite: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """A copy of some metrics that only grow, by series."""
@@ -85,8 +95,8 @@ class Metrics:
         self._define_for_process()
         self._define_for_sources()
         self._define_for_sinks()
-        build = (version("relay"), revision, platform.python_version(), sqlite)
-        self._build[build] = 1
+        self.build = Build(version("relay"), revision, platform.python_version(), sqlite)
+        self._build_info[self.build] = 1
         self.reloaded(successful=True)
         self._requests.create(source=UNKNOWN)
         for code in NOT_HTTP:
@@ -98,7 +108,7 @@ class Metrics:
             self.add_sink(sink)
 
     def _define_for_process(self) -> None:
-        self._build = self._registry.gauge(
+        self._build_info = self._registry.gauge(
             "relay_build_info",
             "Always 1; the labels hold the versions.",
             dict.fromkeys(("version", "revision", "python", "sqlite"), OPEN),

@@ -1,6 +1,15 @@
 """The views: a module each, which exports its `SECTION`."""
 
-from relay.admin.page.views import audience, dead_letters, events, now, people, sinks
+from relay.admin.page.views import (
+    audience,
+    changes,
+    config,
+    dead_letters,
+    events,
+    now,
+    people,
+    sinks,
+)
 
 __all__ = ["SECTIONS"]
 
@@ -11,5 +20,7 @@ SECTIONS = (
     sinks.SECTION,
     people.SECTION,
     audience.SECTION,
+    changes.SECTION,
+    config.SECTION,
 )
 """In the order of the navigation."""

@@ -11,7 +11,8 @@ from relay.admin.facts import LastEvent
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.view import Section, View
-from relay.admin.page.views import runbook
+from relay.admin.page.views import absences, runbook
+from relay.admin.page.views.change_words import ChangeRow, change_row
 from relay.admin.page.views.sinks import HOUR_MS, sink_rows
 from relay.admin.page.visit import Context, Visit
 from relay.core.minutes import MINUTE_MS, Minute, minute_of
@@ -42,10 +43,15 @@ async def read_now(visit: Visit, _: Nothing) -> Context:
         "hour": _hour(minutes),
         "acceptance": await visit.run(show_acceptance, Nothing()),
         "kinds": _kinds(status),
-        "changes": (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes,
+        "changes": await _changes(visit),
         "endpoints": _endpoints(visit),
         **_totals(status),
     }
+
+
+async def _changes(visit: Visit) -> list[ChangeRow]:
+    changes = (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes
+    return [change_row(visit, change) for change in changes]
 
 
 def _hour(minutes: Sequence[Minute]) -> Hour:
@@ -101,5 +107,7 @@ SECTION = Section(
             topics=("events", "deliveries", "sinks", "config", "changes"),
         ),
         runbook.VIEW,
+        absences.VIEW,
     ),
+    actions=(absences.ACKNOWLEDGE,),
 )

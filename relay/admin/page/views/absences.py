@@ -1,0 +1,36 @@
+"""Absences: when the relay was away, what that cost, and its acknowledgement."""
+
+from relay.admin.api.absences import (
+    AbsenceId,
+    AbsenceList,
+    acknowledge_absence,
+    list_absences,
+)
+from relay.admin.api.parameters import Paging
+from relay.admin.operation import Nothing
+from relay.admin.page.view import Action, View
+from relay.admin.page.visit import Context, Done, Notice, Visit
+
+
+async def read_absences(visit: Visit, page: Paging) -> Context:
+    """Read one page of the list."""
+    found: AbsenceList = await visit.run(list_absences, page)
+    return {"absences": found.absences, "next": found.next, "before": page.before}
+
+
+async def acknowledge(visit: Visit, path: AbsenceId, _: Nothing) -> Done:
+    """Acknowledge an absence, which ends the alerts on its loss."""
+    absence = await visit.run(acknowledge_absence, path)
+    text = f"Absence {absence.id} is acknowledged: it raises no alert any more."
+    return Done(to=visit.url("/absences"), notice=Notice(text=text))
+
+
+VIEW = View(
+    path="/absences",
+    title="Absences",
+    template="absences.html",
+    read=read_absences,
+    topics=("changes",),
+)
+
+ACKNOWLEDGE = Action(path="/absences/{id:number}/acknowledge", perform=acknowledge)

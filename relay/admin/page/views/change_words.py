@@ -1,0 +1,175 @@
+"""Audited changes in words: what was done, with what result, by whom and from where."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from relay.admin.page.formats import number, utc
+from relay.admin.page.visit import Visit
+from relay.store.audit import ChangeRecord
+
+State = Literal["done", "refused", "failed", "running", "cut off"]
+
+DONE = 200
+FAILED_MIN = 500
+"""HTTP statuses of changes; those in between were refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An operation in words; `{}` stands for the target."""
+
+    past: str
+    plain: str
+    count: str = ""
+    """The number in the result that says how many."""
+    one: str = ""
+    many: str = ""
+    """What is counted."""
+
+
+_DELIVERIES = ("delivery", "deliveries")
+
+OPERATIONS: Mapping[str, Words] = {
+    "pause_sink": Words("Paused {}", "Pause {}"),
+    "resume_sink": Words("Resumed {}", "Resume {}"),
+    "retry_sink": Words("Retried {} at once", "Retry {} at once", "brought_forward", *_DELIVERIES),
+    "begin_replay": Words("Started a replay", "Start a replay", "total", *_DELIVERIES),
+    "cancel_replay": Words("Cancelled replay {}", "Cancel replay {}", "opened", *_DELIVERIES),
+    "discard_dead_letters": Words(
+        "Discarded dead letters", "Discard dead letters", "discarded", "dead letter", "dead letters"
+    ),
+    "discard_delivery": Words("Discarded a delivery to {}", "Discard a delivery to {}"),
+    "discard_unreadable": Words("Discarded unreadable request {}", "Discard unreadable request {}"),
+    "erase_person": Words(
+        "Erased a person's data", "Erase a person's data", "events", "event", "events"
+    ),
+    "export_person": Words(
+        "Exported a person's data", "Export a person's data", "events", "event", "events"
+    ),
+    "backup_store": Words("Copied the whole store", "Copy the whole store"),
+    "reload_config": Words("Reloaded the config", "Reload the config"),
+    "begin_rotation": Words("Began to rotate the secret of {}", "Begin to rotate the secret of {}"),
+    "finish_rotation": Words(
+        "Finished rotating the secret of {}",
+        "Finish rotating the secret of {}",
+        "verified",
+        "kept request verified",
+        "kept requests verified",
+    ),
+    "acknowledge_absence": Words("Acknowledged absence {}", "Acknowledge absence {}"),
+}
+"""Every audited operation."""
+
+_COUNTED = Words("Counted dead letters to discard", "Count dead letters to discard", "discarded")
+
+_PERSONAL = frozenset({"email", "person", "words"})
+"""Values of a request that are kept from viewers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """One change for the table; no text holds what the visitor may not see."""
+
+    id: int
+    begun_ms: int
+    text: str
+    state: State
+    took_ms: int | None
+    status: int | None
+    count: int | None
+    unit: str
+    details: Sequence[tuple[str, str]]
+    """What was asked and what came of it, as names with values."""
+    by: str
+    via: str
+    address: str | None
+
+
+def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
+    """Describe a change to a visitor."""
+    state = state_of(visit, change)
+    words = _words(change)
+    count = change.result.get(words.count) if state == "done" else None
+    return ChangeRow(
+        id=change.id,
+        begun_ms=change.begun_ms,
+        text=described(visit, change),
+        state=state,
+        took_ms=None if change.ended_ms is None else max(0, change.ended_ms - change.begun_ms),
+        status=change.status,
+        count=count if isinstance(count, int) else None,
+        unit=words.one if count == 1 else words.many,
+        details=[*_asked(visit, change), *_result(words, change)],
+        by="the relay itself" if change.actor is None else f"{change.actor} token",
+        via=_via(visit, change.via),
+        address=change.address if visit.may_change else None,
+    )
+
+
+def described(visit: Visit, change: ChangeRecord) -> str:
+    """Say in words what was done, or was to be done."""
+    words = _words(change)
+    text = words.past if state_of(visit, change) == "done" else words.plain
+    return text.format(visit.text(change.target)).rstrip()
+
+
+def state_of(visit: Visit, change: ChangeRecord) -> State:
+    """Return how a change ended; one of an earlier process does not run any more."""
+    if change.ended_ms is None or change.status is None:
+        return "running" if change.begun_ms >= visit.admin.started_ms else "cut off"
+    if change.status == DONE:
+        return "done"
+    return "failed" if change.status >= FAILED_MIN else "refused"
+
+
+def _words(change: ChangeRecord) -> Words:
+    if change.operation == "discard_dead_letters" and change.asked.get("dry_run"):
+        return _COUNTED
+    name = change.operation.replace("_", " ").capitalize()
+    # A newer relay may have written the row.
+    return OPERATIONS.get(change.operation, Words(f"{name} {{}}", f"{name} {{}}"))
+
+
+def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
+    for name, value in change.asked.items():
+        if name in _PERSONAL and not visit.may_change:
+            yield _label(name), "hidden"
+        elif name == "dry_run":
+            continue
+        elif name == "duration_ms" and isinstance(value, int):
+            yield "for", f"{value // 60_000} min" if value >= 60_000 else f"{value // 1000} s"
+        elif name.endswith("_ms") and isinstance(value, int):
+            yield _label(name.removesuffix("_ms")), utc(value)
+        elif value is True:
+            yield _label(name), "yes"
+        else:
+            yield _label(name), visit.text(_joined(value))
+
+
+def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
+    """Yield what is not zero and says something; a sink's backlog or an id does not."""
+    for name, value in change.result.items():
+        if change.operation == "reload_config":
+            if value:
+                yield name, _joined(value)
+        elif words.count and value and name not in (words.count, "id", "pending", "dead"):
+            yield _label(name), number(value) if isinstance(value, int) else _joined(value)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _joined(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _via(visit: Visit, via: str | None) -> str:
+    if via is None:
+        return "unknown program"
+    if via == "page":
+        return "this page"
+    if via.startswith("relay/"):
+        return "relay command"
+    return visit.text(via)
