@@ -3,24 +3,17 @@
 A person stands in it as the store's digest, never as an address.
 """
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
 
-from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
 from relay.admin.page.formats import iso, shortened
+from relay.admin.page.moments import Time, moment
 from relay.admin.page.visit import ADDRESS, Visit
-from relay.core.config_values import Duration, Moment
 from relay.store.selection import Outcome, Selection
-
-_AGO = re.compile("[0-9]{1,6}(s|m|h|d)")
-
-Time = Annotated[str, Meta(min_length=1, max_length=40)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +53,8 @@ class EventFilter:
             id_prefix=self.id,
             source=self.source,
             kind=self.kind,
-            since_ms=_moment("From", self.since, visit.now_ms),
-            until_ms=_moment("Until", self.until, visit.now_ms),
+            since_ms=moment("From", self.since, visit.now_ms),
+            until_ms=moment("Until", self.until, visit.now_ms),
             video=self.video,
             person=self.person,
             words=self.words,
@@ -171,17 +164,3 @@ def options_of(chosen: Filter) -> Sequence[str]:
 def command(chosen: Filter, *words: str, bare: Sequence[str] = ()) -> str:
     """Return a command with the filter, or with `bare` if there is none."""
     return shlex.join(["relay", *words, *(options_of(chosen) or bare)])
-
-
-def _moment(label: str, text: str | None, now_ms: int) -> int | None:
-    """Parse a time in UTC or with an offset, or how long ago it was."""
-    if text is None:
-        return None
-    text = text.strip()
-    try:
-        if _AGO.fullmatch(text):
-            return max(0, now_ms - Duration.parse(text))
-        return max(0, Moment.parse(text.removesuffix("UTC").strip()))
-    except ValueError:
-        expected = "a time in UTC such as 2026-11-22 14:05, one with an offset, or 2h for 2 h ago"
-        raise HTTPException(400, f"{label}: expected {expected}.") from None
