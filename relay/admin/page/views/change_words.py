@@ -1,5 +1,6 @@
 """Audited changes in words: what was done, with what result, by whom and from where."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,6 +64,8 @@ OPERATIONS: Mapping[str, Words] = {
 
 _COUNTED = Words("Counted dead letters to discard", "Count dead letters to discard", "discarded")
 
+_DIGEST = re.compile("person:[0-9a-f]+")
+
 _PERSONAL = frozenset({"email", "person", "words"})
 """Values of a request that are kept from viewers."""
 
@@ -74,6 +77,7 @@ class ChangeRow:
     id: int
     begun_ms: int
     text: str
+    target: str
     state: State
     took_ms: int | None
     status: int | None
@@ -95,6 +99,7 @@ def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
         id=change.id,
         begun_ms=change.begun_ms,
         text=described(visit, change),
+        target=_text(visit, change.target),
         state=state,
         took_ms=None if change.ended_ms is None else max(0, change.ended_ms - change.begun_ms),
         status=change.status,
@@ -111,7 +116,7 @@ def described(visit: Visit, change: ChangeRecord) -> str:
     """Say in words what was done, or was to be done."""
     words = _words(change)
     text = words.past if state_of(visit, change) == "done" else words.plain
-    return text.format(visit.text(change.target)).rstrip()
+    return text.format(_text(visit, change.target)).rstrip()
 
 
 def state_of(visit: Visit, change: ChangeRecord) -> State:
@@ -144,7 +149,7 @@ def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
         elif value is True:
             yield _label(name), "yes"
         else:
-            yield _label(name), visit.text(_joined(value))
+            yield _label(name), _text(visit, _joined(value))
 
 
 def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
@@ -155,6 +160,12 @@ def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
                 yield name, _joined(value)
         elif words.count and value and name not in (words.count, "id", "pending", "dead"):
             yield _label(name), number(value) if isinstance(value, int) else _joined(value)
+
+
+def _text(visit: Visit, text: str | None) -> str:
+    """Hide persons from viewers; a row holds no address, but its digests tell persons apart."""
+    shown = visit.text(text)
+    return shown if visit.may_change else _DIGEST.sub("(person hidden)", shown)
 
 
 def _label(name: str) -> str:
@@ -172,4 +183,4 @@ def _via(visit: Visit, via: str | None) -> str:
         return "this page"
     if via.startswith("relay/"):
         return "relay command"
-    return visit.text(via)
+    return _text(visit, via)

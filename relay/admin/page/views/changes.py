@@ -77,15 +77,15 @@ async def _rows(visit: Visit, chosen: Chosen) -> AsyncIterator[Sequence[object]]
         found: ChangeList = await visit.run(list_changes, page)
         for change in found.changes:
             row = change_row(visit, change)
-            yield _cells(row, change.operation, visit.text(change.target))
+            yield _cells(row, change.operation)
         if found.next is None:
             return
         before, left = found.next, left - len(found.changes)
 
 
-def _cells(row: ChangeRow, operation: str, target: str) -> Sequence[object]:
+def _cells(row: ChangeRow, operation: str) -> Sequence[object]:
     details = "; ".join(f"{name}: {value}" for name, value in row.details)
-    what = (iso(row.begun_ms), row.text, operation, target, row.state, row.status)
+    what = (iso(row.begun_ms), row.text, operation, row.target, row.state, row.status)
     return (*what, row.count, row.unit, details, row.by, row.via, row.address)
 
 

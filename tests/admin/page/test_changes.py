@@ -1,0 +1,206 @@
+"""The list of changes on a running relay."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from relay.admin.api import OPERATIONS, backup
+from relay.admin.page.views import change_words, changes
+from relay.store.audit import Change
+from tests import service
+from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.test_api import body, send
+from tests.operator import operating
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd
+
+ADA = "ada.secret@example.com"
+HIDDEN = (ADA, "ada.secret", "lovelace", "at 127.0.0.1", "person:")
+NONE = "\N{EN DASH}"
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202egpj"
+
+
+def read(folder: Path, far_end: FarEnd | None = None) -> Any:
+    return service.read(folder, tables=ADMIN, far_end=far_end)
+
+
+async def record(
+    relay: Relay,
+    operation: str,
+    *,
+    status: int | None = 200,
+    at_ms: int | None = None,
+    result: dict[str, Any] | None = None,
+    **change: Any,
+) -> int:
+    """Write a row as the auditor does; without a status, the change is left unfinished."""
+    audit, clock = relay.service._store.audit, relay.service._clock
+    made = audit.veiled(Change(operation=operation, **change))
+    number = await audit.begin(made, now_ms=clock.now_ms() if at_ms is None else at_ms)
+    if status is not None:
+        await audit.end(number, status=status, result=result or {}, now_ms=clock.now_ms())
+    return number
+
+
+def test_every_audited_operation_has_words() -> None:
+    audited = {each.name for each in OPERATIONS if each.method != "GET" and not each.read_only}
+    assert set(change_words.OPERATIONS) == audited | {backup.NAME}
+
+
+async def test_changes_are_listed_in_words_with_their_results(tmp_path: Path) -> None:
+    async with FarEnd() as far_end, service.serving(read(tmp_path, far_end)) as relay:
+        async with operating(relay) as operator:
+            await send(relay, body("a"), body("b"))
+            await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
+            operator.client.headers["user-agent"] = "curl/8"
+            await operator.post("/sinks/leads/pause")
+            await operator.post("/replays", {"sink": "all", "all": True})
+            await operator.post("/sinks/nobody/pause", status=404)
+        async with visiting(relay) as visitor:
+            page = await visitor.see("/changes")
+    assert [row[:3] for row in page.rows()] == [
+        ["Pause nobody", "refused status 404", NONE],
+        ["Started a replay sink all · all yes", "done", "2 deliveries"],
+        ["Paused leads", "done", NONE],
+    ]
+    assert {row[3] for row in page.rows()} == {"admin token curl/8 at 127.0.0.1"}
+    assert page.by_id("rows")["data-hold"] == "auto"
+
+
+async def test_changes_tell_how_they_ended(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        await record(relay, "erase_person", status=None, at_ms=1)
+        await record(relay, "pause_sink", status=None, target="a")
+        await record(relay, "retry_sink", status=503, target="a")
+        await record(relay, "reload_config", result={"added": ["sink.x"]}, via="SIGHUP")
+        await record(relay, "a_newer_thing")
+        page = await visitor.see("/changes")
+    assert [(row[0], row[1], row[3]) for row in page.rows()] == [
+        ("A newer thing", "done", "the relay itself unknown program"),
+        ("Reloaded the config added sink.x", "done", "the relay itself SIGHUP"),
+        ("Retry a at once", "failed status 503", "the relay itself unknown program"),
+        ("Pause a", "running", "the relay itself unknown program"),
+        ("Erase a person's data", "cut off", "the relay itself unknown program"),
+    ]
+
+
+async def test_changes_are_filtered_by_operation_and_time(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        await record(relay, "pause_sink", target="old", at_ms=1_700_000_000_000)
+        await record(relay, "pause_sink", target="new")
+        await record(relay, "resume_sink", target="new")
+
+        async def names(query: str) -> list[str]:
+            page = await visitor.see(f"/changes{query}")
+            return [row[0] for row in page.rows()]
+
+        assert await names("?operation=pause_sink&since=&until=") == ["Paused new", "Paused old"]
+        assert await names("?since=2h") == ["Resumed new", "Paused new"]
+        assert await names("?until=2024-01-01") == ["Paused old"]
+        assert await names("?operation=resume_sink&until=2024-01-01") == []
+        page = await visitor.see("/changes?operation=resume_sink&until=2024-01-01")
+        assert page.by_id("none").text == "No change matches this filter."
+        (option,) = (each for each in page.all("option") if "selected" in each.attributes)
+        assert option["value"] == "resume_sink"
+
+
+async def test_pages_of_changes_follow_one_another(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        for number in range(5):
+            await record(relay, "pause_sink", target=f"s{number}")
+        page = await visitor.see("/changes?limit=2&operation=pause_sink")
+        seen = [row[0] for row in page.rows()]
+        while "Older" in page.links():
+            page = await visitor.see(page.links()["Older"])
+            assert page.by_id("rows")["data-hold"] == "always" if page.has_id("rows") else True
+            seen += [row[0] for row in page.rows()]
+        assert seen == [f"Paused s{number}" for number in (4, 3, 2, 1, 0)]
+        assert page.links()["Newest"] == "/changes?limit=2&operation=pause_sink"
+
+
+async def test_the_file_has_all_pages_of_the_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "PAGE_MAX", 2)
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        await record(relay, "resume_sink", target="s")
+        for _ in range(5):
+            await record(relay, "pause_sink", target="=cmd()", actor="admin", via="page")
+        page = await visitor.see("/changes?operation=pause_sink")
+        answer = await visitor.client.get(page.links()["CSV"])
+    assert answer.headers["content-type"].startswith("text/csv")
+    head, *rows = csv.reader(io.StringIO(answer.text))
+    assert len(rows) == 5
+    row = dict(zip(head, rows[0], strict=True))
+    assert (row["change"], row["target"]) == ("Paused =cmd()", "'=cmd()")
+    assert (row["state"], row["by"], row["via"]) == ("done", "admin token", "this page")
+
+
+async def test_viewers_see_neither_persons_nor_addresses(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay:
+        async with operating(relay) as operator:
+            operator.client.headers["user-agent"] = f"curl ({ADA})"
+            await operator.post("/people/erase", {"email": ADA})
+            await operator.post("/replays", {"words": "ada lovelace", "sink": "x"}, status=404)
+        async with visiting(relay, token=VIEWER_TOKEN) as viewer:
+            for path in ("/changes", "/changes.csv", "/"):
+                answer = await viewer.client.get(path)
+                assert answer.status_code == 200
+                assert not [each for each in HIDDEN if each in answer.text.lower()]
+            page = await viewer.see("/changes")
+            assert "words hidden" in page.rows()[0][0]
+            assert page.rows()[1][0].startswith("Erased a person's data email hidden")
+            assert page.rows()[1][3] == "admin token curl ((person hidden))"
+        async with visiting(relay) as visitor:
+            page = await visitor.see("/changes")
+            assert "person:" in page.rows()[1][0]
+            assert "ada lovelace" in page.rows()[0][0]
+
+
+async def test_hostile_texts_of_changes_stay_text(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        await record(
+            relay,
+            "pause_sink",
+            target=HOSTILE,
+            asked={HOSTILE: HOSTILE, "reason": HOSTILE},
+            via=HOSTILE,
+            address=HOSTILE,
+            actor=HOSTILE,
+            result={"x": 1},
+        )
+        await record(relay, "reload_config", result={"added": [HOSTILE]})
+        for path in ("/changes", "/"):
+            page = await visitor.see(path)
+            assert [each["src"] for each in page.all("script")] != []
+            assert all("src" in each.attributes for each in page.all("script"))
+            assert page.all("img") == []
+            assert "\u202e" not in visitor.html
+        page = await visitor.see("/changes")
+        assert "<script>alert(1)</script>" in page.rows()[1][0]
+        page = await visitor.see(f"/changes?operation={quote(HOSTILE)}")
+        assert page.all("img") == []
+
+
+@pytest.mark.parametrize(
+    "query", ["?since=yesterdayish", "?until=x", "?before=x", "?limit=0", "?limit=501", "?what=1"]
+)
+@pytest.mark.parametrize("path", ["/changes", "/changes.csv"])
+async def test_bad_parameters_get_a_page_with_the_fault(
+    tmp_path: Path, path: str, query: str
+) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        page = await visitor.see(f"{path}{query}", status=400)
+        assert page.by_id("failed").text == "Bad Request"
+        assert "Traceback" not in visitor.html
+
+
+async def test_a_relay_without_changes_teaches_one(tmp_path: Path) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        page = await visitor.see("/changes")
+        assert "relay reload" in page.by_id("none").text
+        assert "CSV" not in page.links()
