@@ -205,3 +205,18 @@ async def test_a_reload_by_a_signal_is_recorded_and_listed_by_the_command(tmp_pa
         (_, row) = await scene.run("audit list --before 2 --since 1h")
         assert row.split()[0] == "1"
         assert await scene.run("audit list --since 2099-01-01") == ["No changes."]
+
+
+async def test_changes_are_selected_by_operation_and_time(tmp_path: Path, clock: Clock) -> None:
+    async with opened(tmp_path, clock) as store:
+        for at_ms, operation in enumerate(("pause_sink", "resume_sink", "pause_sink"), 1):
+            await store.audit.begin(Change(operation=operation), now_ms=at_ms)
+
+        async def ids(**chosen: Any) -> list[int]:
+            return [each.id for each in await store.audit.newest(limit=9, **chosen)]
+
+        assert await ids() == [3, 2, 1]
+        assert await ids(operation="pause_sink") == [3, 1]
+        assert await ids(since_ms=2, until_ms=3) == [2]
+        assert await ids(before=3, operation="pause_sink") == [1]
+        assert await ids(operation="nothing") == []
