@@ -1,14 +1,21 @@
 """Settings of the config as texts that hold no secret."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
 from relay.admin.page.formats import duration
-from relay.core.config_values import Duration, Secret, Size
+from relay.core.config_values import Duration, Rate, Secret, Size
 from relay.core.units import size
+
+_WITH_HOST = frozenset({"url", "servers"})
+"""Secret keys that hold a URL: its host is shown, not its user, path or query."""
+
+_HOST = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]{2,45}\]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +27,66 @@ class Setting:
     is_default: bool
 
 
-def settings_of(table: msgspec.Struct) -> Iterator[Setting]:
-    """Yield the keys of a table; of a secret, only whether it is set."""
+def settings_of(table: msgspec.Struct, prefix: str = "") -> Iterator[Setting]:
+    """Yield the keys of a table and of those within it; no text holds a secret."""
     for field in msgspec.structs.fields(table):
-        value = getattr(table, field.name)
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        yield Setting(field.name, _text(value, is_secret=_is_secret(field)), value == default)
+        key, value = f"{prefix}{field.name}", getattr(table, field.name)
+        if isinstance(value, msgspec.Struct):
+            yield from settings_of(value, f"{key}.")
+        else:
+            text = "not set" if value is None and _is_secret(field) else _text(field.name, value)
+            yield Setting(key, text, value == _default(field))
 
 
 def _is_secret(field: msgspec.structs.FieldInfo) -> bool:
-    return Secret in getattr(field.type, "__args__", (field.type,))
+    return Secret in get_args(field.type)
 
 
-def _text(value: Any, *, is_secret: bool = False) -> str:
-    if is_secret:
-        return "not set" if value is None else "set"
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _text(key: str, value: object) -> str:
     if value in (None, (), {}):
         return "none"
     match value:
+        case Secret():
+            return _secret(key, value)
+        case bool():
+            return "true" if value else "false"
         case Duration():
             return duration(value)
         case Size():
             return size(value)
+        case Rate():
+            return _rate(value)
         case Mapping():
-            return ", ".join(f"{name}: {_text(each)}" for name, each in value.items())
+            return ", ".join(f"{name}: {_text(name, each)}" for name, each in value.items())
         case tuple() | list():
-            return ", ".join(map(_text, value))
+            return ", ".join(_text("", each) for each in value)
+        case float():
+            return f"{value:g}"
     return str(value)
+
+
+def _secret(key: str, value: Secret) -> str:
+    """Say that a secret is set; of a URL, also where it leads."""
+    if key not in _WITH_HOST:
+        return "set"
+    try:
+        parts = urlsplit(value.reveal())
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "set"
+    if _HOST.fullmatch(host) is None:
+        return "set"
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}/…"
+
+
+def _rate(rate: float) -> str:
+    for seconds, unit in ((1, "s"), (60, "min")):
+        if rate * seconds >= 1:
+            return f"{rate * seconds:g} per {unit}"
+    return f"{rate * 3600:g} per h"

@@ -79,7 +79,7 @@ def test_values_are_written_with_their_units() -> None:
         "retry.factor": "2",
         "retry.max": "1 h",
         "retry.give_up_after": "2 d",
-        "token": "none",
+        "token": "not set",
         "tokens": "none",
         "named": "none",
         "is_on": "false",
