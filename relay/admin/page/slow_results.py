@@ -38,7 +38,7 @@ class SlowResults:
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(self._read(key, read))
-            # An error that nobody waits for is told to the next visitor, who reads again.
+            # Marks the error as seen, also if every visitor has left; the next one reads again.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         read_now: T = await asyncio.shield(task)
         return read_now

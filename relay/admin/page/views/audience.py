@@ -86,7 +86,7 @@ async def read_audience(visit: Visit, chosen: Chosen) -> Context:
     )
     figures: Context = {}
     with suppress(TimeoutError):
-        # What is not ready goes on, for the next visit.
+        # Unfinished counts go on, for the next visit.
         async with asyncio.timeout(WAIT_S):
             found = await asyncio.gather(*(_kept(visit, each) for each in questions))
             figures = _figures(visit, days, *found)

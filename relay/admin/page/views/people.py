@@ -1,6 +1,6 @@
-"""People: look one up by address, export what is stored, and erase it.
+"""People: look one up by address, export their data, and erase it.
 
-An address stands only in forms that are posted, never in a URL; an erasure's report has none.
+An address is in POSTed forms only, never in a URL; an erasure's report has none.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def read_people(visit: Visit, _: Nothing) -> Context:
 
 
 async def read_person(visit: Visit, lookup: Lookup) -> Context:
-    """Read what is stored of a person."""
+    """Count a person's stored data, and read their newest events."""
     person, store = lookup.person(), visit.admin.store
     erasure = await visit.run(people.count_person, Nothing(), person)
     digest = store.audience.person(person.email)
