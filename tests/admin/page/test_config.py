@@ -134,7 +134,7 @@ async def test_a_secret_is_rotated_without_loss(tmp_path: Path) -> None:
         page = await visitor.see(
             (await visitor.see("/config")).links()["Rotate the secret… of main"]
         )
-        assert "no rotation" in page.by_id("state").text
+        assert "No rotation" in page.by_id("state").text
         assert "No rotation is running." in page.form(f"{ROTATION}/finish").text
         page = await visitor.submit(page.form(f"{ROTATION}/begin"))
         assert "armed" in page.by_id("state").text
@@ -179,7 +179,7 @@ async def test_a_rotation_takes_1_to_60_minutes(tmp_path: Path, minutes: str, st
         assert answer.status_code == status
         page = await visitor.see(ROTATION)
         is_valid = minutes in ("", "60")
-        assert page.by_id("state").text.startswith("armed" if is_valid else "no rotation")
+        assert page.by_id("state").text.startswith("armed" if is_valid else "No rotation")
 
 
 async def test_an_unknown_source_has_no_rotation(tmp_path: Path) -> None:
