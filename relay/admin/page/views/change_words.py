@@ -1,4 +1,4 @@
-"""Audited changes in words: what was done, with what result, by whom and from where."""
+"""Audited changes in words: the change, its result, its author and its origin."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Words:
     """The number in the result that says how many."""
     one: str = ""
     many: str = ""
-    """What is counted."""
+    """The unit of the count, in the singular and in the plural."""
 
 
 _DELIVERIES = ("delivery", "deliveries")
@@ -72,7 +72,7 @@ _PERSONAL = frozenset({"email", "person", "words"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """One change for the table; no text holds what the visitor may not see."""
+    """One change for the table, without personal data for viewers."""
 
     id: int
     begun_ms: int
@@ -84,7 +84,7 @@ class ChangeRow:
     count: int | None
     unit: str
     details: Sequence[tuple[str, str]]
-    """What was asked and what came of it, as names with values."""
+    """Values of the request and of the result, by name."""
     by: str
     via: str
     address: str | None
@@ -113,7 +113,7 @@ def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
 
 
 def described(visit: Visit, change: ChangeRecord) -> str:
-    """Say in words what was done, or was to be done."""
+    """Describe the change in one line: in the past tense only if it was made."""
     words = _words(change)
     text = words.past if state_of(visit, change) == "done" else words.plain
     return text.format(_text(visit, change.target)).rstrip()
@@ -153,7 +153,7 @@ def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
 
 
 def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
-    """Yield what is not zero and says something; a sink's backlog or an id does not."""
+    """Yield the numbers beside the count that are not zero, without ids and backlogs."""
     for name, value in change.result.items():
         if change.operation == "reload_config":
             if value:

@@ -1,4 +1,4 @@
-"""Changes: what operators did, from where, and with what result."""
+"""Changes by operators, with their origins and results."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from relay.admin.page.views.change_words import OPERATIONS, ChangeRow, change_ro
 from relay.admin.page.visit import Context, Visit
 
 FILE_ROWS = 5000
-"""Rows of a file; what is older takes a filter by time."""
+"""Rows of a file; older ones take a filter by time."""
 
 _COLUMNS = (
     *("when", "change", "operation", "target", "state", "status", "count", "counted"),
