@@ -55,14 +55,21 @@ class SqliteOperations(Part):
 
     async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
         return await self._searcher.read(
-            lambda db: operator_queries.dead_letters(db, selection, limit=limit)
+            lambda db: operator_queries.dead_letters(
+                db, selection, sinks=self._with_dead(selection), limit=limit
+            )
         )
 
     async def reasons(self, selection: Selection) -> Sequence[Reason]:
         return await self._searcher.read(lambda db: operator_queries.reasons(db, selection))
 
     async def discard(self, selection: Selection, *, now_ms: int, goes_on: GoesOn = always) -> int:
-        dead = partial(operator_queries.dead, selection=selection, limit=DISCARD_STEP_ROWS)
+        dead = partial(
+            operator_queries.dead,
+            selection=selection,
+            sinks=self._with_dead(selection),
+            limit=DISCARD_STEP_ROWS,
+        )
         count, up_to = 0, (await self.newest()).event
         while letters := await self._searcher.read(partial(dead, up_to=up_to)):
             discard = partial(operator_writes.discard, letters=letters, now_ms=now_ms)
@@ -72,6 +79,13 @@ class SqliteOperations(Part):
             if not goes_on(count):
                 break
         return count
+
+    def _with_dead(self, selection: Selection) -> list[str]:
+        """Return the selected sinks that have dead letters."""
+        tallies = self._shared.tallies.items()
+        return [
+            sink for sink, tally in tallies if tally[Status.DEAD] and selection.sink in (None, sink)
+        ]
 
     async def mark(self, since_ms: int) -> Mark:
         return await self._searcher.read(lambda db: recent.mark(db, since_ms))

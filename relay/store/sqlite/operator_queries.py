@@ -1,6 +1,7 @@
 """Operators' queries in SQL: functions of a connection, to be run on its thread."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -37,7 +38,7 @@ _DEAD = """
 SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason
 FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.status = 'dead' AND {fits}
-ORDER BY d.event DESC, d.sink LIMIT ?
+ORDER BY d.event DESC LIMIT ?
 """
 _DEAD_KEYS = """
 SELECT d.event, d.sink FROM deliveries d JOIN events e ON e.seq = d.event
@@ -137,27 +138,36 @@ def history(db: sqlite3.Connection, seq: int) -> History | None:
     return History(_record(db, event), headers, body, is_damaged(body, received), attempts)
 
 
-def dead_letters(db: sqlite3.Connection, selection: Selection, *, limit: int) -> list[DeadLetter]:
-    """Return the newest dead letters, with all of the last event's: pages end between events."""
-    letters = _letters(db, _dead(selection), limit)
-    if len(letters) < limit:
+def dead_letters(
+    db: sqlite3.Connection, selection: Selection, *, sinks: Iterable[str], limit: int
+) -> list[DeadLetter]:
+    """Return the newest dead letters, with all of the last event's: pages end between events.
+
+    `sinks` are those with dead letters: the index of each has its newest at hand.
+    """
+    letters = [
+        letter for sink in sinks for letter in _letters(db, replace(selection, sink=sink), limit)
+    ]
+    letters.sort(key=lambda letter: (-letter.seq, letter.sink))
+    if len(letters) <= limit:
         return letters
-    last = letters[-1].seq
-    whole = _letters(db, _dead(selection, ("d.event = ?", [last])), -1)
-    return [letter for letter in letters if letter.seq != last] + whole
+    return [letter for letter in letters if letter.seq >= letters[limit - 1].seq]
 
 
-def _letters(db: sqlite3.Connection, condition: Condition, limit: int) -> list[DeadLetter]:
-    where, values = condition
+def _letters(db: sqlite3.Connection, selection: Selection, limit: int) -> list[DeadLetter]:
+    where, values = _dead(selection)
     return [DeadLetter(*row) for row in db.execute(_DEAD.format(fits=where), (*values, limit))]
 
 
 def dead(
-    db: sqlite3.Connection, selection: Selection, *, up_to: int, limit: int
+    db: sqlite3.Connection, selection: Selection, *, sinks: Iterable[str], up_to: int, limit: int
 ) -> list[tuple[int, str]]:
     """Return the keys of the newest selected dead letters, up to an event."""
-    where, values = _dead(selection, ("d.event <= ?", [up_to]))
-    return db.execute(_DEAD_KEYS.format(fits=where), (*values, limit)).fetchall()
+    keys: list[tuple[int, str]] = []
+    for sink in sinks:
+        where, values = _dead(replace(selection, sink=sink), ("d.event <= ?", [up_to]))
+        keys += db.execute(_DEAD_KEYS.format(fits=where), (*values, limit))
+    return sorted(keys, reverse=True)[:limit]
 
 
 def reasons(db: sqlite3.Connection, selection: Selection) -> list[Reason]:
