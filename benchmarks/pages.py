@@ -93,22 +93,26 @@ def _time_ms(client: httpx.Client, url: str) -> float:
 
 def _beside(folder: Path) -> None:
     relay = rig.Relay(folder, [rig.http_sink(rig.free_port())])
-    file = folder / "requests"
-    requests.write(file, 20_000 * SECONDS * TURNS * 2)
-    with_page, without = list[float](), list[float]()
+    rates: dict[bool, list[float]] = {True: [], False: []}
     with relay.running() as running, _logged_in(running.admin_url) as client:
         for turn in range(TURNS):
-            for is_open in (True, False) if turn % 2 else (False, True):
+            for is_open in (turn % 2 == 0, turn % 2 == 1):
                 page = _open_page(running.admin_url, client.cookies)
                 with page if is_open else contextlib.nullcontext():
-                    rate = load.flood(relay.listen, file, seconds=SECONDS)
-                (with_page if is_open else without).append(rate)
+                    rates[is_open].append(_flood(relay, folder / "requests"))
+    with_page, without = rates[True], rates[False]
     ratios = [ours / alone for ours, alone in zip(with_page, without, strict=True)]
     print(
         f"acknowledged per second: {median(without):.0f} without an open page, "
         f"{median(with_page):.0f} with one, {median(ratios):.3f} of it in {TURNS} turns "
         f"(mean {mean(ratios):.3f} +- {stdev(ratios) / TURNS**0.5:.3f})"
     )
+
+
+def _flood(relay: rig.Relay, file: Path) -> float:
+    # Anew for each, because a signature is good for five minutes only.
+    requests.write(file, 20_000 * SECONDS)
+    return load.flood(relay.listen, file, seconds=SECONDS)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import pytest
 from relay.admin.page.access import SECURITY_HEADERS
 from relay.admin.page.view import Action, Export, View
 from relay.admin.page.views import SECTIONS
-from relay.core.errors import StoreBroken, StoreFull
+from relay.core.errors import StoreBroken, StoreFull, StoreUnavailable
 from tests import service
 from tests.admin.page.document import Element, parse
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
@@ -222,6 +222,22 @@ async def test_a_store_that_fails_gives_a_page_with_a_sentence(
         answer = await visitor.client.get("/sinks")
         assert answer.status_code == 503
         assert "The relay cannot log you in" in parse(answer.text).text
+
+
+async def test_now_says_that_the_store_cannot_be_read(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object, **__: object) -> object:
+        raise StoreUnavailable("the disk hangs")
+
+    async with visiting(relay) as visitor:
+        store = relay.service._store
+        monkeypatch.setattr(store, "backlogs", failing)
+        for part, method in ((store.audit, "newest"), (store.sink_states, "since")):
+            monkeypatch.setattr(part, method, failing)
+        page = await visitor.see("/")
+    assert "The store cannot be read" in page.by_id("verdict").text
+    assert page.has_id("sink-all")
 
 
 async def test_a_disk_without_room_for_events_still_has_a_page(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from relay.admin.page.views import absences, runbook
 from relay.admin.page.views.change_words import ChangeRow, change_row
 from relay.admin.page.views.sinks import HOUR_MS, sink_rows
 from relay.admin.page.visit import Context, Visit
-from relay.core.minutes import MINUTE_MS, Minute, minute_of
+from relay.core.errors import StoreError
+from relay.core.minutes import MINUTE_MS, Minute, minute_of, starts
 
 CHANGES_SHOWN = 4
 
@@ -35,12 +36,10 @@ class Hour:
 async def read_now(visit: Visit, _: Nothing) -> Context:
     """Read what the first view shows."""
     status = await visit.run(show_status, Nothing())
-    until_ms = minute_of(visit.now_ms) + MINUTE_MS
-    minutes = (await visit.run(count_minutes, Span(since_ms=until_ms - HOUR_MS))).minutes
     return {
         "status": status,
         "sinks": await sink_rows(visit, status.sinks),
-        "hour": _hour(minutes),
+        "hour": _hour(await _minutes(visit)),
         "acceptance": await visit.run(show_acceptance, Nothing()),
         "kinds": _kinds(status),
         "changes": await _changes(visit),
@@ -49,8 +48,22 @@ async def read_now(visit: Visit, _: Nothing) -> Context:
     }
 
 
+async def _minutes(visit: Visit) -> Sequence[Minute]:
+    """Return the minutes of the last hour; without a count if the store cannot be read."""
+    until_ms = minute_of(visit.now_ms) + MINUTE_MS
+    since_ms = until_ms - HOUR_MS
+    try:
+        return list((await visit.run(count_minutes, Span(since_ms=since_ms))).minutes)
+    except StoreError:
+        return [Minute(at_ms, None, None, None) for at_ms in starts(since_ms, until_ms)]
+
+
 async def _changes(visit: Visit) -> list[ChangeRow]:
-    changes = (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes
+    try:
+        changes = (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes
+    except StoreError:
+        # The verdict says that the store cannot be read.
+        return []
     return [change_row(visit, change) for change in changes]
 
 

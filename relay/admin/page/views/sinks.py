@@ -1,6 +1,7 @@
 """Sinks: their states and backlogs, and the actions on one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from relay.admin.api.sinks import (
@@ -19,6 +20,7 @@ from relay.admin.page.view import Action, Section, View
 from relay.admin.page.views import sink, sink_trial
 from relay.admin.page.views.sink_states import DAY_MS, Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.errors import StoreError
 from relay.core.sink_status import SinkStatus
 from relay.store.sink_states import Span
 
@@ -41,7 +43,10 @@ class SinkRow:
 async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
     """Return the table's rows, with each sink's states over the last day."""
     since_ms = visit.now_ms - DAY_MS
-    spans = await visit.admin.store.sink_states.since(since_ms)
+    spans: Mapping[str, Sequence[Span]] = {}
+    # The verdict says that the store cannot be read.
+    with suppress(StoreError):
+        spans = await visit.admin.store.sink_states.since(since_ms)
     return [_row(each, spans.get(each.name, ()), visit.now_ms) for each in sinks]
 
 
