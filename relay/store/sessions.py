@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 Role = Literal["admin", "viewer"]
 
 SESSIONS_MAX = 200
+"""Of each role: viewers' logins must not end the administrators' sessions."""
+
 IDLE_MS = 2 * 3_600_000
 AGE_MS = 12 * 3_600_000
 """Longest life of a session, however much it is used."""
@@ -48,7 +50,8 @@ class Sessions(Protocol):
     ) -> None:
         """Store a new session, opened with the token of a fingerprint.
 
-        Expired sessions are removed first, and of more than `SESSIONS_MAX` those seen longest ago.
+        Expired sessions are removed first, and of more than `SESSIONS_MAX` with the same role
+        those seen longest ago.
         It also works below the floor of free space, because that is when an operator logs in.
         """
         ...

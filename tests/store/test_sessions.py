@@ -184,6 +184,14 @@ async def test_the_sessions_seen_longest_ago_make_room(store: SqliteStore) -> No
     assert found == {0: True, 1: False, 2: False, 3: True, 200: True, 201: True}
 
 
+async def test_a_viewers_logins_end_no_session_of_an_administrator(store: SqliteStore) -> None:
+    await log_in(store, 0, role="admin")
+    for number in range(1, SESSIONS_MAX + 2):
+        await log_in(store, number, role="viewer", at_ms=NOW_MS + number)
+    assert await find(store, 0, at_ms=NOW_MS + SESSIONS_MAX) is not None
+    assert await find(store, 1, at_ms=NOW_MS + SESSIONS_MAX) is None
+
+
 async def test_a_login_succeeds_while_the_clock_stands_still(store: SqliteStore) -> None:
     for number in range(SESSIONS_MAX + 50):
         await log_in(store, number)

@@ -16,7 +16,7 @@ AND opened_at BETWEEN :now - {AGE_MS} AND :now + {SEEN_EVERY_MS}
 _DROP_EXPIRED = f"DELETE FROM sessions WHERE NOT ({_LIVE})"
 _DROP_SURPLUS = f"""
 DELETE FROM sessions WHERE digest IN (
-    SELECT digest FROM sessions ORDER BY seen_at DESC, opened_at DESC
+    SELECT digest FROM sessions WHERE role = :role ORDER BY seen_at DESC, opened_at DESC
     LIMIT -1 OFFSET {SESSIONS_MAX - 1}
 )
 """
@@ -55,7 +55,7 @@ class SqliteSessions(Part):
 
         def begin(db: sqlite3.Connection) -> None:
             db.execute(_DROP_EXPIRED, {"now": now_ms})
-            db.execute(_DROP_SURPLUS)
+            db.execute(_DROP_SURPLUS, {"role": role})
             db.execute(_OPEN, values)
 
         await self._writer.transact(begin)
