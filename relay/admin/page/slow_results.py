@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
+from starlette.exceptions import HTTPException
+
 from relay.core.clock import Clock
 
 T = TypeVar("T")
@@ -16,6 +18,10 @@ REST = 20
 """How often its own time a slow result is shown again: reading takes 5 % of a processor at most."""
 
 KEPT_MAX = 50
+
+RUNNING_MAX = 16
+"""Reads at once with keys of one type: a visitor who leaves and asks for something else must not
+pile them up, nor keep others from reads of another kind."""
 
 
 class SlowResults:
@@ -37,6 +43,8 @@ class SlowResults:
             return kept
         task = self._running.get(key)
         if task is None:
+            if sum(type(each) is type(key) for each in self._running) >= RUNNING_MAX:
+                raise HTTPException(429, "Too many slow reads run at once. Try again in a moment.")
             task = self._running[key] = asyncio.create_task(self._read(key, read))
             # Marks the error as seen, also if every visitor has left; the next one reads again.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from relay.admin.page.slow_results import KEPT_MAX, SlowResults
+from relay.admin.page.slow_results import KEPT_MAX, RUNNING_MAX, SlowResults
 from relay.core.errors import StoreError
 
 
@@ -67,6 +68,22 @@ async def test_visitors_at_once_share_a_read_that_goes_on_without_them() -> None
     await asyncio.sleep(0)
     visitors[0].cancel()
     assert [await visitors[1], await visitors[2]] == [1, 1]
+
+
+async def test_too_many_reads_of_one_kind_are_refused_and_others_are_not() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 0)
+    left = [asyncio.create_task(slow.get(number, forever)) for number in range(RUNNING_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(HTTPException):
+        await slow.get(RUNNING_MAX, read)
+    assert await slow.get("of another type", read) == 1
+    for each in left:
+        each.cancel()
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
 
 
 async def test_a_read_that_failed_is_repeated() -> None:
