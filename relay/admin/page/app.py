@@ -1,5 +1,6 @@
 """The page's app: checks who asks, reads what a view needs, and renders it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -50,6 +51,7 @@ class Page:
         self._notices = Notices(admin.clock)
         self._jobs = Jobs(admin.activity, admin.clock)
         self._slow = SlowResults(admin.clock)
+        self._streams = live.Streams()
 
     def routes(self) -> list[Route]:
         routes = [Route("/assets/{name}", assets.serve)]
@@ -129,7 +131,10 @@ class Page:
             _require_admin(visit, needed=download.admin_only)
             rows = await download.read(visit, forms.parameters(request, download.parameters))
             name = download.file.format(**request.path_params)
-            return as_bytes(rows, name) if isinstance(rows, bytes) else as_csv(rows, name)
+            if isinstance(rows, bytes):
+                return as_bytes(rows, name)
+            # In a thread, because thousands of rows would delay acknowledgements.
+            return await asyncio.to_thread(as_csv, rows, name)
 
         return answer
 
@@ -170,7 +175,12 @@ class Page:
         return f"{path}?{kept}done={self._notices.add(notice)}"
 
     async def _live(self, visit: Visit, request: Request) -> Response:
-        return await live.watch(visit.admin, request)
+        async def is_welcome() -> bool:
+            with suppress(Refusal, StoreError):
+                return await self._gate.visitor(request, active=False) is not None
+            return False
+
+        return self._streams.open(visit.admin, visit.visitor.identifier, is_welcome)
 
     async def _failed(self, visit: Visit, request: Request, problem: Problem) -> Response:
         context = {"problem": problem}
@@ -254,7 +264,10 @@ def _told(problem: Problem) -> str:
 
 def _back(visit: Visit, request: Request) -> str:
     """Return the page that a form was on."""
-    parts = urlsplit(request.headers.get("referer", ""))
+    try:
+        parts = urlsplit(request.headers.get("referer", ""))
+    except ValueError:  # of an address in brackets
+        return visit.prefix + "/"
     path = parts.path.removeprefix(visit.prefix)
     return visit.prefix + own_path(f"{path}?{parts.query}")
 

@@ -4,12 +4,14 @@ A page fetches its own view again when one of its topics changes. The stream rea
 activities themselves, so it costs the relay the same at any load.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from relay.admin.operation import FRESH
@@ -23,6 +25,12 @@ HEARTBEAT_S = 15.0
 
 RETRY_MS = 1000
 """Wait of a browser before it connects again; its own would be 3 s."""
+
+OPEN_MAX = 24
+"""Streams at once: fewer than the connections that the listener gives one address."""
+
+OWN_MAX = 8
+"""Streams of one session: a browser opens six at most, and some may have been left behind."""
 
 Topic = Literal["events", "deliveries", "sinks", "config", "changes"]
 
@@ -46,13 +54,68 @@ TOPICS: Mapping[str, Topic] = {
 _HEADERS = {**FRESH, "X-Accel-Buffering": "no"}
 
 
-async def watch(admin: AdminServices, _: Request) -> Response:
-    """Return a stream that ends with the relay."""
-    return StreamingResponse(changes(admin), 200, _HEADERS, "text/event-stream")
+@dataclass(eq=False, slots=True)
+class Stream:
+    """One open stream; it ends itself soon after `is_ended` is set."""
+
+    owner: bytes | None
+    """Identifier of the session; None without one."""
+    is_ended: bool = False
+
+
+class Streams:
+    """The open streams; they leave connections of the listener to others, such as scrapers."""
+
+    def __init__(self) -> None:
+        self._open: list[Stream] = []
+
+    def open(
+        self, admin: AdminServices, owner: bytes | None, is_welcome: Callable[[], Awaitable[bool]]
+    ) -> Response:
+        """Return a stream that ends with the relay, or when its owner is not welcome any more.
+
+        One too many ends the oldest of the session with the most; its page connects again.
+        """
+        self._make_room(owner)
+        stream = Stream(owner)
+        self._open.append(stream)
+        lines = self._lines(admin, stream, is_welcome)
+        return StreamingResponse(lines, 200, _HEADERS, "text/event-stream")
+
+    def _make_room(self, owner: bytes | None) -> None:
+        counts = Counter(each.owner for each in self._open)
+        if counts[owner] >= OWN_MAX:
+            self._end_oldest(owner)
+        elif len(self._open) >= OPEN_MAX:
+            self._end_oldest(max(counts, key=counts.__getitem__))
+
+    def _end_oldest(self, owner: bytes | None) -> None:
+        oldest = next(each for each in self._open if each.owner == owner)
+        oldest.is_ended = True
+        self._open.remove(oldest)
+
+    async def _lines(
+        self, admin: AdminServices, stream: Stream, is_welcome: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[bytes, None]:
+        checked_s = admin.clock.monotonic()
+        try:
+            async with aclosing(changes(admin, stream)) as lines:
+                async for line in lines:
+                    yield line
+                    if admin.clock.monotonic() - checked_s >= HEARTBEAT_S:
+                        checked_s = admin.clock.monotonic()
+                        stream.is_ended = stream.is_ended or not await is_welcome()
+        finally:
+            with suppress(ValueError):
+                self._open.remove(stream)
 
 
 async def changes(
-    admin: AdminServices, *, interval_s: float = INTERVAL_S, heartbeat_s: float = HEARTBEAT_S
+    admin: AdminServices,
+    stream: Stream,
+    *,
+    interval_s: float = INTERVAL_S,
+    heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncGenerator[bytes, None]:
     """Yield a message when counts have changed, at most once per interval.
 
@@ -63,7 +126,7 @@ async def changes(
     counts, sent_s = _counts(admin), monotonic()
     hello = {"started_ms": admin.started_ms, "version": version("relay")}
     yield b"retry: %d\n" % RETRY_MS + _message({**hello, "topics": [], "counts": counts})
-    while not await admin.activity.closed_within(interval_s):
+    while not stream.is_ended and not await admin.activity.closed_within(interval_s):
         previous, counts = counts, _counts(admin)
         if counts != previous:
             sent_s = monotonic()

@@ -290,6 +290,15 @@ def assert_refused(answer: httpx.Response) -> None:
     assert "This form is not valid any more" in parse(answer.text).text
 
 
+async def test_a_form_from_a_malformed_address_leads_to_the_first_view(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as visitor:
+        fields = {"form_token": form_token(await visitor.see("/")), "text": "ada@example.com"}
+        headers = {"origin": visitor.origin, "referer": "http://["}
+        answer = await visitor.client.post("/find", data=fields, headers=headers)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/?done=")
+
+
 async def test_no_action_is_performed_by_a_link(relay: Relay) -> None:
     before = await audited(relay)
     views = [re.compile(re.sub(r"{[^}]*}", "[^/]+", view.path)) for view in VIEWS]

@@ -9,7 +9,15 @@ import orjson
 import pytest
 
 from relay.admin.api import stream
-from relay.admin.page.live import HEARTBEAT_S, TOPICS, changes
+from relay.admin.page.live import (
+    HEARTBEAT_S,
+    OPEN_MAX,
+    OWN_MAX,
+    TOPICS,
+    Stream,
+    Streams,
+    changes,
+)
 from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -37,7 +45,7 @@ async def services() -> Services:
 @pytest.fixture
 async def messages(services: Services) -> AsyncIterator[AsyncGenerator[bytes, None]]:
     """An open page's messages."""
-    async with aclosing(changes(services)) as opened:  # type: ignore[arg-type]
+    async with aclosing(changes(services, Stream(None))) as opened:  # type: ignore[arg-type]
         yield opened
 
 
@@ -118,3 +126,66 @@ async def test_the_stream_ends_with_the_relay(
 
 def test_every_activity_has_a_topic() -> None:
     assert set(TOPICS) == stream.KINDS.keys() - {"missed"} | {"change", "replay"}
+
+
+class Opener:
+    """Opens streams, and says which go on."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._streams = Streams()
+        self.welcome = True
+        self.opened: list[tuple[str, AsyncGenerator[bytes, None]]] = []
+
+    async def open(self, owner: str) -> None:
+        async def is_welcome() -> bool:
+            return self.welcome
+
+        answer = self._streams.open(self._services, owner.encode(), is_welcome)  # type: ignore[arg-type]
+        lines: Any = answer.body_iterator  # type: ignore[attr-defined]
+        await anext(lines)
+        self.opened.append((owner, lines))
+
+    async def live(self) -> list[str]:
+        """The owners of the streams that have not ended."""
+        self._services.activity.count("accepted")
+        return [owner for owner, lines in self.opened if await anext(lines, None) is not None]
+
+
+async def test_a_session_has_a_few_streams_and_the_latest_go_on(services: Services) -> None:
+    opener = Opener(services)
+    await opener.open("other")
+    for _ in range(OWN_MAX + 3):
+        await opener.open("greedy")
+    live = await opener.live()
+    assert live == ["other"] + ["greedy"] * OWN_MAX
+    assert len(opener.opened) == OWN_MAX + 4
+
+
+async def test_of_too_many_streams_one_of_the_session_with_the_most_ends(
+    services: Services,
+) -> None:
+    opener = Opener(services)
+    names = [*(["greedy"] * OWN_MAX), *(f"tab-{number}" for number in range(OPEN_MAX - OWN_MAX))]
+    for name in [*names, "late"]:
+        await opener.open(name)
+    assert sorted(await opener.live()) == sorted([*names[1:], "late"])
+
+
+async def test_a_stream_ends_with_its_session_although_nothing_happens(services: Services) -> None:
+    opener = Opener(services)
+    await opener.open("a")
+    ((_, lines),) = opener.opened
+    assert await anext(lines) == b": idle\n\n"
+    opener.welcome = False
+    assert await anext(lines, None) is None
+
+
+async def test_a_stream_that_has_ended_makes_room(services: Services) -> None:
+    opener = Opener(services)
+    for _ in range(OWN_MAX):
+        await opener.open("a")
+    await opener.opened[0][1].aclose()
+    await opener.open("a")
+    opener.opened.pop(0)
+    assert await opener.live() == ["a"] * OWN_MAX
