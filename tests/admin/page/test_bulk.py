@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -290,6 +292,11 @@ async def test_a_viewer_sees_replays_without_personal_data_and_changes_nothing(
         await fill(relay)
         person = relay.service._store.audience.person(ADA)
         await operator.post("/replays", {"email": ADA, "person": person, "words": "e1"})
+        await send(relay, body(f"of-{ADA}"))
+        await operator.post("/replays", {"id": f"of-{ADA}"})
+        await viewer.see("/replays/2")
+        assert "(address hidden)" in viewer.html
+        assert not {ADA, quote(ADA)} & set(re.findall(f"{ADA}|{quote(ADA)}", viewer.html))
         await viewer.see("/replays")
         page = await viewer.see("/replays/1")
         assert person not in viewer.html

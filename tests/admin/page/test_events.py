@@ -227,14 +227,18 @@ async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: St
         assert not {"Replay all that match…", "Discard dead ones…"} & page.links().keys()
         names = {each.attributes.get("name") for each in page.all("input")}
         assert not names & {"words", "address", "person"}
+        for field in ("id", "exact_id", "reason", "kind", "video"):
+            await viewer.see(f"/events?{field}=ada@", status=403)
+            assert (await viewer.client.get(f"/events.csv?{field}=ada%2540")).status_code == 403
         await viewer.see("/events?words=x", status=403)
         await viewer.see(f"/events?person={relay.service._store.audience.person(ADA)}", status=403)
         await viewer.see("/events/replay", status=403)
         assert (await viewer.client.get("/events.csv?words=x")).status_code == 403
         assert ADA not in (await viewer.client.get("/events.csv")).text
         assert await find(viewer, "vid_1") == "/events?video=vid_1"
-        refused = await viewer.see(await find(viewer, ADA))
-        assert refused.by_id("notice").text == "Viewers cannot search by address."
+        for text in (ADA, ADA.replace("@", "%40"), ADA.partition("@")[0] + "@"):
+            refused = await viewer.see(await find(viewer, text))
+            assert refused.by_id("notice").text == "Viewers cannot search by address."
         nothing = await viewer.see(await find(viewer, "nowhere"))
         assert "words in a body" not in nothing.by_id("notice").text
         fields = {"form_token": token_of(page), "address": ADA}

@@ -70,6 +70,7 @@ class OneDelivery:
 
 async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     """Read the causes and a page of dead letters."""
+    visit.check_filter(*chosen.filter.values())
     page = await visit.run(list_dead_letters, chosen.page(PAGE_ROWS))
     on_all_pages = replace(chosen, before=None).selecting
     reasons = (await visit.run(count_dead_letters, on_all_pages)).reasons
@@ -104,6 +105,7 @@ async def _sinks(visit: Visit) -> list[str]:
 
 async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
     """Read all dead letters that a filter selects."""
+    visit.check_filter(*chosen.filter.values())
     rows: list[Sequence[object]] = [
         ("died", "received", "sink", "source", "kind", "id", "attempts", "reason")
     ]
@@ -119,7 +121,7 @@ async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
 
 def _row(visit: Visit, letter: DeadLetter) -> Sequence[object]:
     died = "" if letter.settled_ms is None else iso(letter.settled_ms)
-    names = (letter.sink, letter.source, letter.kind, letter.id)
+    names = (letter.sink, letter.source, visit.text(letter.kind), visit.text(letter.id))
     return (died, iso(letter.received_ms), *names, letter.attempts, visit.text(letter.reason))
 
 

@@ -22,7 +22,7 @@ from relay.admin.page.filters import EventFilter, chips, command, query_of
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
 from relay.admin.page.views import bulk, event, replays
-from relay.admin.page.visit import ADDRESS, Context, Done, Notice, Visit
+from relay.admin.page.visit import ADDRESS, AT, Context, Done, Notice, Visit
 from relay.core.event import KINDS
 from relay.store.operations import EventRecord
 from relay.store.search import Count
@@ -35,6 +35,8 @@ LONG_MS = 5000
 
 FIND_MS = 500
 """Time of each search for what was typed into the search field."""
+
+_NO_ADDRESS = "Viewers cannot search by address."
 
 CSV_ROWS = 10_000
 CSV_BUDGET_MS = 2000
@@ -134,7 +136,8 @@ def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
 
 async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
     """Add a person to the filter, named by the store's digest of the address."""
-    _require_admin(visit)
+    if not visit.may_change:
+        raise HTTPException(403, _NO_ADDRESS)
     person = visit.admin.store.audience.person(form.address)
     return Done(to=visit.url("/events", **{**form.given, "person": person}))
 
@@ -146,8 +149,10 @@ async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
         return Done(to=visit.url("/events"))
     if len(text) > 320:
         raise HTTPException(400, "This is too long to search for: 320 characters at most.")
+    if AT.search(text) and not visit.may_change:
+        raise HTTPException(403, _NO_ADDRESS)
     if (address := ADDRESS.search(text)) is not None:
-        return await _find_person(visit, address[0])
+        return await _find_person(visit, AT.sub("@", address[0]))
     candidates = (await visit.run(find_events, IdPrefix(beginning=text))).events
     if len(candidates) == 1:
         return Done(to=visit.url(f"/events/{candidates[0].seq}"))
@@ -166,7 +171,6 @@ async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
 
 
 async def _find_person(visit: Visit, address: str) -> Done:
-    _require_admin(visit)
     person = visit.admin.store.audience.person(address)
     found = await _first(visit, Filter(person=person))
     notice = None
@@ -187,11 +191,6 @@ def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
     names = ", ".join(["the beginning of an id", *(places[name] for name in tried)])
     rest = "" if whole else " The newest events were looked at; filter to look further back."
     return Notice(text=f"Nothing found for “{text}”, tried as {names}.{rest}", tone="warn")
-
-
-def _require_admin(visit: Visit) -> None:
-    if not visit.may_change:
-        raise HTTPException(403, "Viewers cannot search by address.")
 
 
 SECTION = Section(

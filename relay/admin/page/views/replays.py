@@ -45,7 +45,9 @@ async def read_replay(visit: Visit, path: ReplayId) -> Context:
     replay = await visit.run(show_replay, path)
     fields = form_fields(replay.selection)
     if not visit.may_change:
-        fields = {name: fields[name] for name in fields.keys() - {"person", "words"}}
+        # What is masked on the page must not stand in its link either.
+        hidden = {name for name, value in fields.items() if visit.text(value) != value}
+        fields = {name: fields[name] for name in fields.keys() - {"person", "words"} - hidden}
     return {"row": _row(visit, replay), "events": visit.url("/events", **fields)}
 
 
