@@ -47,21 +47,10 @@ def routes(gate: Gate) -> list[Route]:
         return _entered(gate, request, target, result)
 
     async def log_out(request: Request) -> Response:
-        visitor = await gate.visitor(request, active=False)
-        place = gate.place(request)
-        response = RedirectResponse(place.to(PATH), 303, LOGOUT_HEADERS)
-        if visitor is None:
-            return response
-        fields = await form(request)
-        if gate.check_form(request, visitor, fields.get("form_token", "")) is not None:
-            return await refused(request, 403, "The form is not valid any more. Reload the page.")
         try:
-            cookie = await gate.log_out(request, visitor)
+            return await _logged_out(gate, request)
         except StoreError as error:
             return await refused(request, 503, f"You are still logged in: {error}.")
-        if cookie is not None:
-            response.headers["Set-Cookie"] = cookie
-        return response
 
     return [
         Route(PATH, _open(gate, show)),
@@ -102,6 +91,20 @@ def _open(
 def _entered(gate: Gate, request: Request, target: str, result: LoggedIn) -> Response:
     headers = {"Set-Cookie": result.set_cookie}
     return RedirectResponse(gate.place(request).to(target), 303, headers)
+
+
+async def _logged_out(gate: Gate, request: Request) -> Response:
+    visitor = await gate.visitor(request, active=False)
+    response = RedirectResponse(gate.place(request).to(PATH), 303, LOGOUT_HEADERS)
+    if visitor is None:
+        return response
+    fields = await form(request)
+    if gate.check_form(request, visitor, fields.get("form_token", "")) is not None:
+        return await refused(request, 403, "The form is not valid any more. Reload the page.")
+    cookie = await gate.log_out(request, visitor)
+    if cookie is not None:
+        response.headers["Set-Cookie"] = cookie
+    return response
 
 
 async def _login(
