@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from starlette.responses import Response, StreamingResponse
 
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""Beginnings of formulas, also in wide characters, which spreadsheets of some languages take."""
+
+_SPACES = ("\t", "\r", "\n")
 
 
 def as_csv(rows: Iterable[Sequence[object]], file: str) -> Response:
@@ -44,6 +47,7 @@ def _headers(file: str) -> dict[str, str]:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, str) and value.startswith(_FORMULAS):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    is_active = value.startswith(_SPACES) or value.strip().startswith(_FORMULAS)
+    return f"'{value}" if is_active else value
