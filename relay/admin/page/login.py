@@ -11,7 +11,7 @@ from relay.admin.page import rendering
 from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
 from relay.admin.page.access.headers import LOGOUT_HEADERS
 from relay.admin.page.access.targets import own_path, own_target
-from relay.admin.page.forms import form
+from relay.admin.page.forms import SMALL_MAX, form
 from relay.core.errors import StoreError
 
 PATH = "/login"
@@ -36,7 +36,7 @@ def routes(gate: Gate) -> list[Route]:
         return await _login(gate, request, request.query_params.get("next", "/"))
 
     async def log_in(request: Request) -> Response:
-        fields = await form(request)
+        fields = await form(request, size_max=SMALL_MAX)
         target = _target(fields.get("next", "/"))
         try:
             result = await gate.log_in(request, fields.get("token", ""))
