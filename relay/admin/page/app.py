@@ -153,7 +153,7 @@ class Page:
         async def answer(visit: Visit, request: Request) -> Response:
             fields = await forms.form(request)
             token = fields.pop("form_token", "")
-            check = self._gate.check_form if action.is_reading else self._gate.check_change
+            check = self._gate.check_reading if action.is_reading else self._gate.check_change
             if check(request, visit.visitor, token) is not None:
                 raise HTTPException(403, FORM_REFUSED)
             of_path, of_form = action.types

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from relay.admin.page.access import SECURITY_HEADERS
+from relay.admin.page.forms import SMALL_MAX
 from relay.admin.page.view import Action, Export, View
 from relay.admin.page.views import SECTIONS
 from relay.core.errors import StoreBroken, StoreFull, StoreUnavailable
@@ -349,6 +350,8 @@ async def test_a_wrong_token_gets_no_session(relay: Relay) -> None:
             page = parse(answer.text)
             assert page.by_id("problem").text == "That token is not right."
             assert page.by_id("token").attributes.get("value") is None
+        answer = await visitor.post("/login", {"token": "x" * SMALL_MAX})
+        assert answer.status_code == 413
         answer = await visitor.post("/login", {"token": "wrong"})
         assert answer.status_code == 429
         assert not visitor.client.cookies
@@ -428,6 +431,10 @@ async def test_without_any_token_this_machine_alone_sees_the_page(tmp_path: Path
         assert not page.all("form", class_="one")
         answer = await visitor.post("/config/reload", {"form_token": ""})
         assert answer.status_code == 403
+        found = await visitor.submit(page.form("/find"))
+        assert found.all("h1")[0].text == "Events"
+        foreign = await visitor.post("/find", {"text": "x"}, origin="http://evil.test")
+        assert foreign.status_code == 403
         for name in ("x-forwarded-for", "via", "forwarded"):
             answer = await visitor.client.get("/?again=1", headers={name: "192.0.2.1"})
             assert answer.status_code == 303, name

@@ -127,6 +127,15 @@ class Gate:
         failure = check_sender(request, place) or check_token(visitor.identifier, form_token)
         return self._checked(place, failure)
 
+    def check_reading(
+        self, request: Request, visitor: Visitor, form_token: str
+    ) -> CheckFailure | None:
+        """Check a form that changes nothing; its sender is enough where nobody logs in."""
+        if not visitor.is_local_without_token:
+            return self.check_form(request, visitor, form_token)
+        place = self.place(request)
+        return self._checked(place, check_sender(request, place))
+
     def check_change(
         self, request: Request, visitor: Visitor, form_token: str
     ) -> CheckFailure | None:
