@@ -15,6 +15,9 @@ FORM_MAX = 256 * 1024
 SMALL_MAX = 8 * 1024
 """Bytes of a form from somebody who has not logged in; larger ones take long to decode."""
 
+WAIT_S = 10.0
+"""For a whole form: strangers must not hold connections that scrapers need."""
+
 FIELDS_MAX = 100
 
 OWN = frozenset({"again", "done"})
@@ -23,15 +26,24 @@ OWN = frozenset({"again", "done"})
 
 async def form(request: Request, *, size_max: int = FORM_MAX) -> dict[str, str]:
     """Read a form's fields without the empty ones; raises HTTPException."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            raw = await _body(request, size_max)
+    except TimeoutError:
+        raise HTTPException(408, "The form did not arrive in time.") from None
+    if len(raw) <= SMALL_MAX:
+        return _fields(raw)
+    # In a thread, because a tenth of a second would delay acknowledgements.
+    return await asyncio.to_thread(_fields, raw)
+
+
+async def _body(request: Request, size_max: int) -> bytearray:
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > size_max:
             raise HTTPException(413, f"The form is over {size_max} bytes.")
-    if len(raw) <= SMALL_MAX:
-        return _fields(raw)
-    # In a thread, because a tenth of a second would delay acknowledgements.
-    return await asyncio.to_thread(_fields, raw)
+    return raw
 
 
 def _fields(raw: bytearray) -> dict[str, str]:
