@@ -238,7 +238,9 @@ def _secured(app: ASGIApp, gate: Gate) -> ASGIApp:
 
     async def secured(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Refusal):
-            scope["root_path"] = gate.place(Request(scope)).prefix
+            scope["root_path"] = prefix = gate.place(Request(scope)).prefix
+            if prefix and scope["path"] == prefix:
+                scope["path"] += "/"  # else it has no route
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":

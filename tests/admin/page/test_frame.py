@@ -524,6 +524,7 @@ async def test_the_page_works_under_the_path_of_a_proxy(
             visitor = Visitor(client)
             answer = await client.get("/ops/relay/changes?again=1")
             assert answer.headers["location"] == "/ops/relay/login?next=%2Fchanges"
+            assert (await client.get("/ops/relay?again=1")).has_redirect_location
             login = await visitor.see("/ops/relay/login?next=%2Fchanges")
             (form,) = login.all("form")
             answer = await visitor.post(form["action"], {**form.fields(), "token": TOKEN})
