@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from relay.core.delivery import Status
+from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.overview import Overview
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
@@ -67,6 +68,20 @@ class History:
     is_damaged: bool
     """Whether the stored body differs from the received one."""
     attempts: Sequence[AttemptRecord]
+
+    def intact_event(self) -> Event | None:
+        """Return the event as sinks get it; None if its body is gone or damaged."""
+        if self.body is None or self.is_damaged:
+            return None
+        return Event(
+            source=self.event.source,
+            id=self.event.id,
+            kind=self.event.kind,
+            created_at=self.event.created_at,
+            received_ms=self.event.received_ms,
+            body=self.body,
+            headers=self.headers or b"",
+        )
 
 
 @dataclass(frozen=True, slots=True)

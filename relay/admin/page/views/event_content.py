@@ -1,13 +1,12 @@
 """The content of one event, and each route's verdict on it, for those who may see them."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from starlette.exceptions import HTTPException
 
 from relay.admin.page.json_text import Shown, plain, pretty
+from relay.admin.page.views.message_parts import Part, parts_of
 from relay.admin.page.visit import Visit
 from relay.core.delivery import Status
 from relay.core.errors import RelayError
@@ -17,9 +16,6 @@ from relay.store.operations import DeliveryRecord, History
 
 COPIED_MAX = 16 * 1024
 """Characters of a text with a button that copies it, because the button holds it once more."""
-
-SHORT_MAX = 100
-"""Characters of a message's value, such as its topic, without a part of its own."""
 
 AS = "as:"
 
@@ -45,15 +41,6 @@ class RouteRow:
     @property
     def is_missed(self) -> bool:
         return self.takes and self.status is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A named part of a message to a sink: pairs or a text; short values have no name."""
-
-    name: str
-    pairs: Sequence[tuple[str, str]] = ()
-    text: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +75,7 @@ class Content:
 
 def content(visit: Visit, history: History, form: str) -> Content:
     """Read and route a stored event; takes milliseconds for a large one. Raises HTTPException."""
-    routes, event = visit.admin.routes, _event(history)
+    routes, event = visit.admin.routes, history.intact_event()
     rows = _rows(routes, event, history.event.deliveries, with_reasons=visit.may_change)
     sinks = [route.sink for route in routes]
     if form.startswith(AS) and form.removeprefix(AS) not in sinks:
@@ -105,22 +92,6 @@ def content(visit: Visit, history: History, form: str) -> Content:
         if event is None
         else engagement(event.kind, event.document()),
         is_erased=is_erased,
-    )
-
-
-def _event(history: History) -> Event | None:
-    """Return the event as sinks get it; None if its body is gone or damaged."""
-    if history.body is None or history.is_damaged:
-        return None
-    record = history.event
-    return Event(
-        source=record.source,
-        id=record.id,
-        kind=record.kind,
-        created_at=record.created_at,
-        received_ms=record.received_ms,
-        body=history.body,
-        headers=history.headers or b"",
     )
 
 
@@ -176,25 +147,4 @@ def _message(visit: Visit, event: Event | None, form: str) -> Body:
         return Body(form=form, fault="The sink is not running.")
     except RelayError as error:
         return Body(form=form, fault=f"The sink cannot make a message of it: {error}.")
-    short = [(name, value) for name, value in message.items() if _is_short(value)]
-    rest = [_part(name, value) for name, value in message.items() if not _is_short(value)]
-    return Body(form=form, parts=[Part(name="", pairs=short), *rest] if short else rest)
-
-
-def _is_short(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= SHORT_MAX and not value.startswith(("{", "["))
-
-
-def _part(name: str, value: object) -> Part:
-    if isinstance(value, Mapping) and not any(_is_nested(each) for each in value.values()):
-        return Part(name=name, pairs=[(str(key), str(each)) for key, each in value.items()])
-    text = value if isinstance(value, str) else _dumped(value)
-    return Part(name=name, text=pretty(text) or plain(text))
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, list | dict)
-
-
-def _dumped(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return Body(form=form, parts=parts_of(message))

@@ -1,44 +1,47 @@
 """A sink's message, split into parts that a page can show."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-SHOWN_MAX = 64 * 1024
-"""Characters of each part."""
+from relay.admin.page.json_text import Shown, plain, pretty
 
-SHORT_MAX = 60
-"""Characters of a part without a heading of its own."""
+SHORT_MAX = 100
+"""Characters of a value, such as a topic, without a heading of its own."""
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
     """A part of a message: a text, or pairs of names and texts; short values have no name."""
 
     name: str
-    text: str
-    pairs: Sequence[tuple[str, str]]
-    is_cut: bool
+    pairs: Sequence[tuple[str, str]] = ()
+    text: Shown | None = None
 
 
-def parts_of(message: Mapping[str, Any]) -> Iterator[Part]:
+def parts_of(message: Mapping[str, Any]) -> list[Part]:
     """Split a message: short values first, then what has a heading of its own."""
-    tables = {
-        name: list(value.items())
-        for name, value in message.items()
-        if isinstance(value, Mapping) and all(isinstance(each, str) for each in value.values())
-    }
-    texts = {name: _text(value) for name, value in message.items() if name not in tables}
-    short = [(name, text) for name, text in texts.items() if len(text) <= SHORT_MAX]
-    if short:
-        yield Part("", "", short, is_cut=False)
-    for name in message:
-        if table := tables.get(name):
-            yield Part(name, "", table, is_cut=False)
-        elif len(text := texts.get(name, "")) > SHORT_MAX:
-            yield Part(name, text[:SHOWN_MAX], (), is_cut=len(text) > SHOWN_MAX)
+    short, rest = [], []
+    for name, value in message.items():
+        if _is_table(value):
+            rest.append(Part(name=name, pairs=[(key, _text(each)) for key, each in value.items()]))
+        elif _is_short(text := _text(value)):
+            short.append((name, text))
+        else:
+            rest.append(Part(name=name, text=pretty(text) or plain(text)))
+    return [Part(name="", pairs=short), *rest] if short else rest
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) and not any(
+        isinstance(each, list | Mapping) for each in value.values()
+    )
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= SHORT_MAX and not text.startswith(("{", "["))
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

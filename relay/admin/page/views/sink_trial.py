@@ -72,25 +72,15 @@ async def read_stored(visit: Visit, asked: Stored) -> Context:
     history = await visit.admin.store.operations.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")
-    record, body = history.event, history.body
-    if body is None:
-        problem = f"The body of event {seq} is gone: its retention is over, or it was erased."
-        return _context(visit, sink, source=record.source, problem=problem)
-    if history.is_damaged:
+    event, source = history.intact_event(), history.event.source
+    if event is None:
         problem = f"The stored body of event {seq} is damaged, so it is not tried."
-        return _context(visit, sink, source=record.source, problem=problem)
-    event = Event(
-        source=record.source,
-        id=record.id,
-        kind=record.kind,
-        created_at=record.created_at,
-        received_ms=record.received_ms,
-        body=body,
-        headers=history.headers or b"",
-    )
-    shown = body.decode(errors="replace") if len(body) <= BOX_MAX else ""
+        if history.body is None:
+            problem = f"The body of event {seq} is gone: its retention is over, or it was erased."
+        return _context(visit, sink, source=source, problem=problem)
+    shown = event.body.decode(errors="replace") if len(event.body) <= BOX_MAX else ""
     trial = _try(visit, sink, event)
-    return _context(visit, sink, source=event.source, body=shown, seq=seq, trial=trial)
+    return _context(visit, sink, source=source, body=shown, seq=seq, trial=trial)
 
 
 async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
@@ -169,7 +159,7 @@ def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str
         return (), "the sink does not run"
     except SinkError as error:
         return (), error.reason
-    return list(parts_of(rendered)), None
+    return parts_of(rendered), None
 
 
 VIEWS = tuple(
