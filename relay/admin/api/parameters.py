@@ -1,7 +1,7 @@
 """Parameters that operations share."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
@@ -61,6 +61,13 @@ class Filter:
     def selection(self) -> Selection:
         """Convert to a selection of the store."""
         return Selection(**{name: getattr(self, name) for name in Selection.__dataclass_fields__})
+
+    def extended(self, kind: "type[F]", **more: Any) -> "F":
+        """Return the filter with the further parameters of an operation."""
+        return kind(**{**asdict(self), **more})
+
+
+F = TypeVar("F", bound=Filter)
 
 
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]

@@ -1,7 +1,7 @@
 """Bulk changes: all that a filter matches is counted, confirmed, and replayed or discarded."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 
@@ -56,7 +56,7 @@ def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
     async def read(visit: Visit, chosen: EventFilter) -> Context:
         """Read the filter and a sample of what it matches."""
         wanted = _wanted(change, chosen.filter(visit))
-        page = Listing(**{**asdict(wanted), "limit": SAMPLE, "within_ms": SAMPLE_MS})
+        page = wanted.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
         return {
             "change": change,
             "chosen": chosen,
@@ -94,7 +94,7 @@ def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
         await check(visit.admin, wanted)
         newest = (await visit.admin.store.operations.newest()).event
         fixed = replace(wanted, before=newest + 1)
-        page = Listing(**{**asdict(fixed), "limit": SAMPLE, "within_ms": SAMPLE_MS})
+        page = fixed.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
         job = Job(
             change=change,
             fields=_absolute(chosen, fixed),
@@ -183,7 +183,7 @@ async def _replay(visit: Visit, job: Job) -> Done:
     # At once, so that a second click starts no second replay.
     job.state = "changing"
     try:
-        order = Order(**asdict(job.chosen), all=True)
+        order = job.chosen.extended(Order, all=True)
         begun = await visit.run(begin_replay, Nothing(), order, counted=job.count)
     except BaseException:
         job.state = "counted"
@@ -200,7 +200,7 @@ async def _discard(visit: Visit, job: Job) -> None:
         visit.jobs.progressed()
         return not job.is_stopping
 
-    order = Discard(**asdict(job.chosen), all=True)
+    order = job.chosen.extended(Discard, all=True)
     result = await visit.run(discard_dead_letters, Nothing(), order, goes_on=goes_on)
     job.changed = result.discarded
     visit.jobs.end(job, "stopped" if job.is_stopping else "done")

@@ -1,6 +1,6 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from relay.admin.api.dead_letters import (
@@ -40,23 +40,12 @@ class Chosen:
     before: Number | None = None
 
     @property
-    def selecting(self) -> Filter:
-        return Filter(
-            sink=self.sink,
-            reason=self.reason,
-            kind=self.kind,
-            source=self.source,
-            before=self.before,
-        )
+    def filter(self) -> Filter:
+        """The filter over all pages."""
+        return Filter(sink=self.sink, reason=self.reason, kind=self.kind, source=self.source)
 
     def page(self, limit: int) -> Page:
-        return Page(**asdict(self.selecting), limit=limit)
-
-    @property
-    def filter(self) -> Mapping[str, str]:
-        """The given fields, without the page."""
-        fields = {name: getattr(self, name) for name in ("sink", "reason", "kind", "source")}
-        return {name: value for name, value in fields.items() if value is not None}
+        return self.filter.extended(Page, before=self.before, limit=limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +61,11 @@ async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     """Read the causes and a page of dead letters."""
     visit.check_filter(*chosen.filter.values())
     page = await visit.run(list_dead_letters, chosen.page(PAGE_ROWS))
-    on_all_pages = replace(chosen, before=None).selecting
-    reasons = (await visit.run(count_dead_letters, on_all_pages)).reasons
+    reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
         "chosen": chosen,
+        "is_filtered": chosen.filter != Filter(),
         "total": sum(reason.count for reason in reasons),
         "causes": [
             cause_of(each, kind=chosen.kind, source=chosen.source)
@@ -87,8 +76,8 @@ async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
         "next": page.next,
         "sinks": await _sinks(visit),
         "sources": visit.admin.rotations.sources,
-        "csv": visit.url("/dead-letters.csv", **chosen.filter),
-        "command": f"{command(on_all_pages, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
+        "csv": visit.url("/dead-letters.csv", **asdict(chosen.filter)),
+        "command": f"{command(chosen.filter, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
         "unreadable": newest.unreadable,
         "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
     }

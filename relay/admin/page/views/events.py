@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from starlette.exceptions import HTTPException
@@ -71,7 +71,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     fault, found, count, chosen = None, Events(events=(), next=None), None, Filter()
     try:
         chosen = page.filter(visit)
-        listing = Listing(**{**asdict(chosen), "before": page.before, "within_ms": BUDGET_MS})
+        listing = chosen.extended(Listing, before=page.before, within_ms=BUDGET_MS)
         found = await visit.slow.get(page, lambda: visit.run(list_events, listing))
         left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
         within_ms = LONG_MS if page.count else left_ms
@@ -99,7 +99,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
 
 
 async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
-    result: Count = await visit.run(count_events, Counting(**asdict(chosen), within_ms=within_ms))
+    result: Count = await visit.run(count_events, chosen.extended(Counting, within_ms=within_ms))
     return result
 
 
@@ -114,7 +114,7 @@ async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]
     rows: list[Sequence[object]] = [
         ("received", "source", "kind", "id", "created", "bytes", "deliveries")
     ]
-    listing = Listing(**{**asdict(page.filter(visit)), "before": page.before, "limit": PAGE_MAX})
+    listing = page.filter(visit).extended(Listing, before=page.before, limit=PAGE_MAX)
     ends_s = visit.admin.clock.monotonic() + CSV_BUDGET_MS / 1000
     while True:
         left_ms = max(0, int((ends_s - visit.admin.clock.monotonic()) * 1000))
@@ -180,7 +180,7 @@ async def _find_person(visit: Visit, address: str) -> Done:
 
 
 async def _first(visit: Visit, chosen: Filter) -> Events:
-    listing = Listing(**{**asdict(chosen), "limit": 1, "within_ms": FIND_MS})
+    listing = chosen.extended(Listing, limit=1, within_ms=FIND_MS)
     found: Events = await visit.run(list_events, listing)
     return found
 
