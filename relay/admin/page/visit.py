@@ -1,14 +1,15 @@
 """One request of the page: who asks, and what views need to answer."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
 from relay.admin.api import OPERATIONS
+from relay.admin.api.parameters import PAGE_MAX
 from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
@@ -78,6 +79,16 @@ class Visit:
         """Run an operation of the API; a change is audited. Raises as the API does."""
         client = Client(address=self.visitor.address, via="page")
         return await _OPERATIONS[handler].run(self.admin, client, *arguments, **more)
+
+    async def pages(self, handler: Handler, first: Any, *, pages_max: int) -> AsyncIterator[Any]:
+        """Yield the responses of an operation that lists something, from the first page on."""
+        page = replace(first, limit=PAGE_MAX)
+        for _ in range(pages_max):
+            response = await self.run(handler, page)
+            yield response
+            if response.next is None:
+                return
+            page = replace(page, before=response.next)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from relay.admin.api import OPERATIONS, backup
-from relay.admin.page.views import change_words, changes
+from relay.admin.page import visit
+from relay.admin.page.views import change_words
 from relay.store.audit import Change
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
@@ -125,7 +126,7 @@ async def test_pages_of_changes_follow_one_another(tmp_path: Path) -> None:
 async def test_the_file_has_all_pages_of_the_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "PAGE_MAX", 2)
+    monkeypatch.setattr(visit, "PAGE_MAX", 2)
     async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
         await record(relay, "resume_sink", target="s")
         for _ in range(5):

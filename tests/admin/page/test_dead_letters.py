@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from relay.admin.page import visit
 from relay.admin.page.views import dead_letters as view
 from relay.admin.page.views.causes import REASON_MAX, cause_of
 from relay.store.operations import Reason
@@ -197,7 +198,7 @@ async def test_one_letter_is_discarded_and_the_filter_stays(
 async def test_the_file_holds_all_that_the_filter_selects(
     serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "CSV_PAGE", 2)
+    monkeypatch.setattr(visit, "PAGE_MAX", 2)
     async with serving as relay, visiting(relay) as visitor:
         await kill(relay, *(body(f"e{number}") for number in range(5)))
         page = await visitor.see("/dead-letters?sink=leads")

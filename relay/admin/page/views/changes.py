@@ -1,20 +1,20 @@
 """Changes by operators, with their origins and results."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay.admin.api.audit import ChangeList, Page, list_changes
-from relay.admin.api.parameters import PAGE_MAX, Limit, Number, Text
+from relay.admin.api.parameters import Limit, Number, Text
 from relay.admin.page.formats import iso
 from relay.admin.page.moments import Time, moment
 from relay.admin.page.view import Download, Section, View
 from relay.admin.page.views.change_words import OPERATIONS, ChangeRow, change_row
 from relay.admin.page.visit import Context, Visit
 
-FILE_ROWS = 5000
-"""Rows of a file; older ones take a filter by time."""
+CSV_PAGES_MAX = 10
+"""Pages of a file, so that it ends at 5,000 rows; older ones take a filter by time."""
 
-_COLUMNS = (
+_COLUMNS: Sequence[object] = (
     *("when", "change", "operation", "target", "state", "status", "count", "counted"),
     *("details", "by", "via", "address"),
 )
@@ -28,7 +28,7 @@ class Chosen:
     since: Time | None = None
     until: Time | None = None
 
-    def page(self, visit: Visit, *, before: int | None, limit: int) -> Page:
+    def page(self, visit: Visit, *, before: int | None = None, limit: int = 50) -> Page:
         """Convert to a page of the API; raises HTTPException."""
         return Page(
             operation=self.operation,
@@ -67,20 +67,10 @@ async def read_changes(visit: Visit, chosen: ChosenPage) -> Context:
 
 async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
     """Read the newest changes that match."""
-    return [_COLUMNS, *[each async for each in _rows(visit, chosen)]]
-
-
-async def _rows(visit: Visit, chosen: Chosen) -> AsyncIterator[Sequence[object]]:
-    before, left = None, FILE_ROWS
-    while left:
-        page = chosen.page(visit, before=before, limit=min(left, PAGE_MAX))
-        found: ChangeList = await visit.run(list_changes, page)
-        for change in found.changes:
-            row = change_row(visit, change)
-            yield _cells(row, change.operation)
-        if found.next is None:
-            return
-        before, left = found.next, left - len(found.changes)
+    rows = [_COLUMNS]
+    async for page in visit.pages(list_changes, chosen.page(visit), pages_max=CSV_PAGES_MAX):
+        rows += [_cells(change_row(visit, change), change.operation) for change in page.changes]
+    return rows
 
 
 def _cells(row: ChangeRow, operation: str) -> Sequence[object]:

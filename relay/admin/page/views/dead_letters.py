@@ -1,7 +1,7 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from relay.admin.api.dead_letters import (
     Discard,
@@ -9,7 +9,7 @@ from relay.admin.api.dead_letters import (
     discard_dead_letters,
     list_dead_letters,
 )
-from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Order, Page, Paging, Text
+from relay.admin.api.parameters import Filter, Number, Order, Page, Paging, Text
 from relay.admin.api.replays import begin_replay
 from relay.admin.api.unreadable import count_unreadable, list_unreadable
 from relay.admin.operation import Nothing
@@ -24,7 +24,6 @@ from relay.store.operations import DeadLetter
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50
 CAUSES_SHOWN = 50
-CSV_PAGE = PAGE_MAX
 CSV_PAGES_MAX = 100
 """Pages of a file, so that it ends at 50,000 rows."""
 
@@ -44,8 +43,9 @@ class Chosen:
         """The filter over all pages."""
         return Filter(sink=self.sink, reason=self.reason, kind=self.kind, source=self.source)
 
-    def page(self, limit: int) -> Page:
-        return self.filter.extended(Page, before=self.before, limit=limit)
+    @property
+    def page(self) -> Page:
+        return self.filter.extended(Page, before=self.before, limit=PAGE_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class OneDelivery:
 
 async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
     """Read the causes and a page of dead letters."""
-    visit.check_filter(*chosen.filter.values())
-    page = await visit.run(list_dead_letters, chosen.page(PAGE_ROWS))
+    visit.check_filter(*asdict(chosen.filter).values())
+    page = await visit.run(list_dead_letters, chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
@@ -94,17 +94,12 @@ async def _sinks(visit: Visit) -> list[str]:
 
 async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
     """Read all dead letters that a filter selects."""
-    visit.check_filter(*chosen.filter.values())
+    visit.check_filter(*asdict(chosen.filter).values())
     rows: list[Sequence[object]] = [
         ("died", "received", "sink", "source", "kind", "id", "attempts", "reason")
     ]
-    page = chosen.page(CSV_PAGE)
-    for _ in range(CSV_PAGES_MAX):
-        found = await visit.run(list_dead_letters, page)
-        rows += [_row(visit, letter) for letter in found.dead_letters]
-        if found.next is None:
-            break
-        page = replace(chosen, before=found.next).page(CSV_PAGE)
+    async for page in visit.pages(list_dead_letters, chosen.page, pages_max=CSV_PAGES_MAX):
+        rows += [_row(visit, letter) for letter in page.dead_letters]
     return rows
 
 
