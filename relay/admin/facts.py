@@ -41,6 +41,10 @@ class SinkFacts:
     dead_reason: str | None
     """Reason of the newest dead letter."""
 
+    def status(self) -> SinkStatus:
+        """Return the condition, also of a sink that is not in the config."""
+        return self.condition or SinkStatus(name=self.name, type=None, state="not configured")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastEvent:
@@ -178,6 +182,11 @@ def _sink(name: str, status: SinkStatus | None, stored: _Stored) -> SinkFacts:
         dead_since_ms=dead.since_ms,
         dead_reason=dead.reason,
     )
+
+
+def without_backlog(name: str) -> SinkFacts:
+    """Return the facts about a sink that is not in the config, and has nothing to deliver."""
+    return _sink(name, None, _Stored(backlogs={}))
 
 
 def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[SourceFacts]:

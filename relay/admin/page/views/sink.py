@@ -8,7 +8,7 @@ from typing import Literal
 from relay.admin.api.parameters import Text
 from relay.admin.api.statistics import AttemptsOf, summarize_attempts
 from relay.admin.api.status import show_status
-from relay.admin.facts import SinkFacts
+from relay.admin.facts import SinkFacts, without_backlog
 from relay.admin.operation import Nothing
 from relay.admin.page.view import View
 from relay.admin.page.views.sink_settings import settings_of
@@ -55,20 +55,18 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
     facts = await _facts(visit, asked.name)
     spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
     settings = settings_named(visit, asked.name)
-    absent = SinkStatus(name=asked.name, type=None, state="not configured")
-    status = facts.condition or absent
     return {
         "name": asked.name,
         "over": asked.over,
         "facts": facts,
-        "status": facts.condition or SinkStatus(name=asked.name, type=None, state="not configured"),
+        "status": facts.status(),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
         "route": settings,
         "settings": [] if settings is None else settings_of(settings),
         "attempts": attempts,
         "results": _results(attempts),
         "durations": _DURATIONS,
-        "commands": _commands(status),
+        "commands": _commands(facts.status()),
         "sources": visit.admin.rotations.sources,
         **_states(spans.get(asked.name, ()), visit.now_ms),
     }
@@ -81,17 +79,7 @@ def settings_named(visit: Visit, name: str) -> SinkSettings | None:
 
 async def _facts(visit: Visit, name: str) -> SinkFacts:
     status = await visit.run(show_status, Nothing())
-    settled = SinkFacts(
-        name=name,
-        condition=None,
-        pending=0,
-        oldest_pending_ms=None,
-        replaying_since_ms=None,
-        dead=0,
-        dead_since_ms=None,
-        dead_reason=None,
-    )
-    return next((each for each in status.sinks if each.name == name), settled)
+    return next((each for each in status.sinks if each.name == name), without_backlog(name))
 
 
 def _results(attempts: AttemptSummary) -> list[ResultRow]:

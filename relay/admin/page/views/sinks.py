@@ -51,7 +51,7 @@ async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
 
 
 def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
-    status = sink.condition or SinkStatus(name=sink.name, type=None, state="not configured")
+    status = sink.status()
     is_active = status.state == "active"
     return SinkRow(
         name=sink.name,
