@@ -1,8 +1,10 @@
-"""What a relay did in one minute."""
+"""Lengths of time, and what a relay did in one minute."""
 
 from dataclasses import dataclass
 
 MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

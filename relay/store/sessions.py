@@ -4,13 +4,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from relay.core.minutes import HOUR_MS
+
 Role = Literal["admin", "viewer"]
 
 SESSIONS_MAX = 200
 """Of each role: viewers' logins must not end the administrators' sessions."""
 
-IDLE_MS = 2 * 3_600_000
-AGE_MS = 12 * 3_600_000
+IDLE_MS = 2 * HOUR_MS
+AGE_MS = 12 * HOUR_MS
 """Longest life of a session, however much it is used."""
 
 

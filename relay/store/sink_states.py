@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from relay.core.minutes import DAY_MS
 from relay.core.sink_status import State
 
-KEPT_MS = 8 * 86_400_000
+KEPT_MS = 8 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.core.minutes import Minute
+from relay.core.minutes import DAY_MS, HOUR_MS, Minute
 from relay.store.statistics import AttemptSummary
 from relay.telemetry.recent_counts import AcknowledgementRate
 
-HOUR_MS = 3_600_000
-SPAN_MAX_MS = 24 * HOUR_MS
+SPAN_MAX_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

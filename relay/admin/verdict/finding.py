@@ -14,9 +14,6 @@ Info: the relay recovers without action, or an operator caused this.
 SEVERITIES: tuple[Severity, ...] = ("page", "ticket", "info")
 """Most severe first."""
 
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Iterator
 
 from relay.admin.facts import SinkFacts
-from relay.admin.verdict.finding import HOUR_MS, MINUTE_MS, Finding, Severity, is_over
+from relay.admin.verdict.finding import Finding, Severity, is_over
+from relay.core.minutes import DAY_MS, MINUTE_MS
 from relay.core.sink_status import SinkStatus
 from relay.core.units import span
 
@@ -12,7 +13,7 @@ THROTTLED_MS = 15 * MINUTE_MS
 """A destination's restart or update takes less."""
 
 BEHIND_MS = 30 * MINUTE_MS
-PAUSED_MS = 48 * HOUR_MS
+PAUSED_MS = 2 * DAY_MS
 
 
 def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Iterator
 
 from relay.admin.facts import SourceFacts
-from relay.admin.verdict.finding import MINUTE_MS, Finding, ahead, is_over, requests
+from relay.admin.verdict.finding import Finding, ahead, is_over, requests
+from relay.core.minutes import MINUTE_MS
 from relay.core.units import span
 
 REFUSED_MS = 15 * MINUTE_MS

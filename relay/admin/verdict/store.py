@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Iterator
 
 from relay.admin.facts import Facts, StoreFacts
-from relay.admin.verdict.finding import HOUR_MS, Finding, is_over, requests
+from relay.admin.verdict.finding import Finding, is_over, requests
+from relay.core.minutes import DAY_MS
 from relay.core.units import size
 
-UNREADABLE_MS = 24 * HOUR_MS
+UNREADABLE_MS = DAY_MS
 
 LOW_SPACE_FACTOR = 2
 """Multiple of `min_free` below which the disk is nearly full."""

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from relay.core.event import LEAD, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED
+from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, StepCount
 from relay.store.sqlite.conditions import COUNTED_TO, Condition, all_of
 from relay.store.sqlite.driver import Row, sqlite3
@@ -21,8 +22,6 @@ _NEWEST = "SELECT max(at) FROM audience WHERE {fits}"
 _VIDEOS = "SELECT number, id, title FROM videos WHERE number IN (SELECT value FROM json_each(?))"
 _UNCOUNTED = f"SELECT received_at FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
 
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
 
 Groups = tuple[list[Group], int]
 """The returned groups, and the number of groups beyond the limit."""
@@ -147,14 +146,14 @@ def hour_of_day(first_ms: int, last_ms: int, zone: tzinfo) -> str:
         whens = " ".join(f"WHEN at < {until_ms} THEN {offset}" for until_ms, offset in spans[:-1])
         shift = f"CASE {whens} ELSE {shift} END"
     # The added day keeps the remainder positive in 1970.
-    return f"((at + {shift} + {_DAY_MS}) % {_DAY_MS} / {_HOUR_MS})"
+    return f"((at + {shift} + {DAY_MS}) % {DAY_MS} / {HOUR_MS})"
 
 
 def _offsets(first_ms: int, last_ms: int, zone: tzinfo) -> Iterator[tuple[int, int]]:
     """Yield each offset from UTC with its end, exclusive, all in milliseconds."""
     at_ms, offset = first_ms, _offset_ms(first_ms, zone)
     while at_ms < last_ms:
-        next_ms = min(at_ms + _DAY_MS, last_ms)
+        next_ms = min(at_ms + DAY_MS, last_ms)
         if _offset_ms(next_ms, zone) != offset:
             change_ms = _change_ms(at_ms, next_ms, zone)
             yield change_ms, offset

@@ -1,10 +1,10 @@
 """A sink's states over some time, as the page draws and tells them."""
 
-from relay.admin.page.views.sink_states import DAY_MS, strip_of
+from relay.admin.page.views.sink_states import strip_of
+from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.sink_states import Span
 
 NOW_MS = 10 * DAY_MS
-HOUR_MS = 3_600_000
 
 
 def test_a_strip_says_how_long_each_state_lasted() -> None:

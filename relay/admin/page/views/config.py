@@ -18,11 +18,12 @@ from relay.admin.page.views import rotation
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.config import Config
 from relay.core.authentication import Key, SourceSettings
+from relay.core.minutes import DAY_MS
 
 CERTIFICATES_TIMEOUT_S = 2.0
 """For all files, which may be on a disk that hangs."""
 
-SOON_MS = 30 * 86_400_000
+SOON_MS = 30 * DAY_MS
 """Time left of a certificate or secret from which on it is marked."""
 
 

@@ -13,10 +13,10 @@ from relay.admin.page import charts
 from relay.admin.page.view import Section, View
 from relay.admin.page.views import absences, runbook
 from relay.admin.page.views.change_words import ChangeRow, change_row
-from relay.admin.page.views.sinks import HOUR_MS, sink_rows
+from relay.admin.page.views.sinks import sink_rows
 from relay.admin.page.visit import Context, Visit
 from relay.core.errors import StoreError
-from relay.core.minutes import MINUTE_MS, Minute, minute_of, starts
+from relay.core.minutes import HOUR_MS, MINUTE_MS, Minute, minute_of, starts
 
 CHANGES_SHOWN = 4
 

@@ -17,11 +17,11 @@ from relay.admin.operation import Nothing
 from relay.admin.page.formats import clock, number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.minutes import MINUTE_MS
 from relay.store.quarantine import Rotation
 
 State = Literal["none", "armed", "over"]
 
-MINUTE_MS = 60_000
 MINUTES = (5, 15, 30, 60)
 """Lengths to choose from."""
 

@@ -12,9 +12,10 @@ from relay.admin.facts import SinkFacts, without_backlog
 from relay.admin.operation import Nothing
 from relay.admin.page.view import View
 from relay.admin.page.views.sink_settings import settings_of
-from relay.admin.page.views.sink_states import DAY_MS, WEEK_MS, strip_of
+from relay.admin.page.views.sink_states import WEEK_MS, strip_of
 from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
+from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.store.sink_states import Span
@@ -27,7 +28,7 @@ _DURATIONS = [
     "longer",
 ]
 
-OVER_MS = {"hour": 3_600_000, "day": DAY_MS, "week": WEEK_MS}
+OVER_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from relay.admin.page import charts
 from relay.admin.page.formats import duration
+from relay.core.minutes import DAY_MS
 from relay.store.sink_states import Span
 
-DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
 
 SHOWN_MIN_MS = 1000

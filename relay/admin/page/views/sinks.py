@@ -18,13 +18,12 @@ from relay.admin.operation import Nothing
 from relay.admin.page.formats import number
 from relay.admin.page.view import Action, Section, View
 from relay.admin.page.views import sink, sink_trial
-from relay.admin.page.views.sink_states import DAY_MS, Strip, strip_of
+from relay.admin.page.views.sink_states import Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.errors import StoreError
+from relay.core.minutes import DAY_MS
 from relay.core.sink_status import SinkStatus
 from relay.store.sink_states import Span
-
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
