@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pytest
 
-from relay.admin.page.access import SECURITY_HEADERS
+from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.forms import SMALL_MAX
 from relay.admin.page.view import Action, Export, View
 from relay.admin.page.views import SECTIONS

@@ -57,10 +57,6 @@ class Place:
     """From this machine, to a loopback name, and through no proxy that says it is one."""
 
     @property
-    def is_loopback_host(self) -> bool:
-        return self.host.is_loopback
-
-    @property
     def origin(self) -> str:
         return self.host.origin(self.scheme)
 

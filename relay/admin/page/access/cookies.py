@@ -46,7 +46,7 @@ def session_cookie(place: Place) -> SessionCookie | None:
     if place.scheme == "https":
         # `Path=/` would send it to the neighbours behind the same proxy (Airflow, CVE-2026-28779).
         return SessionCookie("__Secure-relay", place.prefix, is_secure=True)
-    if place.is_loopback_host:
+    if place.host.is_loopback:
         # Not secure, because Safari refuses that over http even here. The port is part of the
         # name, because cookies ignore ports, and two relays would log each other out.
         name = f"relay-{place.host.port_of('http')}"

@@ -9,7 +9,9 @@ import pytest
 import structlog
 from starlette.requests import Request
 
-from relay.admin.page.access import Gate, LoggedIn, LoginRefused, Tokens, Visitor
+from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
+from relay.admin.page.access.tokens import Tokens
+from relay.admin.page.access.visitor import Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
 from relay.store import StoreSettings

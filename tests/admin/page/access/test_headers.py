@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.admin.page.access import SECURITY_HEADERS
+from relay.admin.page.access.headers import SECURITY_HEADERS
 
 
 def test_the_content_security_policy_allows_only_files_of_ours() -> None:
