@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from relay.core.authentication import UnverifiedRequest
+
+RotationState = Literal["armed", "over"]
+"""`armed` quarantines unverified requests; `over` only keeps those that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class Rotation:
     waiting: int
     bytes: int
     """Total size of the waiting requests."""
+
+    def state(self, now_ms: int) -> RotationState:
+        return "armed" if now_ms < self.until_ms else "over"
 
 
 class Kept(NamedTuple):

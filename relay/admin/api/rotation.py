@@ -91,8 +91,8 @@ def _known(admin: AdminServices, path: SourceName) -> str:
 def _view(admin: AdminServices, name: str, rotation: Rotation | None) -> RotationView:
     if rotation is None:
         return RotationView(source=name, state="none")
-    is_armed, dropped = admin.clock.now_ms() < rotation.until_ms, admin.rotations.dropped(name)
-    return RotationView(**asdict(rotation), state="armed" if is_armed else "over", dropped=dropped)
+    state = rotation.state(admin.clock.now_ms())
+    return RotationView(**asdict(rotation), state=state, dropped=admin.rotations.dropped(name))
 
 
 _URL = "/api/v1/sources/{name}/rotation"

@@ -19,6 +19,7 @@ from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.config import Config
 from relay.core.authentication import Key, SourceSettings
 from relay.core.minutes import DAY_MS
+from relay.store.quarantine import RotationState
 
 CERTIFICATES_TIMEOUT_S = 2.0
 """For all files, which may be on a disk that hangs."""
@@ -45,7 +46,7 @@ class SourceRow:
     settings: SourceSettings
     facts: SourceFacts
     secrets: Sequence[SecretRow]
-    rotation: rotation.State
+    rotation: RotationState | None
 
 
 async def read_config(visit: Visit, _: Nothing) -> Context:
@@ -75,7 +76,7 @@ def _sources(visit: Visit, config: Config, status: Status) -> Iterator[SourceRow
                 settings=source,
                 facts=known,
                 secrets=[_secret(key, visit.now_ms) for key in source.keys],
-                rotation=rotation.state_of(known.rotation, visit.now_ms),
+                rotation=known.rotation.state(visit.now_ms) if known.rotation else None,
             )
 
 

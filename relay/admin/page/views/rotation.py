@@ -1,7 +1,7 @@
 """Rotation of a source's secret: its steps, and the forms that begin and finish it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -18,9 +18,6 @@ from relay.admin.page.formats import clock, number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.minutes import MINUTE_MS
-from relay.store.quarantine import Rotation
-
-State = Literal["none", "armed", "over"]
 
 MINUTES = (5, 15, 30, 60)
 """Lengths to choose from."""
@@ -31,13 +28,6 @@ class Length:
     """For how long unverified requests are kept."""
 
     minutes: Annotated[int, Meta(ge=1, le=60)] = 15
-
-
-def state_of(rotation: Rotation | None, now_ms: int) -> State:
-    """Return a rotation's state, as the API names it."""
-    if rotation is None:
-        return "none"
-    return "armed" if now_ms < rotation.until_ms else "over"
 
 
 async def read_rotation(visit: Visit, path: SourceName) -> Context:
