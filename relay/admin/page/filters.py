@@ -1,10 +1,9 @@
-"""The filter of events as a form: its fields, what they select, and the commands that do the same.
+"""The filter of events as a form: its fields, and what they select.
 
 A person stands in it as the store's digest, never as an address.
 """
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from starlette.exceptions import HTTPException
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.parameters import Filter, Person, Text, Words
 from relay.admin.page.formats import iso, shortened
 from relay.admin.page.moments import Time, moment
-from relay.admin.page.visit import ADDRESS, Visit
+from relay.admin.page.visit import ADDRESS, PERSONAL_FIELDS, Visit
 from relay.store.selection import Outcome, Selection
 
 
@@ -92,9 +91,6 @@ _LABELS = {
 _FIELDS = {"id": "exact_id", "id_prefix": "id", "since_ms": "since", "until_ms": "until"}
 """Names of the form's fields that are not those of the API."""
 
-_OPTIONS = {"kind": "event"}
-"""Names of the command's options that are not those of the API."""
-
 
 def chips(visit: Visit, chosen: EventFilter, *, fixed: bool = False) -> list[Chip]:
     """Describe the filled-in fields; unless fixed, each with the URL of this view without it."""
@@ -114,15 +110,12 @@ def selection_chips(visit: Visit, selection: Selection) -> list[Chip]:
     return [
         Chip(
             label=_LABELS[name] if name in _LABELS else name.capitalize(),
-            value=_shown(name, value) if visit.may_change or name not in _PERSONAL else "…",
+            value=_shown(name, value) if visit.may_change or name not in PERSONAL_FIELDS else "…",
             name=name,
         )
         for name, value in _fields(selection).items()
         if name != "before"
     ]
-
-
-_PERSONAL = frozenset({"email", "person", "words"})
 
 
 def _fields(selection: Selection) -> dict[str, str]:
@@ -143,25 +136,3 @@ def form_fields(selection: Selection) -> dict[str, str]:
 
 def _shown(name: str, value: str) -> str:
     return shortened(value, 11) if name == "person" else value
-
-
-def query_of(chosen: Filter) -> dict[str, str]:
-    """Return the filter as parameters of the API."""
-    return {name: str(value) for name, value in asdict(chosen).items() if value is not None}
-
-
-def options_of(chosen: Filter) -> Sequence[str]:
-    """Return the filter as words of a command."""
-    words = []
-    for name, value in asdict(chosen).items():
-        if value is not None:
-            option = _OPTIONS.get(name, name.removesuffix("_ms")).replace("_", "-")
-            text = iso(value) if name.endswith("_ms") else str(value)
-            # A value that begins with a hyphen would be taken for an option.
-            words += [f"--{option}={text}"] if text.startswith("-") else [f"--{option}", text]
-    return words
-
-
-def command(chosen: Filter, *words: str, bare: Sequence[str] = ()) -> str:
-    """Return a command with the filter, or with `bare` if there is none."""
-    return shlex.join(["relay", *words, *(options_of(chosen) or bare)])

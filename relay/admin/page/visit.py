@@ -32,6 +32,9 @@ ADDRESS = re.compile(
 
 MASKED = "(address hidden)"
 
+PERSONAL_FIELDS = frozenset({"email", "person", "words"})
+"""Fields of a filter or a request that viewers do not see."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:

@@ -11,7 +11,8 @@ from relay.admin.api.filters import selected, selected_dead
 from relay.admin.api.parameters import Filter, Order, Text
 from relay.admin.api.replays import begin_replay, count_replay
 from relay.admin.operation import Nothing
-from relay.admin.page.filters import EventFilter, chips, command
+from relay.admin.page.commands import command
+from relay.admin.page.filters import EventFilter, chips
 from relay.admin.page.formats import iso, number
 from relay.admin.page.jobs import Change, Job, Part
 from relay.admin.page.view import Action, View

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from relay.admin.page.formats import number, utc
-from relay.admin.page.visit import Visit
+from relay.admin.page.visit import PERSONAL_FIELDS, Visit
 from relay.store.audit import ChangeRecord
 
 State = Literal["done", "refused", "failed", "running", "cut off"]
@@ -65,9 +65,6 @@ OPERATIONS: Mapping[str, Words] = {
 _COUNTED = Words("Counted dead letters to discard", "Count dead letters to discard", "discarded")
 
 _DIGEST = re.compile("person:[0-9a-f]+")
-
-_PERSONAL = frozenset({"email", "person", "words"})
-"""Values of a request that are kept from viewers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +135,7 @@ def _words(change: ChangeRecord) -> Words:
 
 def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
     for name, value in change.asked.items():
-        if name in _PERSONAL and not visit.may_change:
+        if name in PERSONAL_FIELDS and not visit.may_change:
             yield _label(name), "hidden"
         elif name == "dry_run":
             continue

@@ -13,7 +13,7 @@ from relay.admin.api.parameters import Filter, Number, Order, Page, Paging, Text
 from relay.admin.api.replays import begin_replay
 from relay.admin.api.unreadable import count_unreadable, list_unreadable
 from relay.admin.operation import Nothing
-from relay.admin.page.filters import command
+from relay.admin.page.commands import command
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
 from relay.admin.page.views import unreadable

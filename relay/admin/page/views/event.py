@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import orjson
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import EventNumber, Listing, RelatedTo, list_events, show_related
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.sinks import MaybeEvent, OneEvent, SinkName, discard_delivery, retry_sink
+from relay.admin.page.commands import api_request
 from relay.admin.page.formats import relative
 from relay.admin.page.steps import Record, next_try
 from relay.admin.page.timeline import timeline
@@ -151,14 +151,11 @@ def _hindrance(history: History, inside: Content) -> str:
 
 
 def _commands(visit: Visit, event: EventRecord) -> Sequence[str]:
-    url = visit.origin + visit.prefix
-    bearer = '-H "Authorization: Bearer $RELAY_ADMIN_TOKEN"'
-    order = orjson.dumps({"id": event.id, "source": event.source}).decode()
     return (
         # An id that begins with a hyphen would be taken for an option.
         f"relay replay --id={shlex.quote(event.id)} --source={shlex.quote(event.source)}",
-        f"curl -s {url}/api/v1/events/{event.seq} {bearer}",
-        f"curl -s {url}/api/v1/replays -d {shlex.quote(order)} {bearer}",
+        api_request(visit, f"/events/{event.seq}"),
+        api_request(visit, "/replays", {"id": event.id, "source": event.source}),
     )
 
 

@@ -1,8 +1,7 @@
 """Events: the newest first, filtered, counted, and found by what is known of them."""
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from starlette.exceptions import HTTPException
@@ -18,7 +17,8 @@ from relay.admin.api.events import (
 )
 from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
 from relay.admin.operation import Nothing
-from relay.admin.page.filters import EventFilter, chips, command, query_of
+from relay.admin.page.commands import api_request, command
+from relay.admin.page.filters import EventFilter, chips
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
 from relay.admin.page.views import bulk, event, replays
@@ -93,7 +93,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
         "kept": {name: value for name, value in page.given.items() if name != "person"},
         "csv": visit.url("/events.csv", **page.given, before=page.before),
         "command": command(chosen, "events", "list"),
-        "api": _api(visit, chosen),
+        "api": api_request(visit, "/events", **asdict(chosen)),
         "endpoints": [(each.name, each.path) for each in visit.admin.config().sources],
     }
 
@@ -101,12 +101,6 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
 async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
     result: Count = await visit.run(count_events, chosen.extended(Counting, within_ms=within_ms))
     return result
-
-
-def _api(visit: Visit, chosen: Filter) -> str:
-    """Return a request of the API for the same events."""
-    url = shlex.quote(visit.origin + visit.url("/api/v1/events", **query_of(chosen)))
-    return f'curl -s {url} -H "Authorization: Bearer $RELAY_ADMIN_TOKEN"'
 
 
 async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]]:

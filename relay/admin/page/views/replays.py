@@ -14,7 +14,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.filters import Chip, form_fields, selection_chips
 from relay.admin.page.formats import number
 from relay.admin.page.view import Action, View
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,12 @@ async def read_replay(visit: Visit, path: ReplayId) -> Context:
     replay = await visit.run(show_replay, path)
     fields = form_fields(replay.selection)
     if not visit.may_change:
-        # What is masked on the page must not stand in its link either.
-        hidden = {name for name, value in fields.items() if visit.text(value) != value}
-        fields = {name: fields[name] for name in fields.keys() - {"person", "words"} - hidden}
+        # Nothing that is masked on the page may stand in its link either.
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if name not in PERSONAL_FIELDS and visit.text(value) == value
+        }
     return {"row": _row(visit, replay), "events": visit.url("/events", **fields)}
 
 
