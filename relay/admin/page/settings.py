@@ -10,10 +10,14 @@ import msgspec
 
 from relay.admin.page.formats import duration
 from relay.core.config_values import Duration, Rate, Secret, Size
+from relay.core.sink import SinkSettings
 from relay.core.units import size
 
 _WITH_HOST = frozenset({"url", "servers"})
 """Secret keys that hold a URL: its host is shown, not its user, path or query."""
+
+_OF_ROUTE = frozenset({"name", "type", "events", "sources", "when", "ordered"})
+"""Keys of a sink that its view shows elsewhere."""
 
 _HOST = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]{2,45}\]?")
 
@@ -25,6 +29,12 @@ class Setting:
     key: str
     value: str
     is_default: bool
+
+
+def settings_of_sink(sink: SinkSettings) -> list[Setting]:
+    """List the settings beside the route's, given ones first; no text holds a secret."""
+    listed = [each for each in settings_of(sink) if each.key not in _OF_ROUTE]
+    return sorted(listed, key=lambda each: each.is_default)
 
 
 def settings_of(table: msgspec.Struct, prefix: str = "") -> Iterator[Setting]:

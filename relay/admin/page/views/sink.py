@@ -10,8 +10,8 @@ from relay.admin.api.statistics import AttemptsOf, summarize_attempts
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts, without_backlog
 from relay.admin.operation import Nothing
+from relay.admin.page.settings import settings_of_sink
 from relay.admin.page.view import View
-from relay.admin.page.views.sink_settings import settings_of
 from relay.admin.page.views.sink_states import WEEK_MS, strip_of
 from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
@@ -63,7 +63,7 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
         "status": facts.status(),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
         "route": settings,
-        "settings": [] if settings is None else settings_of(settings),
+        "settings": [] if settings is None else settings_of_sink(settings),
         "attempts": attempts,
         "results": _results(attempts),
         "durations": _DURATIONS,

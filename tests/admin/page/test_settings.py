@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from relay import sinks
-from relay.admin.page.views.sink_settings import settings_of
+from relay.admin.page.settings import settings_of_sink
 from relay.core.config_values import Duration, Rate, Secret
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
@@ -28,7 +28,7 @@ class Every(SinkSettings, frozen=True, kw_only=True):
 
 
 def values(sink: SinkSettings) -> dict[str, str]:
-    return {each.key: each.value for each in settings_of(sink)}
+    return {each.key: each.value for each in settings_of_sink(sink)}
 
 
 def test_secrets_are_said_to_be_set() -> None:
@@ -41,7 +41,7 @@ def test_secrets_are_said_to_be_set() -> None:
     )
     shown = values(sink)
     assert (shown["token"], shown["tokens"], shown["named"]) == ("set", "set, set", "X-Key: set")
-    assert SECRET not in str(settings_of(sink))
+    assert SECRET not in str(settings_of_sink(sink))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_values_are_written_with_their_units() -> None:
 
 
 def test_given_settings_come_before_the_defaults() -> None:
-    listed = settings_of(Every(name="a", type="b", ratio=0.9, rate=Rate.parse("1/h")))
+    listed = settings_of_sink(Every(name="a", type="b", ratio=0.9, rate=Rate.parse("1/h")))
     assert [each.key for each in listed if not each.is_default] == ["rate", "ratio"]
     assert [each.is_default for each in listed] == sorted(each.is_default for each in listed)
 
@@ -101,6 +101,6 @@ def test_no_secret_of_any_sink_is_listed(name: str) -> None:
     secret = {each.name for each in fields if each.type in (Secret, Secret | None)}
     required = {each.name for each in fields if each.required}
     given = {each: Secret(SECRET) if each in secret else "a" for each in required | secret}
-    shown = settings_of(kind(**given))
+    shown = settings_of_sink(kind(**given))
     assert SECRET not in str(shown)
     assert {each.key for each in shown if each.value == "set"} == secret
