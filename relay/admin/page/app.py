@@ -7,18 +7,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from relay.admin.operation import convert
 from relay.admin.page import assets, forms, live, login, rendering
 from relay.admin.page.access.address import Refusal
 from relay.admin.page.access.gate import Gate
-from relay.admin.page.access.headers import SECURITY_HEADERS
+from relay.admin.page.access.middleware import secured
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import as_bytes, as_csv, as_json
@@ -121,10 +120,18 @@ class Page:
     async def _parameters(self, visit: Visit, request: Request, view: View) -> Any:
         if not view.is_form:
             return forms.parameters(request, view.parameters)
-        fields = await forms.form(request)
-        if self._gate.check_form(request, visit.visitor, fields.pop("form_token", "")) is not None:
-            raise HTTPException(403, FORM_REFUSED)
+        fields = await self._fields(visit, request, is_reading=True)
         return convert({**fields, **request.path_params}, view.parameters, strict=False)
+
+    async def _fields(
+        self, visit: Visit, request: Request, *, is_reading: bool = False
+    ) -> dict[str, str]:
+        """Read a form; raises HTTPException if no page of ours sent it, or the role forbids it."""
+        fields = await forms.form(request)
+        check = self._gate.check_reading if is_reading else self._gate.check_change
+        if check(request, visit.visitor, fields.pop("form_token", "")) is not None:
+            raise HTTPException(403, FORM_REFUSED)
+        return fields
 
     def _download(self, download: Download) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
@@ -140,10 +147,7 @@ class Page:
 
     def _export(self, export: Export) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
-            fields = await forms.form(request)
-            token = fields.pop("form_token", "")
-            if self._gate.check_change(request, visit.visitor, token) is not None:
-                raise HTTPException(403, FORM_REFUSED)
+            fields = await self._fields(visit, request)
             parameters = convert(fields, export.parameters, strict=False)
             return await as_json(export.read(visit, parameters), export.file)
 
@@ -151,11 +155,7 @@ class Page:
 
     def _action(self, action: Action) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
-            fields = await forms.form(request)
-            token = fields.pop("form_token", "")
-            check = self._gate.check_reading if action.is_reading else self._gate.check_change
-            if check(request, visit.visitor, token) is not None:
-                raise HTTPException(403, FORM_REFUSED)
+            fields = await self._fields(visit, request, is_reading=action.is_reading)
             of_path, of_form = action.types
             try:
                 path = convert(dict(request.path_params), of_path, strict=False)
@@ -227,31 +227,7 @@ def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
     """Build the app of the page; unknown paths are not found, known or unknown to the visitor."""
     app = Starlette(routes=Page(admin, gate).routes())
     app.router.redirect_slashes = False
-    return _secured(app, gate)
-
-
-def _secured(app: ASGIApp, gate: Gate) -> ASGIApp:
-    """Add the security headers to every response, which keeps its own Cache-Control.
-
-    Routes are below the prefix of a proxy, whether it strips that or not.
-    """
-
-    async def secured(scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(Refusal):
-            scope["root_path"] = prefix = gate.place(Request(scope)).prefix
-            if prefix and scope["path"] == prefix:
-                scope["path"] += "/"  # else it has no route
-
-        async def send_secured(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await app(scope, receive, send_secured)
-
-    return secured
+    return secured(app, gate)
 
 
 def _require_admin(visit: Visit, *, needed: bool) -> None:
