@@ -36,6 +36,8 @@ FRAGMENT = "relay-fragment"
 
 LIVE = "/live"
 
+PERSONAL = "This shows personal data, which is hidden from viewers."
+
 FORM_REFUSED = "This form is not valid any more. Reload the page."
 
 Answer = Callable[[Visit, Request], Awaitable[Response]]
@@ -110,7 +112,8 @@ class Page:
 
     def _view(self, view: View) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
-            _require_admin(visit, needed=view.admin_only)
+            if view.admin_only:
+                visit.require_admin(PERSONAL)
             context = await view.read(visit, await self._parameters(visit, request, view))
             notice = self._notices.find(request.query_params.get("done", ""))
             return await self._page(visit, request, view, context, notice=notice)
@@ -135,7 +138,8 @@ class Page:
 
     def _download(self, download: Download) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
-            _require_admin(visit, needed=download.admin_only)
+            if download.admin_only:
+                visit.require_admin(PERSONAL)
             rows = await download.read(visit, forms.parameters(request, download.parameters))
             name = download.file.format(**request.path_params)
             if isinstance(rows, bytes):
@@ -228,11 +232,6 @@ def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
     app = Starlette(routes=Page(admin, gate).routes())
     app.router.redirect_slashes = False
     return secured(app, gate)
-
-
-def _require_admin(visit: Visit, *, needed: bool) -> None:
-    if needed and not visit.may_change:
-        raise HTTPException(403, "This shows personal data, which is hidden from viewers.")
 
 
 def _told(problem: Problem) -> str:

@@ -42,8 +42,8 @@ class EventFilter:
 
     def filter(self, visit: Visit) -> Filter:
         """Convert to the API's filter; raises HTTPException."""
-        if not visit.may_change and (self.person or self.words):
-            raise HTTPException(403, "Viewers cannot filter by person or by words.")
+        if self.person or self.words:
+            visit.require_admin("Viewers cannot filter by person or by words.")
         visit.check_filter(*self.given.values())
         if self.words is not None and ADDRESS.search(self.words):
             text = "Words stand in the URL, where no address belongs: use the field for a person."

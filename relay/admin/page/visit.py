@@ -57,6 +57,11 @@ class Visit:
         """Whether the visitor may change something, and see personal data."""
         return self.visitor.role == "admin"
 
+    def require_admin(self, problem: str) -> None:
+        """Raise HTTPException for a viewer, with a sentence that says why."""
+        if not self.may_change:
+            raise HTTPException(403, problem)
+
     def url(self, path: str, **query: object) -> str:
         """Build the URL of a view; values that are None or empty are left out."""
         given = {name: value for name, value in query.items() if value not in (None, "")}

@@ -9,10 +9,8 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.events import (
     Counting,
     Events,
-    IdPrefix,
     Listing,
     count_events,
-    find_events,
     list_events,
 )
 from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
@@ -21,8 +19,8 @@ from relay.admin.page.commands import api_request, command
 from relay.admin.page.filters import EventFilter, chips
 from relay.admin.page.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
-from relay.admin.page.views import bulk, event, replays
-from relay.admin.page.visit import ADDRESS, AT, Context, Done, Notice, Visit
+from relay.admin.page.views import bulk, event, find, replays
+from relay.admin.page.visit import Context, Done, Visit
 from relay.core.event import KINDS
 from relay.store.operations import EventRecord
 from relay.store.search import Count
@@ -32,11 +30,6 @@ BUDGET_MS = 200
 
 LONG_MS = 5000
 """Time to count, where somebody asks for more of it."""
-
-FIND_MS = 500
-"""Time of each search for what was typed into the search field."""
-
-_NO_ADDRESS = "Viewers cannot search by address."
 
 CSV_ROWS = 10_000
 CSV_BUDGET_MS = 2000
@@ -55,13 +48,6 @@ class PersonForm(EventFilter):
     """An address, and the filter that it is added to."""
 
     address: Text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindForm:
-    """Whatever somebody knows of an event."""
-
-    text: str | None = None
 
 
 async def read_events(visit: Visit, page: EventsPage) -> Context:
@@ -130,61 +116,9 @@ def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
 
 async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
     """Add a person to the filter, named by the store's digest of the address."""
-    if not visit.may_change:
-        raise HTTPException(403, _NO_ADDRESS)
+    visit.require_admin(find.NOT_BY_ADDRESS)
     person = visit.admin.store.audience.person(form.address)
     return Done(to=visit.url("/events", **{**form.given, "person": person}))
-
-
-async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
-    """Go to the event with an id, else to those of a person, of a video, or with the words."""
-    text = (form.text or "").strip()
-    if not text:
-        return Done(to=visit.url("/events"))
-    if len(text) > 320:
-        raise HTTPException(400, "This is too long to search for: 320 characters at most.")
-    if AT.search(text) and not visit.may_change:
-        raise HTTPException(403, _NO_ADDRESS)
-    if (address := ADDRESS.search(text)) is not None:
-        return await _find_person(visit, AT.sub("@", address[0]))
-    candidates = (await visit.run(find_events, IdPrefix(beginning=text))).events
-    if len(candidates) == 1:
-        return Done(to=visit.url(f"/events/{candidates[0].seq}"))
-    if candidates:
-        return Done(to=visit.url("/events", id=text))
-    tried = {"video": Filter(video=text)}
-    if visit.may_change:
-        tried["words"] = Filter(words=text)
-    looked_back = True
-    for name, chosen in tried.items():
-        found = await _first(visit, chosen)
-        if found.events:
-            return Done(to=visit.url("/events", **{name: text}))
-        looked_back = looked_back and found.looked_to_ms is None
-    return Done(to=visit.url("/events"), notice=_nothing(text, list(tried), whole=looked_back))
-
-
-async def _find_person(visit: Visit, address: str) -> Done:
-    person = visit.admin.store.audience.person(address)
-    found = await _first(visit, Filter(person=person))
-    notice = None
-    if not found.events and found.looked_to_ms is None:
-        notice = Notice(text="No stored event is of this person.", tone="warn")
-    return Done(to=visit.url("/events", person=person), notice=notice)
-
-
-async def _first(visit: Visit, chosen: Filter) -> Events:
-    listing = chosen.extended(Listing, limit=1, within_ms=FIND_MS)
-    found: Events = await visit.run(list_events, listing)
-    return found
-
-
-def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
-    """Say what was tried."""
-    places = {"video": "the id of a video", "words": "words in a body"}
-    names = ", ".join(["the beginning of an id", *(places[name] for name in tried)])
-    rest = "" if whole else " The newest events were looked at; filter to look further back."
-    return Notice(text=f"Nothing found for “{text}”, tried as {names}.{rest}", tone="warn")
 
 
 SECTION = Section(
@@ -204,7 +138,7 @@ SECTION = Section(
         event.VIEW,
     ),
     actions=(
-        Action(path="/find", perform=find, is_reading=True),
+        find.ACTION,
         Action(path="/events/person", perform=filter_by_person, is_reading=True),
         *bulk.ACTIONS,
         *replays.ACTIONS,

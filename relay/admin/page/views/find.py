@@ -1,0 +1,82 @@
+"""The search field: leads from whatever somebody knows of an event to that event."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.events import Events, IdPrefix, Listing, find_events, list_events
+from relay.admin.api.parameters import Filter
+from relay.admin.operation import Nothing
+from relay.admin.page.view import Action
+from relay.admin.page.visit import ADDRESS, AT, Done, Notice, Visit
+
+FIND_MS = 500
+"""Time of each search for what was typed into the search field."""
+
+
+NOT_BY_ADDRESS = "Viewers cannot search by address."
+
+TEXT_MAX = 320
+"""Characters of the longest address, id or phrase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindForm:
+    """Whatever somebody knows of an event."""
+
+    text: str | None = None
+
+
+async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
+    """Go to the event with an id, else to those of a person, of a video, or with the words."""
+    text = (form.text or "").strip()
+    if not text:
+        return Done(to=visit.url("/events"))
+    if len(text) > TEXT_MAX:
+        raise HTTPException(400, f"This is too long to search for: {TEXT_MAX} characters at most.")
+    if AT.search(text):
+        visit.require_admin(NOT_BY_ADDRESS)
+    if (address := ADDRESS.search(text)) is not None:
+        return await _find_person(visit, AT.sub("@", address[0]))
+    candidates = (await visit.run(find_events, IdPrefix(beginning=text))).events
+    if len(candidates) == 1:
+        return Done(to=visit.url(f"/events/{candidates[0].seq}"))
+    if candidates:
+        return Done(to=visit.url("/events", id=text))
+    tried = {"video": Filter(video=text)}
+    if visit.may_change:
+        tried["words"] = Filter(words=text)
+    looked_back = True
+    for name, chosen in tried.items():
+        found = await _first(visit, chosen)
+        if found.events:
+            return Done(to=visit.url("/events", **{name: text}))
+        looked_back = looked_back and found.looked_to_ms is None
+    return Done(to=visit.url("/events"), notice=_nothing(text, list(tried), whole=looked_back))
+
+
+async def _find_person(visit: Visit, address: str) -> Done:
+    person = visit.admin.store.audience.person(address)
+    found = await _first(visit, Filter(person=person))
+    notice = None
+    if not found.events and found.looked_to_ms is None:
+        notice = Notice(text="No stored event is of this person.", tone="warn")
+    return Done(to=visit.url("/events", person=person), notice=notice)
+
+
+async def _first(visit: Visit, chosen: Filter) -> Events:
+    listing = chosen.extended(Listing, limit=1, within_ms=FIND_MS)
+    found: Events = await visit.run(list_events, listing)
+    return found
+
+
+def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
+    """Say what was tried."""
+    places = {"video": "the id of a video", "words": "words in a body"}
+    names = ", ".join(["the beginning of an id", *(places[name] for name in tried)])
+    rest = "" if whole else " The newest events were looked at; filter to look further back."
+    return Notice(text=f"Nothing found for “{text}”, tried as {names}.{rest}", tone="warn")
+
+
+ACTION = Action(path="/find", perform=find, is_reading=True)
