@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from relay.admin.api.parameters import Filter
-from relay.admin.page.formats import iso
+from relay.admin.page.text.formats import iso
 from relay.admin.page.visit import Visit
 
 _OPTIONS = {"kind": "event"}

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
-from relay.admin.page.formats import iso, shortened
-from relay.admin.page.moments import Time, moment
+from relay.admin.page.text.formats import iso, shortened
+from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.visit import ADDRESS, PERSONAL_FIELDS, Visit
 from relay.store.selection import Outcome, Selection
 

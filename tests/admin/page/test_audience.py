@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.admin.page.views import audience
+from relay.admin.page.views.audience import section as audience
 from relay.core import signature
 from tests import service
 from tests.admin.page.document import Element

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from relay.admin.page.views.audience_range import Chosen, days_of, zone_names
+from relay.admin.page.views.audience.range import Chosen, days_of, zone_names
 
 NOW = datetime(2026, 3, 30, 22, 30, tzinfo=UTC)
 """The day after the clocks of Berlin were put forward, where it is the 31st."""

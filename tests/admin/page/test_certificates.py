@@ -7,7 +7,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from relay.admin.page.certificates import CA_KEY, CLIENT_KEY, ends_of, read_file
+from relay.admin.page.views.config.certificates import CA_KEY, CLIENT_KEY, ends_of, read_file
 
 DAY_MS = 86_400_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from relay.admin.api import OPERATIONS, backup
 from relay.admin.page import visit
-from relay.admin.page.views import change_words
+from relay.admin.page.views.changes import words as change_words
 from relay.store.audit import Change
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from relay.admin.page import visit
-from relay.admin.page.views import dead_letters as view
-from relay.admin.page.views.causes import REASON_MAX, cause_of
+from relay.admin.page.views.dead_letters import section as view
+from relay.admin.page.views.dead_letters.causes import REASON_MAX, cause_of
 from relay.store.operations import Reason
 from tests import service
 from tests.admin.page.document import Element

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from relay.admin.page.json_text import CHARACTERS_MAX
+from relay.admin.page.text.json_text import CHARACTERS_MAX
 from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.document import Element

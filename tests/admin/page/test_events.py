@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from relay.admin.page.views import events as view
+from relay.admin.page.views.events import section as view
 from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.admin.page.formats import percent
+from relay.admin.page.text.formats import percent
 
 
 @pytest.mark.parametrize(

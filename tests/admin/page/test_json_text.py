@@ -2,8 +2,8 @@
 
 import pytest
 
-from relay.admin.page.formats import visible
-from relay.admin.page.json_text import CHARACTERS_MAX, plain, pretty
+from relay.admin.page.text.formats import visible
+from relay.admin.page.text.json_text import CHARACTERS_MAX, plain, pretty
 
 
 def shown(text: str) -> str:

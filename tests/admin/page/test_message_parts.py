@@ -2,8 +2,8 @@
 
 import orjson
 
-from relay.admin.page.json_text import CHARACTERS_MAX
-from relay.admin.page.views.message_parts import Part, parts_of
+from relay.admin.page.text.json_text import CHARACTERS_MAX
+from relay.admin.page.text.message_parts import Part, parts_of
 
 LONG = "x" * 200
 

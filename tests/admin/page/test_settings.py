@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from relay import sinks
-from relay.admin.page.settings import settings_of_sink
+from relay.admin.page.text.settings import settings_of_sink
 from relay.core.config_values import Duration, Rate, Secret
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings

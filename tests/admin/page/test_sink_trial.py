@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from relay.admin.page.forms import FORM_MAX
-from relay.admin.page.views import sink_trial as view
+from relay.admin.page.views.sinks import trial as view
 from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.document import Element, parse

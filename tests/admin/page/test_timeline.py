@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from relay.admin.page.steps import Record
-from relay.admin.page.timeline import Timeline, timeline
+from relay.admin.page.views.events.steps import Record
+from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
 from relay.core.sink_status import SinkStatus
 from relay.store.operations import AttemptRecord, DeliveryRecord, EventRecord

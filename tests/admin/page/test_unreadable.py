@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.admin.page.views import unreadable as view
+from relay.admin.page.views.dead_letters import unreadable as view
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.caller import post

@@ -1,15 +1,13 @@
-"""The views: a module each, which exports its `SECTION`."""
+"""The views: a folder for each entry of the navigation, whose module `section` declares it."""
 
-from relay.admin.page.views import (
-    audience,
-    changes,
-    config,
-    dead_letters,
-    events,
-    now,
-    people,
-    sinks,
-)
+from relay.admin.page.views.audience import section as audience
+from relay.admin.page.views.changes import section as changes
+from relay.admin.page.views.config import section as config
+from relay.admin.page.views.dead_letters import section as dead_letters
+from relay.admin.page.views.events import section as events
+from relay.admin.page.views.now import section as now
+from relay.admin.page.views.people import section as people
+from relay.admin.page.views.sinks import section as sinks
 
 __all__ = ["SECTIONS"]
 

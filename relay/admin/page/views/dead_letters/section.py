@@ -14,10 +14,10 @@ from relay.admin.api.replays import begin_replay
 from relay.admin.api.unreadable import count_unreadable, list_unreadable
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
-from relay.admin.page.formats import iso
+from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
-from relay.admin.page.views import unreadable
-from relay.admin.page.views.causes import cause_of
+from relay.admin.page.views.dead_letters import unreadable
+from relay.admin.page.views.dead_letters.causes import cause_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.store.operations import DeadLetter
 

@@ -10,9 +10,9 @@ from relay.admin.api.events import Listing, list_events
 from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number, Text
 from relay.admin.page.forms import FORM_MAX
+from relay.admin.page.text.message_parts import Part, parts_of
 from relay.admin.page.view import View
-from relay.admin.page.views.message_parts import Part, parts_of
-from relay.admin.page.views.sink import settings_named
+from relay.admin.page.views.sinks.sink import settings_named
 from relay.admin.page.visit import Context, Visit
 from relay.core import authentication
 from relay.core.errors import SinkError

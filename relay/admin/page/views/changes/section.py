@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from relay.admin.api.audit import ChangeList, Page, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
-from relay.admin.page.formats import iso
-from relay.admin.page.moments import Time, moment
+from relay.admin.page.text.formats import iso
+from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Download, Section, View
-from relay.admin.page.views.change_words import OPERATIONS, ChangeRow, change_row
+from relay.admin.page.views.changes.words import OPERATIONS, ChangeRow, change_row
 from relay.admin.page.visit import Context, Visit
 
 CSV_PAGES_MAX = 10

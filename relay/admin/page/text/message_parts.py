@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relay.admin.page.json_text import Shown, plain, pretty
+from relay.admin.page.text.json_text import Shown, plain, pretty
 
 SHORT_MAX = 100
 """Characters of a value, such as a topic, without a heading of its own."""

@@ -9,7 +9,7 @@ from datetime import date
 from relay.admin.api.audience import GROUPS_MAX, AudienceFilter, show_audience
 from relay.admin.page import charts
 from relay.admin.page.view import Download, Section, View
-from relay.admin.page.views.audience_range import (
+from relay.admin.page.views.audience.range import (
     PERIODS,
     VIDEOS_MAX,
     Chosen,

@@ -15,10 +15,11 @@ from relay.admin.api.sinks import (
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts
 from relay.admin.operation import Nothing
-from relay.admin.page.formats import number
+from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, Section, View
-from relay.admin.page.views import sink, sink_trial
-from relay.admin.page.views.sink_states import Strip, strip_of
+from relay.admin.page.views.sinks import sink
+from relay.admin.page.views.sinks import trial as sink_trial
+from relay.admin.page.views.sinks.states import Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS

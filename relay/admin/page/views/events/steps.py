@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relay.admin.page.formats import duration
+from relay.admin.page.text.formats import duration
 from relay.core.delivery import STATUS_AFTER, Status
 from relay.core.sink_status import SinkStatus
 from relay.store.operations import AttemptRecord, DeliveryRecord, EventRecord

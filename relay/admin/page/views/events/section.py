@@ -17,9 +17,9 @@ from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import api_request, command
 from relay.admin.page.filters import EventFilter, chips
-from relay.admin.page.formats import iso
+from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Download, Section, View
-from relay.admin.page.views import bulk, event, find, replays
+from relay.admin.page.views.events import bulk, event, find, replays
 from relay.admin.page.visit import Context, Done, Visit
 from relay.core.event import KINDS
 from relay.store.operations import EventRecord

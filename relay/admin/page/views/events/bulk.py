@@ -13,8 +13,8 @@ from relay.admin.api.replays import begin_replay, count_replay
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
 from relay.admin.page.filters import EventFilter, chips
-from relay.admin.page.formats import iso, number
 from relay.admin.page.jobs import Change, Job, Part
+from relay.admin.page.text.formats import iso, number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 

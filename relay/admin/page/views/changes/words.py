@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from relay.admin.page.formats import number, utc
+from relay.admin.page.text.formats import number, utc
 from relay.admin.page.visit import PERSONAL_FIELDS, Visit
 from relay.store.audit import ChangeRecord
 

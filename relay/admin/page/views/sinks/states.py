@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay.admin.page import charts
-from relay.admin.page.formats import duration
+from relay.admin.page.text.formats import duration
 from relay.core.minutes import DAY_MS
 from relay.store.sink_states import Span
 

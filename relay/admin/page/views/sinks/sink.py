@@ -10,9 +10,9 @@ from relay.admin.api.statistics import AttemptsOf, summarize_attempts
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts, without_backlog
 from relay.admin.operation import Nothing
-from relay.admin.page.settings import settings_of_sink
+from relay.admin.page.text.settings import settings_of_sink
 from relay.admin.page.view import View
-from relay.admin.page.views.sink_states import WEEK_MS, strip_of
+from relay.admin.page.views.sinks.states import WEEK_MS, strip_of
 from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
 from relay.core.minutes import DAY_MS, HOUR_MS

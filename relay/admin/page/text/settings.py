@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from relay.admin.page.formats import duration
+from relay.admin.page.text.formats import duration
 from relay.core.config_values import Duration, Rate, Secret, Size
 from relay.core.sink import SinkSettings
 from relay.core.units import size

@@ -12,7 +12,7 @@ from relay.admin.api.replays import (
 )
 from relay.admin.operation import Nothing
 from relay.admin.page.filters import Chip, form_fields, selection_chips
-from relay.admin.page.formats import number
+from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.page.json_text import Shown, plain, pretty
-from relay.admin.page.views.message_parts import Part, parts_of
+from relay.admin.page.text.json_text import Shown, plain, pretty
+from relay.admin.page.text.message_parts import Part, parts_of
 from relay.admin.page.visit import Visit
 from relay.core.delivery import Status
 from relay.core.errors import RelayError

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relay.admin.page import steps
-from relay.admin.page.formats import duration
-from relay.admin.page.steps import Record, Step
+from relay.admin.page.text.formats import duration
+from relay.admin.page.views.events import steps
+from relay.admin.page.views.events.steps import Record, Step
 from relay.core.sink_status import State
 from relay.store.sink_states import Span
 

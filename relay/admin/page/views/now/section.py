@@ -11,9 +11,9 @@ from relay.admin.facts import LastEvent
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.view import Section, View
-from relay.admin.page.views import absences, runbook
-from relay.admin.page.views.change_words import ChangeRow, change_row
-from relay.admin.page.views.sinks import sink_rows
+from relay.admin.page.views.changes.words import ChangeRow, change_row
+from relay.admin.page.views.now import absences, runbook
+from relay.admin.page.views.sinks.section import sink_rows
 from relay.admin.page.visit import Context, Visit
 from relay.core.errors import StoreError
 from relay.core.minutes import HOUR_MS, MINUTE_MS, Minute, minute_of, starts

@@ -13,11 +13,11 @@ from relay.admin.api.events import EventNumber, Listing, RelatedTo, list_events,
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.sinks import MaybeEvent, OneEvent, SinkName, discard_delivery, retry_sink
 from relay.admin.page.commands import api_request
-from relay.admin.page.formats import relative
-from relay.admin.page.steps import Record, next_try
-from relay.admin.page.timeline import timeline
+from relay.admin.page.text.formats import relative
 from relay.admin.page.view import Action, Download, View
-from relay.admin.page.views.event_content import Content, content
+from relay.admin.page.views.events.content import Content, content
+from relay.admin.page.views.events.steps import Record, next_try
+from relay.admin.page.views.events.timeline import timeline
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.delivery import Status
 from relay.store.operations import DeliveryRecord, EventRecord, History

@@ -11,10 +11,15 @@ from relay.admin.api.reload import reload_config
 from relay.admin.api.status import Status, show_status
 from relay.admin.facts import SourceFacts
 from relay.admin.operation import Nothing
-from relay.admin.page.certificates import CA_KEY, CLIENT_KEY, CertificateFile, read_file
-from relay.admin.page.settings import Setting, settings_of
+from relay.admin.page.text.settings import Setting, settings_of
 from relay.admin.page.view import Action, Section, View
-from relay.admin.page.views import rotation
+from relay.admin.page.views.config import rotation
+from relay.admin.page.views.config.certificates import (
+    CA_KEY,
+    CLIENT_KEY,
+    CertificateFile,
+    read_file,
+)
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.config import Config
 from relay.core.authentication import Key, SourceSettings

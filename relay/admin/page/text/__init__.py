@@ -1,0 +1,1 @@
+"""Texts that the page shows, and those that people type."""

@@ -1,0 +1,1 @@
+"""The audience of the videos."""

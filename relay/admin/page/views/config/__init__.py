@@ -1,0 +1,1 @@
+"""The config: its sources, certificates and settings, and rotations."""

@@ -1,0 +1,1 @@
+"""Events: their list and filter, one event, bulk changes and replays."""

@@ -1,0 +1,1 @@
+"""The first view, with the absences and the runbook."""

@@ -1,0 +1,1 @@
+"""People: their data, its export and its erasure."""

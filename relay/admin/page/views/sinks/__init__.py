@@ -1,0 +1,1 @@
+"""Sinks: their list, one sink, and the trial of an event."""
