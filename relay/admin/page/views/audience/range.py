@@ -9,8 +9,9 @@ from zoneinfo import available_timezones
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.audience import Zone, time_zone
+from relay.admin.api.audience import AudienceFilter, Zone, time_zone
 from relay.admin.api.parameters import Text
+from relay.store.audience import Grouping
 
 Period = Literal["today", "7d", "30d", "all"]
 
@@ -91,3 +92,11 @@ def zone_names() -> list[str]:
     """Return the names to choose from; reads some hundred files."""
     names = (each for each in available_timezones() if "/" in each)
     return ["UTC", *sorted(each for each in names if not each.startswith(_OTHERS))]
+
+
+def filter_of(chosen: Chosen, days: Days, by: Grouping, limit: int) -> AudienceFilter:
+    """Return the API's filter for what is chosen."""
+    zone = chosen.zone if by in ("day", "hour") else None
+    return AudienceFilter(
+        by=by, limit=limit, zone=zone, source=chosen.source, video=chosen.video, **days.times
+    )

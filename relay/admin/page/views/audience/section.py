@@ -6,44 +6,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 
-from relay.admin.api.audience import GROUPS_MAX, AudienceFilter, show_audience
+from relay.admin.api.audience import AudienceFilter, show_audience
 from relay.admin.page import charts
-from relay.admin.page.view import Download, Section, View
+from relay.admin.page.view import Section, View
+from relay.admin.page.views.audience import files
+from relay.admin.page.views.audience.funnel import Step, steps_of
 from relay.admin.page.views.audience.range import (
     PERIODS,
     VIDEOS_MAX,
     Chosen,
     Days,
     days_of,
+    filter_of,
     zone_names,
 )
 from relay.admin.page.visit import Context, Visit
-from relay.store.audience import Funnel, Group, Grouping, StepCount
+from relay.store.audience import Funnel, Group, StepCount
 
 DAYS_SHOWN = 92
 TICKS = 5
 
 WAIT_S = 5
 """Time that a visitor waits for the counts of a large store."""
-
-COLUMNS = ("started", "25%", "50%", "75%", "completed", "lead")
-NAMES = ("Started", "25 %", "50 %", "75 %", "Completed", "Leads")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a funnel; shares are those of people, None without a whole."""
-
-    name: str
-    people: int
-    events: int
-    of_started: float | None
-    of_before: float | None
-    """None also for leads, which may come at any point of a video."""
-    lost: int
-    """People who reached the step before and not this one; negative if reports are missing."""
-    width: float
-    """Of its bar, at most 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +64,9 @@ async def read_audience(visit: Visit, chosen: Chosen) -> Context:
     """Read all figures of the chosen days."""
     days = days_of(chosen, visit.now_ms)
     questions = (
-        _filter(chosen, days, "video", chosen.limit),
-        _filter(chosen, days, "day", DAYS_SHOWN),
-        _filter(chosen, days, "hour", 24),
+        filter_of(chosen, days, "video", chosen.limit),
+        filter_of(chosen, days, "day", DAYS_SHOWN),
+        filter_of(chosen, days, "hour", 24),
     )
     figures: Context = {}
     with suppress(TimeoutError):
@@ -120,28 +104,6 @@ def _figures(
         "counted_ms": by_video.at_ms if by_video.at_ms < visit.now_ms else None,
         "counted_until_ms": videos.counted_until_ms,
     }
-
-
-def steps_of(counts: Sequence[StepCount]) -> list[Step]:
-    """Compare the steps with one another."""
-    people = [count.people for count in counts]
-    started, most = people[0], max(people, default=0)
-    steps = []
-    for index, (name, count) in enumerate(zip(NAMES, counts, strict=True)):
-        is_lead = count.milestone is None
-        before = people[index - 1] if index and not is_lead else 0
-        steps.append(
-            Step(
-                name=name,
-                people=count.people,
-                events=count.events,
-                of_started=count.people / started if started else None,
-                of_before=count.people / before if before else None,
-                lost=before - count.people if before else 0,
-                width=100 * count.people / most if most else 0,
-            )
-        )
-    return steps
 
 
 def _anonymous(counts: Sequence[StepCount]) -> tuple[int, int]:
@@ -190,59 +152,6 @@ async def _kept(visit: Visit, asked: AudienceFilter) -> Counted:
     return await visit.slow.get(asked, count)
 
 
-async def _counted(visit: Visit, chosen: Chosen, by: Grouping, limit: int = GROUPS_MAX) -> Funnel:
-    asked = _filter(chosen, days_of(chosen, visit.now_ms), by, limit)
-    found: Funnel = await visit.run(show_audience, asked)
-    return found
-
-
-def _filter(chosen: Chosen, days: Days, by: Grouping, limit: int) -> AudienceFilter:
-    zone = chosen.zone if by in ("day", "hour") else None
-    return AudienceFilter(
-        by=by, limit=limit, zone=zone, source=chosen.source, video=chosen.video, **days.times
-    )
-
-
-async def export_videos(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
-    """Return the table of videos."""
-    found = await _counted(visit, chosen, "video")
-    names = [[visit.text(each.title), visit.text(each.video)] for each in found.groups]
-    return _table(["title", "video"], names, found)
-
-
-async def export_days(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
-    """Return the table of days, newest first."""
-    found = await _counted(visit, chosen, "day")
-    return _table(["day"], [[each.day] for each in found.groups], found)
-
-
-async def export_hours(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
-    """Return the table of hours of the day."""
-    found = await _counted(visit, chosen, "hour")
-    return _table(["hour"], [[each.hour] for each in found.groups], found)
-
-
-async def export_funnel(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
-    """Return the steps in total."""
-    found = await _counted(visit, chosen, "video", 1)
-    head = ["step", "people", "events", "events without an address"]
-    rows = zip(COLUMNS, found.total, strict=True)
-    return [head, *([name, each.people, each.events, each.anonymous] for name, each in rows)]
-
-
-def _table(
-    heads: Sequence[str], names: Sequence[Sequence[object]], found: Funnel
-) -> list[Sequence[object]]:
-    """Build the table that `relay audience --csv` prints."""
-    units = ("people", "events")
-    table: list[Sequence[object]] = [
-        [*heads, *(f"{step} {unit}" for unit in units for step in COLUMNS)]
-    ]
-    for cells, group in zip(names, found.groups, strict=True):
-        table.append([*cells, *(getattr(step, unit) for unit in units for step in group.steps)])
-    return table
-
-
 SECTION = Section(
     name="Audience",
     path="/audience",
@@ -251,10 +160,5 @@ SECTION = Section(
         # Without topics: its figures are read at leisure, and cost more than a list.
         View(path="/audience", title="Audience", template="audience.html", read=read_audience),
     ),
-    downloads=(
-        Download(path="/audience/videos.csv", file="videos.csv", read=export_videos),
-        Download(path="/audience/days.csv", file="days.csv", read=export_days),
-        Download(path="/audience/hours.csv", file="hours.csv", read=export_hours),
-        Download(path="/audience/funnel.csv", file="funnel.csv", read=export_funnel),
-    ),
+    downloads=files.DOWNLOADS,
 )

@@ -1,22 +1,22 @@
 """Bulk changes: all that a filter matches is counted, confirmed, and replayed or discarded."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.dead_letters import Discard, count_dead_letters, discard_dead_letters
-from relay.admin.api.events import Listing, list_events
+from relay.admin.api.events import Events, Listing, list_events
 from relay.admin.api.filters import selected, selected_dead
-from relay.admin.api.parameters import Filter, Order, Text
-from relay.admin.api.replays import begin_replay, count_replay
+from relay.admin.api.parameters import Filter, Text
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
 from relay.admin.page.filters import EventFilter, chips
-from relay.admin.page.jobs import Change, Job, Part
-from relay.admin.page.text.formats import iso, number
+from relay.admin.page.jobs import Change, Job
+from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, View
+from relay.admin.page.views.events import bulk_jobs
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.store.operations import EventRecord
 
 SAMPLE = 5
 SAMPLE_MS = 200
@@ -57,17 +57,22 @@ def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
     async def read(visit: Visit, chosen: EventFilter) -> Context:
         """Read the filter and a sample of what it matches."""
         wanted = _wanted(change, chosen.filter(visit))
-        page = wanted.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
         return {
             "change": change,
             "chosen": chosen,
             "chips": chips(visit, chosen),
-            "sample": (await visit.run(list_events, page)).events,
+            "sample": await _sample(visit, wanted),
             "sinks": [route.sink for route in visit.admin.routes],
             "command": _command(change, wanted),
         }
 
     return read
+
+
+async def _sample(visit: Visit, wanted: Filter) -> Sequence[EventRecord]:
+    page = wanted.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
+    found: Events = await visit.run(list_events, page)
+    return found.events
 
 
 def _wanted(change: Change, chosen: Filter) -> Filter:
@@ -95,50 +100,28 @@ def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
         await check(visit.admin, wanted)
         newest = (await visit.admin.store.operations.newest()).event
         fixed = replace(wanted, before=newest + 1)
-        page = fixed.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
         job = Job(
             change=change,
             fields=_absolute(chosen, fixed),
             chosen=fixed,
             is_everything=not chosen.given,
-            sample=(await visit.run(list_events, page)).events,
+            sample=await _sample(visit, fixed),
         )
-        count = _count_replay if change == "replay" else _count_dead
+        count = bulk_jobs.count_replay if change == "replay" else bulk_jobs.count_dead_letters
         visit.jobs.run(job, lambda: count(visit, job))
-        return Done(to=visit.url(f"/events/bulk/{job.identifier}"))
+        return Done(to=_url(visit, job))
 
     return begin
+
+
+def _url(visit: Visit, job: Job) -> str:
+    return visit.url(f"/events/bulk/{job.identifier}")
 
 
 def _absolute(chosen: EventFilter, fixed: Filter) -> dict[str, str]:
     """Return the form's fields with times that stay the same."""
     times = {"since": fixed.since_ms, "until": fixed.until_ms}
     return {**chosen.given, **{name: iso(ms) for name, ms in times.items() if ms is not None}}
-
-
-async def _count_replay(visit: Visit, job: Job) -> None:
-    def progress(share: float, count: int) -> None:
-        job.share, job.count = share, count
-        visit.jobs.progressed()
-
-    estimate = await visit.run(count_replay, Nothing(), job.chosen, progress=progress)
-    job.count, job.nothing = estimate.total, estimate.nothing
-    job.parts = [
-        Part(sink=each.sink, kind=each.kind, reason=each.reason, count=each.count)
-        for each in estimate.shares
-    ]
-    visit.jobs.end(job, "counted")
-
-
-async def _count_dead(visit: Visit, job: Job) -> None:
-    job.share = None
-    reasons = (await visit.run(count_dead_letters, job.chosen)).reasons
-    job.parts = [
-        Part(sink=each.sink, kind=None, reason=each.reason, count=each.count) for each in reasons
-    ]
-    job.count = sum(part.count for part in job.parts)
-    job.nothing = None if job.count else "no dead letter matches"
-    visit.jobs.end(job, "counted")
 
 
 async def read_job(visit: Visit, path: JobId) -> Context:
@@ -161,50 +144,23 @@ async def stop(visit: Visit, path: JobId, _: Nothing) -> Done:
     """Stop counting or discarding."""
     job = visit.jobs.find(path.id)
     visit.jobs.stop(job)
-    return Done(to=visit.url(f"/events/bulk/{job.identifier}"))
+    return Done(to=_url(visit, job))
 
 
 async def confirm(visit: Visit, path: JobId, form: Typed) -> Done:
     """Make the change that was counted."""
     job = visit.jobs.find(path.id)
-    here = visit.url(f"/events/bulk/{job.identifier}")
+    here = _url(visit, job)
     if job.state != "counted" or not job.count:
         return Done(to=here)
     if job.change == "replay":
-        return await _replay(visit, job)
+        return await bulk_jobs.replay(visit, job)
     if job.is_everything and (form.typed or "").strip().lower() != TYPED:
         text = f"Type “{TYPED}” to discard all dead letters; nothing was discarded."
         return Done(to=here, notice=Notice(text=text, tone="bad"))
-    visit.jobs.run(job, lambda: _discard(visit, job))
+    visit.jobs.run(job, lambda: bulk_jobs.discard(visit, job))
     job.state, job.share = "changing", 0.0
     return Done(to=here)
-
-
-async def _replay(visit: Visit, job: Job) -> Done:
-    # At once, so that a second click starts no second replay.
-    job.state = "changing"
-    try:
-        order = job.chosen.extended(Order, all=True)
-        begun = await visit.run(begin_replay, Nothing(), order, counted=job.count)
-    except BaseException:
-        job.state = "counted"
-        raise
-    job.replay = begun.id
-    visit.jobs.end(job, "done")
-    text = f"Replay {begun.id} of {number(begun.total)} deliveries has begun."
-    return Done(to=visit.url(f"/replays/{begun.id}"), notice=Notice(text=text))
-
-
-async def _discard(visit: Visit, job: Job) -> None:
-    def goes_on(count: int) -> bool:
-        job.changed, job.share = count, min(1.0, count / job.count)
-        visit.jobs.progressed()
-        return not job.is_stopping
-
-    order = job.chosen.extended(Discard, all=True)
-    result = await visit.run(discard_dead_letters, Nothing(), order, goes_on=goes_on)
-    job.changed = result.discarded
-    visit.jobs.end(job, "stopped" if job.is_stopping else "done")
 
 
 VIEWS = (

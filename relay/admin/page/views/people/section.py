@@ -13,9 +13,10 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api import people
-from relay.admin.api.people import Part, Person, PersonRecords
+from relay.admin.api.people import Part, Person
 from relay.admin.operation import Nothing
 from relay.admin.page.view import Action, Export, Section, View
+from relay.admin.page.views.people.export import ExportDocument
 from relay.admin.page.visit import Context, Done, Visit
 from relay.core.event import folded
 from relay.store.personal_data import COUNTS, Erasure, ErasureRecord
@@ -25,9 +26,6 @@ EVENTS_SHOWN = 10
 SEARCH_BUDGET_S = 0.2
 ERASURES_SHOWN = 5
 """Earlier erasures of one person."""
-
-LISTS = ("events", "unreadable", "mentions", "views")
-"""Of an export, in the order in which its parts fill them."""
 
 NOT_AN_ADDRESS = "Type a whole e-mail address, such as ann@example.com."
 
@@ -122,7 +120,7 @@ async def erase(visit: Visit, _: Nothing, form: Confirmation) -> Done:
 
 async def export(visit: Visit, lookup: Lookup) -> AsyncIterator[bytes]:
     """Yield one JSON object, with the lists of `relay export`, while its parts are read."""
-    person, document = lookup.person(), _Document()
+    person, document = lookup.person(), ExportDocument()
     after = None
     while True:
         part = Part(email=person.email, after=after)
@@ -132,34 +130,6 @@ async def export(visit: Visit, lookup: Lookup) -> AsyncIterator[bytes]:
         if after is None:
             break
     yield document.end()
-
-
-class _Document:
-    """Writes an object of lists; its records come in the order of the lists."""
-
-    def __init__(self) -> None:
-        self._begun = 0
-
-    def add(self, records: PersonRecords) -> bytes:
-        """Return the text of some records."""
-        text = []
-        for number, name in enumerate(LISTS, start=1):
-            for record in getattr(records, name):
-                text.append(self._begin(number) if number > self._begun else b",")
-                text += (b"\n", msgspec.json.format(msgspec.json.encode(record), indent=2))
-        return b"".join(text)
-
-    def end(self) -> bytes:
-        """Return the text after the last record."""
-        return self._begin(len(LISTS)) + b"\n]\n}\n"
-
-    def _begin(self, number: int) -> bytes:
-        """End the list that is open, and begin those up to a number."""
-        text = b""
-        for name in LISTS[self._begun : number]:
-            text += (b"\n],\n" if self._begun else b"{\n") + f'"{name}": ['.encode()
-            self._begun += 1
-        return text
 
 
 SECTION = Section(
