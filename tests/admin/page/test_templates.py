@@ -1,0 +1,65 @@
+"""What the page is made of is used: templates, their macros, and the classes of the style."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+import pytest
+from jinja2 import nodes
+
+from relay.admin.page import rendering
+from relay.admin.page.app import FAILED
+from relay.admin.page.views import SECTIONS
+
+PAGE = files("relay.admin.page")
+SOURCES = {each.name: each.read_text() for each in (PAGE / "templates").iterdir() if each.is_file()}
+TREES = {name: rendering.environment().parse(source) for name, source in SOURCES.items()}
+BY_LOGIN = {"again.html", "login.html", "refused.html"}
+"""Templates that are rendered without a view, for those who are not logged in."""
+
+
+def used_by(tree: nodes.Template) -> Iterator[str]:
+    for node in tree.find_all((nodes.Extends, nodes.Include, nodes.FromImport)):
+        assert isinstance(node, nodes.Extends | nodes.Include | nodes.FromImport)
+        assert isinstance(node.template, nodes.Const)
+        yield node.template.value
+
+
+def imported(tree: nodes.Template) -> set[str]:
+    """Names that a template takes from others."""
+    imports = tree.find_all(nodes.FromImport)
+    return {name for each in imports for name in each.names if isinstance(name, str)}
+
+
+def test_every_template_is_rendered_by_a_view_or_used_by_another_template() -> None:
+    views = {view.template for section in SECTIONS for view in section.views}
+    used = {name for tree in TREES.values() for name in used_by(tree)}
+    assert views | BY_LOGIN | {FAILED.template} | used == TREES.keys()
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_template_uses_every_macro_that_it_imports(name: str) -> None:
+    called = {each.name for each in TREES[name].find_all(nodes.Name) if each.ctx == "load"}
+    assert imported(TREES[name]) <= called
+
+
+def test_every_macro_is_used_with_each_of_its_parameters() -> None:
+    everything = "".join(SOURCES.values())
+    for tree in TREES.values():
+        for macro in tree.find_all(nodes.Macro):
+            assert len(re.findall(rf"\b{macro.name}\(", everything)) > 1, macro.name
+            read = {each.name for each in macro.find_all(nodes.Name) if each.ctx == "load"}
+            assert {each.name for each in macro.args} <= read, macro.name
+
+
+def test_every_class_of_the_style_is_used() -> None:
+    style = re.sub(r"/\*.*?\*/", "", (PAGE / "assets/page.css").read_text(), flags=re.DOTALL)
+    selectors = re.sub(r"\{[^{}]*\}", "{}", style)
+    classes = set(re.findall(r"\.([a-z][\w-]*)", selectors))
+    written = "".join(SOURCES.values()) + (PAGE / "assets/page.js").read_text()
+    # Tones are chosen by values, such as `c-{{ bar.tone }}`.
+    tones = {each for each in classes if each.startswith("c-")}
+    unused = {
+        each for each in classes - tones if not re.search(rf"(?<![\w-]){each}(?![\w-])", written)
+    }
+    assert unused == set()
