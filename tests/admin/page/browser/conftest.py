@@ -1,10 +1,13 @@
-"""The browser of these tests."""
+"""The browser of these tests, and a relay whose week is shared by those that change little."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.admin.page.browser import Browser, Window, launched
+from tests.admin.page.browser.day import played
+from tests.admin.page.browser.entering import Cookies, cookies_of
+from tests.service import Relay
 
 
 @pytest.fixture(scope="package")
@@ -22,3 +25,16 @@ async def window(browser: Browser) -> AsyncIterator[Window]:
     """A window with scripts on, in the light theme, 1280 px wide."""
     async with browser.open() as window:
         yield window
+
+
+@pytest.fixture(scope="package")
+async def week(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]:
+    """A relay after its week; playing it takes seconds."""
+    async with played(tmp_path_factory.mktemp("week")) as relay:
+        yield relay
+
+
+@pytest.fixture(scope="package")
+async def week_cookies(week: Relay) -> Cookies:
+    """A login of the admin on it."""
+    return await cookies_of(week)

@@ -1,0 +1,47 @@
+"""Every view of a week of a relay: accessible, within its width, and without a fault."""
+
+import pytest
+from playwright.async_api import Page
+
+from tests.admin.page.browser import Browser, Window, assert_accessible, assert_no_overflow
+from tests.admin.page.browser.entering import Cookies
+from tests.admin.page.browser.views import VIEWS
+from tests.service import Relay
+
+WIDTHS = (320, 390, 1280, 2560)
+
+UNNAMED = """() => [...document.querySelectorAll("input, select, textarea, button")]
+    .filter((each) => each.type !== "hidden" && each.checkVisibility() && !each.labels?.length
+        && !each.ariaLabel && !each.textContent.trim() && each.ariaHidden !== "true")
+    .map((each) => each.outerHTML)"""
+
+
+@pytest.mark.parametrize("name", VIEWS)
+async def test_a_view_is_accessible_and_fits_its_width(
+    browser: Browser, week: Relay, week_cookies: Cookies, name: str
+) -> None:
+    async with browser.open() as window:
+        tab = await opened(window, week, week_cookies, name)
+        assert await tab.locator("h1").count() == 1
+        assert await tab.evaluate(UNNAMED) == []
+        await assert_accessible(tab)
+        await tab.emulate_media(color_scheme="dark")
+        await assert_accessible(tab, rules="contrast")
+        for width in WIDTHS:
+            await tab.set_viewport_size({"width": width, "height": 900})
+            await assert_no_overflow(tab)
+            if width == 390:
+                await assert_accessible(tab, rules="without contrast")
+
+
+async def opened(
+    window: Window, relay: Relay, cookies: Cookies, name: str
+) -> Page:
+    """Open an example of a view, which waits until it is whole."""
+    if name.startswith("error"):
+        window.allow("Failed to load resource")
+    tab = await window.tab()
+    if name != "login":
+        await window.context.add_cookies(cookies)
+    await VIEWS[name](tab, relay.service.admin.url)
+    return tab

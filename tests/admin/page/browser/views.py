@@ -1,0 +1,79 @@
+"""An example of every view of a relay's page after its week, and of what it says of faults."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from playwright.async_api import Page, expect
+
+OpenView = Callable[[Page, str], Awaitable[object]]
+"""Takes a tab to a view of the relay at an origin."""
+
+
+def _at(path: str) -> OpenView:
+    async def opened(tab: Page, origin: str) -> None:
+        await tab.goto(origin + path)
+
+    return opened
+
+
+def _row_of(path: str, *, more: str = "") -> OpenView:
+    """Open the first row of a list."""
+
+    async def opened(tab: Page, origin: str) -> None:
+        await tab.goto(origin + path)
+        link = await tab.locator("[data-row] a").first.get_attribute("href")
+        await tab.goto(f"{origin}{link}{more}")
+
+    return opened
+
+
+def _by_button(path: str, name: str, shown: str) -> OpenView:
+    """Press a button of a view, and wait for what it leads to."""
+
+    async def opened(tab: Page, origin: str) -> None:
+        await tab.goto(origin + path)
+        await tab.get_by_role("button", name=name, exact=True).click()
+        await expect(tab.get_by_role("heading", level=1)).to_contain_text(shown)
+
+    return opened
+
+
+async def _trial(tab: Page, origin: str) -> None:
+    await tab.goto(f"{origin}/sinks/sales")
+    await tab.get_by_label("Raw body of an event").fill("{not an event")
+    await tab.get_by_role("button", name="Try it").click()
+    await tab.get_by_role("heading", level=1).get_by_text("Try an event on sales").wait_for()
+
+
+VIEWS: Mapping[str, OpenView] = {
+    "now": _at("/"),
+    "events": _at("/events"),
+    "events by filter": _at("/events?kind=video.*&outcome=delivered&video=vid_0be3a10c77f0"),
+    "events, none": _at("/events?id=evt_nowhere"),
+    "event": _row_of("/events?kind=lead.captured"),
+    "event, raw": _row_of("/events?kind=lead.captured", more="?body=raw"),
+    "event, message": _row_of("/events?kind=lead.captured", more="?body=as:sales"),
+    "event, dead": _row_of("/events?outcome=dead&sink=crm"),
+    "event, pending": _row_of("/events?outcome=pending&sink=crm"),
+    "replay": _at("/events/replay?kind=lead.captured&sink=warehouse"),
+    "replay, counted": _by_button(
+        "/events/replay?kind=lead.captured&sink=warehouse", "Count them all", "Replay "
+    ),
+    "discard": _at("/events/discard?sink=crm"),
+    "discard, counted": _by_button("/events/discard?sink=crm", "Count them all", "Discard "),
+    "replays": _at("/replays"),
+    "replays, one": _row_of("/replays"),
+    "dead letters": _at("/dead-letters"),
+    "dead letters by filter": _at("/dead-letters?sink=crm&kind=video.*"),
+    "unreadable": _at("/unreadable"),
+    "unreadable, one": _row_of("/unreadable"),
+    "sinks": _at("/sinks"),
+    "sink, parked": _at("/sinks/crm?over=week"),
+    "sink, paused": _at("/sinks/newsletter"),
+    "sink, trial": _at("/sinks/sales/try?seq=0"),
+    "sink, trial refused": _trial,
+    "runbook": _at("/runbook"),
+    "login": _at("/login"),
+    "error, not found": _at("/nowhere"),
+    "error, bad filter": _at("/events?outcome=lost"),
+    "error, bad number": _at("/events/0x1"),
+}
