@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -38,6 +39,14 @@ _SET_HIDDEN = """(hidden) => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A relay's page, and cookies that open it."""
+
+    origin: str
+    cookies: Sequence[Any]
 
 
 class Window:
@@ -93,9 +102,17 @@ class Browser:
 
     @asynccontextmanager
     async def open(
-        self, *, script: bool = True, theme: Theme = "light", width: int = 1280
+        self,
+        *,
+        script: bool = True,
+        theme: Theme = "light",
+        width: int = 1280,
+        login: Login | None = None,
     ) -> AsyncIterator[Window]:
-        """Open a window, and fail at its end if a page had a fault."""
+        """Open a window, and fail at its end if a page had a fault.
+
+        With a login, its tabs take paths in place of URLs.
+        """
         context = await self._chromium.new_context(
             java_script_enabled=script,
             color_scheme=theme,
@@ -104,7 +121,9 @@ class Browser:
             reduced_motion="reduce",
             locale="en-GB",
             timezone_id="Europe/Berlin",
+            base_url=None if login is None else login.origin,
         )
+        await context.add_cookies([] if login is None else login.cookies)
         context.set_default_timeout(TIMEOUT_MS)
         window = Window(context)
         try:

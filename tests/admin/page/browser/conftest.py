@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.admin.page.browser import Browser, Window, launched
+from tests.admin.page.browser import Browser, Login, Window, launched
 from tests.admin.page.browser.day import played
-from tests.admin.page.browser.entering import Cookies, cookies_of
+from tests.admin.page.browser.entering import login_of
 from tests.service import Relay
 
 
@@ -35,6 +35,6 @@ async def week(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]
 
 
 @pytest.fixture(scope="package")
-async def week_cookies(week: Relay) -> Cookies:
-    """A login of the admin on it."""
-    return await cookies_of(week)
+async def week_login(week: Relay) -> Login:
+    """The admin's."""
+    return await login_of(week)

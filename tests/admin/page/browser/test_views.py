@@ -1,12 +1,9 @@
 """Every view of a week of a relay: accessible, within its width, and without a fault."""
 
 import pytest
-from playwright.async_api import Page
 
-from tests.admin.page.browser import Browser, Window, assert_accessible, assert_no_overflow
-from tests.admin.page.browser.entering import Cookies
+from tests.admin.page.browser import Browser, Login, assert_accessible, assert_no_overflow
 from tests.admin.page.browser.views import VIEWS
-from tests.service import Relay
 
 WIDTHS = (320, 390, 1280, 2560)
 
@@ -18,10 +15,13 @@ UNNAMED = """() => [...document.querySelectorAll("input, select, textarea, butto
 
 @pytest.mark.parametrize("name", VIEWS)
 async def test_a_view_is_accessible_and_fits_its_width(
-    browser: Browser, week: Relay, week_cookies: Cookies, name: str
+    browser: Browser, week_login: Login, name: str
 ) -> None:
-    async with browser.open() as window:
-        tab = await opened(window, week, week_cookies, name)
+    async with browser.open(login=week_login) as window:
+        if name.startswith("error"):
+            window.allow("Failed to load resource")
+        tab = await window.tab()
+        await VIEWS[name](tab)
         assert await tab.locator("h1").count() == 1
         assert await tab.evaluate(UNNAMED) == []
         await assert_accessible(tab)
@@ -32,16 +32,3 @@ async def test_a_view_is_accessible_and_fits_its_width(
             await assert_no_overflow(tab)
             if width == 390:
                 await assert_accessible(tab, rules="without contrast")
-
-
-async def opened(
-    window: Window, relay: Relay, cookies: Cookies, name: str
-) -> Page:
-    """Open an example of a view, which waits until it is whole."""
-    if name.startswith("error"):
-        window.allow("Failed to load resource")
-    tab = await window.tab()
-    if name != "login":
-        await window.context.add_cookies(cookies)
-    await VIEWS[name](tab, relay.service.admin.url)
-    return tab

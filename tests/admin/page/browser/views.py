@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from playwright.async_api import Page, expect
 
-OpenView = Callable[[Page, str], Awaitable[object]]
-"""Takes a tab to a view of the relay at an origin."""
+OpenView = Callable[[Page], Awaitable[object]]
+"""Takes a tab of a window with a login to a view."""
 
 
 def _at(path: str) -> OpenView:
-    async def opened(tab: Page, origin: str) -> None:
-        await tab.goto(origin + path)
+    async def opened(tab: Page) -> None:
+        await tab.goto(path)
 
     return opened
 
@@ -18,10 +18,10 @@ def _at(path: str) -> OpenView:
 def _row_of(path: str, *, more: str = "") -> OpenView:
     """Open the first row of a list."""
 
-    async def opened(tab: Page, origin: str) -> None:
-        await tab.goto(origin + path)
+    async def opened(tab: Page) -> None:
+        await tab.goto(path)
         link = await tab.locator("[data-row] a").first.get_attribute("href")
-        await tab.goto(f"{origin}{link}{more}")
+        await tab.goto(f"{link}{more}")
 
     return opened
 
@@ -29,19 +29,26 @@ def _row_of(path: str, *, more: str = "") -> OpenView:
 def _by_button(path: str, name: str, shown: str) -> OpenView:
     """Press a button of a view, and wait for what it leads to."""
 
-    async def opened(tab: Page, origin: str) -> None:
-        await tab.goto(origin + path)
+    async def opened(tab: Page) -> None:
+        await tab.goto(path)
         await tab.get_by_role("button", name=name, exact=True).click()
         await expect(tab.get_by_role("heading", level=1)).to_contain_text(shown)
 
     return opened
 
 
-async def _trial(tab: Page, origin: str) -> None:
-    await tab.goto(f"{origin}/sinks/sales")
+async def _trial(tab: Page) -> None:
+    await tab.goto("/sinks/sales")
     await tab.get_by_label("Raw body of an event").fill("{not an event")
     await tab.get_by_role("button", name="Try it").click()
     await tab.get_by_role("heading", level=1).get_by_text("Try an event on sales").wait_for()
+
+
+async def _person(tab: Page) -> None:
+    await tab.goto("/people")
+    await tab.get_by_label("E-mail address").fill("visitor07@example.com")
+    await tab.get_by_role("button", name="Look up").click()
+    await tab.get_by_role("heading", name="visitor07@example.com").wait_for()
 
 
 VIEWS: Mapping[str, OpenView] = {
@@ -71,6 +78,16 @@ VIEWS: Mapping[str, OpenView] = {
     "sink, paused": _at("/sinks/newsletter"),
     "sink, trial": _at("/sinks/sales/try?seq=0"),
     "sink, trial refused": _trial,
+    "people": _at("/people"),
+    "person": _person,
+    "audience": _at("/audience"),
+    "audience, one video": _at("/audience?period=7d&video=vid_0be3a10c77f0"),
+    "audience, none": _at("/audience?since=2020-01-01&until=2020-01-02"),
+    "changes": _at("/changes"),
+    "changes, none": _at("/changes?operation=reload_config&until=2020-01-01"),
+    "absences": _at("/absences"),
+    "config": _at("/config"),
+    "rotation": _at("/config/sources/main/rotation"),
     "runbook": _at("/runbook"),
     "login": _at("/login"),
     "error, not found": _at("/nowhere"),
