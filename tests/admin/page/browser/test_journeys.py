@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,32 +18,25 @@ from tests.caller import post
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, Request, until
 
-NUMBERS = count(1)
-"""For names that no other journey uses."""
-
-
 def answer(request: Request) -> Reply:
     return Reply(422, b"no such field") if request.target == "/leads" else Reply()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def far_end() -> AsyncIterator[FarEnd]:
     async with FarEnd() as far_end:
         far_end.reply = answer
         yield far_end
 
 
-@pytest.fixture(scope="module")
-async def relay(
-    tmp_path_factory: pytest.TempPathFactory, far_end: FarEnd
-) -> AsyncIterator[Relay]:
+@pytest.fixture
+async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
     """A relay whose sink `leads` refuses everything."""
-    folder = tmp_path_factory.mktemp("journeys")
-    async with service.serving(service.read(folder, tables=ADMIN, far_end=far_end)) as relay:
+    async with service.serving(service.read(tmp_path, tables=ADMIN, far_end=far_end)) as relay:
         yield relay
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def login(relay: Relay) -> Login:
     return await login_of(relay)
 
@@ -119,7 +111,7 @@ async def text_of(file: Download) -> str:
 
 async def lead(relay: Relay, **data: object) -> str:
     """Send a lead that becomes a dead letter of `leads`; returns its id."""
-    name = f"lead-{next(NUMBERS)}"
+    name = f"lead-{relay.stored() + 1}"
     deliveries = "relay_deliveries_total"
     before = await relay.counts(deliveries)
     await send(relay, body(name, **data))
@@ -153,9 +145,8 @@ async def find(tab: Page, text: str) -> None:
 async def test_an_event_is_found_by_its_id_its_address_its_video_and_its_words(
     tab: Page, relay: Relay
 ) -> None:
-    number = next(NUMBERS)
-    email, video = f"found{number}@example.com", f"vid_{number}"
-    name = await lead(relay, email=email, video={"id": video, "title": f"Fahrrad {number} ölen"})
+    email, video, title = "ann@example.com", "vid_1", "Fahrräder ölen"
+    name = await lead(relay, email=email, video={"id": video, "title": title})
     await tab.goto("/")
     await find(tab, name)
     await expect(tab.locator("h1")).to_contain_text(f"lead.captured of {email}")
@@ -164,8 +155,8 @@ async def test_an_event_is_found_by_its_id_its_address_its_video_and_its_words(
     await expect(tab.locator("#rows [data-row]")).to_have_count(1)
     await find(tab, video)
     await see_path(tab, f"/events?video={video}")
-    await find(tab, f"Fahrrad {number} ölen")
-    await expect(tab.locator("#chips")).to_contain_text(f"Fahrrad {number} ölen")
+    await find(tab, title)
+    await expect(tab.locator("#chips")).to_contain_text(title)
     await expect(tab.locator("#rows [data-row]")).to_have_count(1)
     await find(tab, "nobody@example.com")
     await see_notice(tab, "No stored event is of this person.")
@@ -223,7 +214,7 @@ async def test_one_event_is_replayed_to_one_sink(
 async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cancels(
     tab: Page, relay: Relay
 ) -> None:
-    video = f"vid_{next(NUMBERS)}"
+    video = "vid_1"
     for _ in range(3):
         await lead(relay, video={"id": video})
     await tab.goto("/sinks/all")
@@ -236,7 +227,9 @@ async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cance
     await until_settled(tab, r"Replay 3 deliveries\?")
     await press(tab, "Replay 3")
     await see_heading(tab, re.compile(r"Replay \d+"))
-    await expect(tab.locator("#figures")).to_contain_text("Counted at the start 3")
+    await expect(tab.locator("#figures")).to_contain_text(
+        re.compile(r"Counted at the start\s*3")
+    )
     await expect(tab.locator("#progress")).to_have_attribute("value", "0")
     await press(tab, "Cancel this replay")
     await expect(tab.locator(".facts")).to_contain_text("cancelled")
@@ -248,11 +241,10 @@ async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cance
 async def test_a_group_of_dead_letters_is_discarded(tab: Page, relay: Relay) -> None:
     await lead(relay)
     await tab.goto("/dead-letters?sink=leads")
-    total = int(await tab.locator("#causes-total").inner_text().split(" ")[0])
     await tab.get_by_role("link", name=re.compile("^Discard…")).click()
     await press(tab, "Count them all")
-    await until_settled(tab, f"Discard {total} dead letter")
-    await press(tab, f"Discard {total}")
+    await until_settled(tab, "Discard 1 dead letter")
+    await press(tab, "Discard 1")
     await until_settled(tab, "discarded$")
     await tab.goto("/dead-letters")
     await expect(tab.locator("main")).to_contain_text("Nothing was given up")
@@ -293,7 +285,7 @@ async def test_a_sink_is_tested_paused_retried_and_resumed(
     await see_notice(tab, "all can be reached")
     far_end.reply = lambda request: Reply(503) if request.target == "/all" else answer(request)
     before = len(far_end.requests)
-    await send(relay, body(f"retried-{next(NUMBERS)}", "video.ready"))
+    await send(relay, body("retried", "video.ready"))
     await until(lambda: len(far_end.requests) > before, what="a failed attempt")
     await tab.goto("/sinks")
     before = len(far_end.requests)
@@ -321,7 +313,7 @@ async def test_a_pasted_event_is_tried_on_a_sink(tab: Page) -> None:
 
 
 async def test_an_unreadable_request_is_discarded_by_typing(tab: Page, relay: Relay) -> None:
-    content = f"no event {next(NUMBERS)}".encode()
+    content = b"no event"
     assert (await relay.ask(post(content))).status == 200
     await tab.goto("/unreadable")
     await tab.locator("[data-row] a").first.click()
@@ -333,7 +325,7 @@ async def test_an_unreadable_request_is_discarded_by_typing(tab: Page, relay: Re
 
 
 async def test_a_person_is_looked_up_exported_and_erased(tab: Page, relay: Relay) -> None:
-    email = f"erased{next(NUMBERS)}@example.com"
+    email = "ann@example.com"
     name = await lead(relay, email=email)
     await tab.goto("/people")
     await tab.get_by_label("E-mail address").fill(email.upper())
@@ -395,7 +387,7 @@ async def test_a_loss_is_acknowledged(tab: Page, relay: Relay) -> None:
 async def test_a_viewer_sees_no_personal_data_and_no_button_that_changes_something(
     browser: Browser, relay: Relay, *, script: bool
 ) -> None:
-    email = f"hidden{next(NUMBERS)}@example.com"
+    email = "hidden@example.com"
     await lead(relay, email=email, name="Hidden Person")
     viewer = await login_of(relay, token=VIEWER_TOKEN)
     async with browser.open(script=script, login=viewer) as window:

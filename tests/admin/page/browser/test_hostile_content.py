@@ -1,0 +1,188 @@
+"""What strangers send is text on every view: no script runs, nothing is reported or overflows."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import Page
+from starlette.requests import Request as PageRequest
+from starlette.responses import Response
+
+from relay.admin.page import app
+from tests import service
+from tests.admin.page.browser import Browser, Login, assert_no_overflow
+from tests.admin.page.browser.entering import login_of
+from tests.admin.page.browser.served import serving
+from tests.admin.page.visiting import ADMIN
+from tests.admin.test_api import body, send
+from tests.caller import post
+from tests.service import Relay
+from tests.sinks.far_end import FarEnd, Reply, Request
+
+HOSTILE: Mapping[str, str] = {
+    "script": "<script>window.pwned=1</script>",
+    "attribute": "\"'><img src=x onerror=window.pwned=1>",
+    "url": "javascript:window.pwned=1",
+    "template": "{{7*7}}{% raw %}${7*7}",
+    "direction": "\u202egpj.exe\u2066 \u200f\u061c",
+    "controls": "\x00\x07\x1b[31m\x7f\r\n",
+    "long": "W" * 10_000,
+    "marks": "e" + "\u0301\u0337" * 400,
+    "end of a field": "</textarea></pre></title><svg onload=window.pwned=1>",
+    "style": "</style>}*{display:none}\\3c script\\3e url(//evil.test/x)",
+    "formula": '=HYPERLINK("//evil.test","x")',
+    "surrogate": "\U0001f469\u200d\U0001f469\u200d\U0001f466 \ufffe \u2028",
+}
+
+EMAIL = "ann@example.com"
+
+
+class Reports:
+    """Listens to a browser's reports of violated policies."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+
+    async def take(self, request: PageRequest) -> Response:
+        self.received.append(await request.body())
+        return Response(status_code=204)
+
+
+@pytest.fixture(scope="module")
+async def reports() -> AsyncIterator[Reports]:
+    """A listener that the policy of every page names."""
+    reports = Reports()
+    with pytest.MonkeyPatch.context() as patch:
+        async with serving({"/reports": reports.take}) as served:
+            name = "Content-Security-Policy"
+            policy = f"{app.SECURITY_HEADERS[name]}; report-uri {served.url('/reports')}"
+            patch.setattr(app, "SECURITY_HEADERS", {**app.SECURITY_HEADERS, name: policy})
+            yield reports
+
+
+def answer(request: Request) -> Reply:
+    """Refuse with what the sender sent."""
+    return Reply(422, request.body[:2000]) if request.target == "/leads" else Reply()
+
+
+@pytest.fixture(scope="module")
+async def relay(
+    tmp_path_factory: pytest.TempPathFactory, reports: Reports
+) -> AsyncIterator[Relay]:
+    """A relay that has every hostile text in every field."""
+    folder = tmp_path_factory.mktemp("hostile")
+    async with FarEnd() as far_end:
+        far_end.reply = answer
+        settings = service.read(folder, tables=ADMIN, far_end=far_end)
+        async with service.serving(settings) as relay:
+            for name, text in HOSTILE.items():
+                await send_everywhere(relay, name, text)
+            dead = float(len(HOSTILE))
+            await relay.until_counted("relay_deliveries_total", "dead", "leads", value=dead)
+            yield relay
+
+
+async def send_everywhere(relay: Relay, name: str, text: str) -> None:
+    """Send a lead and a view with a text in all fields, and what is no event but holds it."""
+    in_header = ("User-Agent", re.sub(rb"[\x00-\x1f\x7f]", b"", text.encode())[:2000])
+    data = {
+        "id": text,
+        "email": EMAIL,
+        "name": text,
+        "fields": {text: text, "more": [text, {text: None}]},
+        "video": {"id": text, "title": text},
+        "url": text,
+    }
+    lead = body(name, "lead.captured", **data)
+    assert (await relay.ask(post(lead, in_header))).status == 202
+    viewer = {"email": f"{text}@example.com", "name": text}
+    watched = {"video": data["video"], "viewer": viewer, "milestone": "started", "progress": text}
+    await send(relay, body(f"{name}-watched", "video.watched", **watched))
+    for wrong in (body(text, "lead.captured"), body("kind", text), text.encode()):
+        assert (await relay.ask(post(wrong, in_header))).status in (200, 202)
+
+
+@pytest.fixture(scope="module")
+async def login(relay: Relay) -> Login:
+    return await login_of(relay)
+
+
+@pytest.fixture
+async def tab(browser: Browser, login: Login, reports: Reports) -> AsyncIterator[Page]:
+    """A narrow tab, in which overflow is easiest; dialogs and reports fail the test."""
+    dialogs: list[str] = []
+
+    async def on_dialog(dialog: object) -> None:
+        dialogs.append(str(dialog))
+
+    async with browser.open(login=login, width=390) as window:
+        window.allow("status of 4")
+        tab = await window.tab()
+        tab.on("dialog", on_dialog)
+        yield tab
+    assert not dialogs
+    assert not reports.received
+
+
+async def assert_harmless(tab: Page) -> None:
+    assert await tab.evaluate("window.pwned") is None
+    await tab.locator("h1").wait_for()
+    await assert_no_overflow(tab)
+
+
+@pytest.mark.parametrize("path", [
+    *("/", "/events", "/dead-letters", "/unreadable", "/sinks", "/sinks/leads", "/audience"),
+    *("/changes", "/config", "/events/replay?kind=lead.captured", "/events/discard?sink=leads"),
+])
+async def test_a_view_shows_hostile_texts_as_texts(tab: Page, path: str) -> None:
+    await tab.goto(path)
+    await assert_harmless(tab)
+    await tab.set_viewport_size({"width": 1280, "height": 900})
+    await assert_no_overflow(tab)
+
+
+@pytest.mark.parametrize("form", ["pretty", "raw", "as:leads"])
+async def test_an_event_shows_hostile_texts_as_texts(tab: Page, form: str) -> None:
+    await tab.goto("/events")
+    links = tab.locator("#rows [data-row] a")
+    for path in await links.evaluate_all("(links) => links.map((each) => each.pathname)"):
+        await tab.goto(f"{path}?body={form}" if form != "pretty" else path)
+        await assert_harmless(tab)
+
+
+async def test_an_unreadable_request_shows_hostile_texts_as_texts(tab: Page) -> None:
+    await tab.goto("/unreadable")
+    links = tab.locator("[data-row] a")
+    for url in await links.evaluate_all("(links) => links.map((each) => each.href)"):
+        await tab.goto(url)
+        await assert_harmless(tab)
+
+
+async def test_a_person_shows_hostile_texts_as_texts(tab: Page) -> None:
+    await tab.goto("/people")
+    await tab.get_by_label("E-mail address").fill(EMAIL)
+    await tab.get_by_role("button", name="Look up").click()
+    await tab.get_by_role("heading", name=EMAIL).wait_for()
+    await assert_harmless(tab)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_what_is_searched_for_is_shown_as_text(tab: Page, name: str) -> None:
+    text = HOSTILE[name]
+    await tab.goto("/events")
+    await tab.get_by_role("searchbox").fill(text[:320])
+    await tab.get_by_role("searchbox").press("Enter")
+    await assert_harmless(tab)
+    query = quote(text.replace("\x00", "")[:300])
+    for field in ("words", "video", "kind", "since", "body", "before"):
+        await tab.goto(f"/events?{field}={query}")
+        await assert_harmless(tab)
+    await tab.goto(f"/audience?video={query}")
+    await assert_harmless(tab)
+    await tab.goto("/sinks/leads")
+    await tab.get_by_label("Raw body of an event").fill(text)
+    await tab.get_by_role("button", name="Try it").click()
+    await tab.get_by_role("heading", name="Try an event on leads").wait_for()
+    await assert_harmless(tab)

@@ -1,0 +1,207 @@
+"""Pages that are open while the relay works, restarts, and is used in another tab."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from relay import config
+from tests import service
+from tests.admin.page.browser import Browser, Login, Window
+from tests.admin.page.browser.entering import log_in, login_of
+from tests.admin.page.visiting import ADMIN
+from tests.admin.test_api import body, send
+from tests.caller import post
+from tests.ports import free_port
+from tests.service import ENVIRON, Relay
+from tests.sinks.far_end import FarEnd, until
+
+EVENTS_S = 500
+"""Events a second, for `LOAD_S` seconds."""
+
+LOAD_S = 5
+SENDERS = 4
+LONGEST_TASK_MS = 1000
+
+OBSERVE = """() => {
+    window.longest = 0;
+    new PerformanceObserver((list) => {
+        for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration);
+    }).observe({ type: "longtask" });
+}"""
+
+
+@pytest.fixture
+async def settings(tmp_path: Path) -> AsyncIterator[config.Config]:
+    """Of a relay whose page keeps its port over a restart."""
+    async with FarEnd() as far_end:
+        service.read(tmp_path, tables=ADMIN, far_end=far_end)
+        file = tmp_path / "config.toml"
+        text = file.read_text(encoding="utf-8")
+        listen = 'admin_listen = "127.0.0.1:'
+        file.write_text(text.replace(f"{listen}0", f"{listen}{free_port()}"), encoding="utf-8")
+        yield config.load(file, ENVIRON)
+
+
+@pytest.fixture
+async def relay(settings: config.Config) -> AsyncIterator[Relay]:
+    async with service.serving(settings) as relay:
+        yield relay
+
+
+@pytest.fixture
+async def login(relay: Relay) -> Login:
+    return await login_of(relay)
+
+
+@pytest.fixture
+async def window(browser: Browser, login: Login) -> AsyncIterator[Window]:
+    async with browser.open(login=login) as window:
+        yield window
+
+
+async def live(window: Window, path: str) -> Page:
+    """Open a view, and wait for its stream."""
+    tab = await window.tab(path)
+    await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+    return tab
+
+
+async def ready(relay: Relay, *names: str) -> None:
+    await send(relay, *(body(name, "video.ready") for name in names))
+
+
+async def test_an_event_appears_by_itself(window: Window, relay: Relay) -> None:
+    events, now = await live(window, "/events?kind=video.*"), await live(window, "/")
+    await expect(now.locator("#first-steps")).to_be_visible()
+    await send(relay, body("other"), body("first", "video.ready"))
+    await expect(events.locator("#rows")).to_contain_text("first")
+    await expect(events.locator("#rows [data-row]")).to_have_count(1)
+    await expect(events.locator("#count")).to_contain_text("1 event matches")
+    await expect(now.locator("[id='kind-video.ready']")).to_be_visible()
+    await expect(now.locator("#first-steps")).to_have_count(0)
+
+
+async def test_a_list_under_the_pointer_waits_and_says_how_many_are_new(
+    window: Window, relay: Relay
+) -> None:
+    await ready(relay, "first")
+    tab = await live(window, "/events")
+    await tab.locator("#event-1").hover()
+    await ready(relay, "second", "third")
+    more = tab.get_by_role("button", name="2 new")
+    await expect(more).to_be_visible()
+    await expect(tab.locator("#rows [data-row]")).to_have_count(1)
+    await more.click()
+    await expect(tab.locator("#rows [data-row]")).to_have_count(3)
+    await expect(more).to_be_hidden()
+
+
+async def test_a_change_in_one_tab_shows_in_the_other(window: Window) -> None:
+    one, other = await live(window, "/sinks"), await live(window, "/sinks/leads")
+    await one.get_by_role("button", name="Pause leads").click()
+    await expect(one.locator("#notice")).to_contain_text("leads is paused")
+    await expect(other.locator("#state")).to_contain_text("paused")
+    await other.get_by_role("button", name="Resume leads").click()
+    await expect(one.locator("#sink-leads")).to_contain_text("active")
+
+
+async def test_a_session_that_ends_in_mid_action_leads_to_the_login_and_back(
+    window: Window, relay: Relay, login: Login
+) -> None:
+    window.allow("401")
+    tab = await live(window, "/sinks")
+    await relay.service._store.sessions.close(bytes.fromhex(login.cookies[0]["value"]))
+    await tab.get_by_role("button", name="Pause leads").click()
+    state = tab.locator("[data-live-state]")
+    await expect(state).to_have_text("Stopped: log in again")
+    await state.click()
+    await expect(tab).to_have_url(re.compile(r"/login\?next=%2Fsinks$"))
+    await log_in(tab)
+    await expect(tab).to_have_url(re.compile(r"/sinks$"))
+    await expect(tab.locator("#sink-leads")).to_contain_text("active")
+
+
+async def test_a_restart_under_an_open_page_is_told_and_logs_nobody_out(
+    browser: Browser, settings: config.Config
+) -> None:
+    async with AsyncExitStack() as windows:
+        async with service.serving(settings) as relay:
+            login = await login_of(relay)
+            window = await windows.enter_async_context(browser.open(login=login))
+            window.allow("ERR_|Failed to load resource")
+            tab = await live(window, "/events")
+        state = tab.locator("[data-live-state]")
+        await expect(state).to_contain_text("Reconnecting since")
+        async with service.serving(settings) as relay:
+            await expect(state).to_contain_text("Live, relay restarted")
+            await ready(relay, "after")
+            await expect(tab.locator("#rows")).to_contain_text("after")
+            await windows.aclose()
+
+
+async def test_the_keys_of_the_page(window: Window, relay: Relay) -> None:
+    await ready(relay, "first", "second")
+    tab = await live(window, "/")
+    await tab.keyboard.press("?")
+    await expect(tab.locator("#keys")).to_be_visible()
+    await tab.keyboard.press("Escape")
+    await tab.keyboard.press("g")
+    await tab.keyboard.press("e")
+    await expect(tab).to_have_url(re.compile("/events$"))
+    await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+    await tab.keyboard.press("/")
+    await expect(tab.get_by_role("searchbox")).to_be_focused()
+    await tab.get_by_role("searchbox").blur()
+    for key in "jjk":
+        await tab.keyboard.press(key)
+    await expect(tab.locator("#event-2 a")).to_be_focused()
+    await tab.keyboard.press("Enter")
+    await expect(tab).to_have_url(re.compile("/events/2$"))
+
+
+async def test_a_paused_page_stands_still(window: Window, relay: Relay) -> None:
+    paused, other = await live(window, "/events"), await live(window, "/events")
+    state = paused.locator("[data-live-state]")
+    await state.click()
+    await expect(state).to_have_text("Paused")
+    await ready(relay, "first")
+    await expect(other.locator("#rows")).to_contain_text("first")
+    await expect(paused.locator("#none")).to_be_visible()
+    await state.click()
+    await expect(paused.locator("#rows")).to_contain_text("first")
+
+
+async def send_much(relay: Relay) -> None:
+    """Send events at their times; a slow machine takes longer."""
+    begun_s = time.monotonic()
+
+    async def send_share(share: int) -> None:
+        async with await relay.call() as caller:
+            for number in range(share, EVENTS_S * LOAD_S, SENDERS):
+                await asyncio.sleep(begun_s + number / EVENTS_S - time.monotonic())
+                kind = ("video.ready", "video.watched")[number % 2]
+                assert (await caller.ask(post(body(f"e{number}", kind)))).status == 202
+
+    await asyncio.gather(*map(send_share, range(SENDERS)))
+
+
+async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Relay) -> None:
+    now, events = await live(window, "/"), await live(window, "/events")
+    for tab in (now, events):
+        await tab.evaluate(OBSERVE)
+    load = asyncio.create_task(send_much(relay))
+    await until(lambda: relay.stored() > EVENTS_S, what="the load")
+    await events.get_by_label("Kind").fill("video.ready")
+    await events.get_by_role("button", name="Filter", exact=True).click()
+    await expect(events.locator("#chips")).to_contain_text("video.ready")
+    assert not load.done()
+    await load
+    for tab in (now, events):
+        assert await tab.evaluate("window.longest") < LONGEST_TASK_MS
+        await expect(tab.locator("[data-live-state]")).to_have_text("Live")
