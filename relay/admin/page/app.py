@@ -115,7 +115,7 @@ class Page:
             if view.admin_only:
                 visit.require_admin(PERSONAL)
             context = await view.read(visit, await self._parameters(visit, request, view))
-            notice = self._notices.find(request.query_params.get("done", ""))
+            notice = self._notice(request)
             return await self._page(visit, request, view, context, notice=notice)
 
         return answer
@@ -187,8 +187,13 @@ class Page:
         return self._streams.open(visit.admin, visit.visitor.identifier, is_welcome)
 
     async def _failed(self, visit: Visit, request: Request, problem: Problem) -> Response:
-        context = {"problem": problem}
-        return await self._page(visit, request, FAILED, context, status=problem.status)
+        context, notice = {"problem": problem}, self._notice(request)
+        return await self._page(
+            visit, request, FAILED, context, notice=notice, status=problem.status
+        )
+
+    def _notice(self, request: Request) -> Notice | None:
+        return self._notices.find(request.query_params.get("done", ""))
 
     async def _page(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser as Chromium
-from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 Theme = Literal["light", "dark"]
 
@@ -139,6 +139,7 @@ async def launched() -> AsyncIterator[Browser]:
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed")
+    expect.set_options(timeout=TIMEOUT_MS)
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
         try:

@@ -102,6 +102,9 @@ async def _hour(relay: Relay, clock: ShiftedClock, destinations: Destinations) -
                 await _send(relay, clock, [b'{"id": "evt_unreadable", "event": "video.ready"'])
         await _settled(relay)
         await operator.post("/replays", {"sink": "warehouse", "kind": "lead.captured"})
+        # The relay took the nights of its clock for absences.
+        for absence in (await operator.get("/absences"))["absences"]:
+            await operator.post(f"/absences/{absence['id']}/acknowledge")
 
 
 def _events(random: Random, visits: int) -> Iterator[bytes]:

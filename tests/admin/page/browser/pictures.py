@@ -3,12 +3,14 @@
 import asyncio
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
-from tests.admin.page.browser import Browser, Login, Theme, launched
+from tests.admin.page.browser import HEIGHT, Browser, Login, Theme, launched
 from tests.admin.page.browser.day import played
 from tests.admin.page.browser.entering import login_of
 from tests.admin.page.browser.views import VIEWS
@@ -34,7 +36,7 @@ PICTURES: Mapping[str, str] = {
 async def main() -> None:
     """Play a week, and take a picture of each view in each theme."""
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="relay-") as folder:
         async with launched() as browser, played(Path(folder)) as relay:
             login = await login_of(relay)
             for theme in get_args(Theme):
@@ -51,10 +53,16 @@ async def _take(browser: Browser, login: Login, theme: Theme) -> None:
 
 async def _keep(tab: Page, file: Path) -> None:
     """Save a picture of the page, cut where it gets too high."""
-    await tab.locator("[data-live-state]").wait_for()
+    await tab.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+    if await tab.locator("body[data-live-url]").count():
+        await expect(tab.locator("[data-live-state]")).to_have_text("Live")
     height = await tab.evaluate("document.documentElement.scrollHeight")
-    clip = {"x": 0.0, "y": 0.0, "width": WIDTH, "height": min(height, HEIGHT_MAX)}
-    await tab.screenshot(path=file, full_page=True, clip=clip)
+    await tab.set_viewport_size({"width": WIDTH, "height": min(height, HEIGHT_MAX)})
+    await tab.screenshot(path=file)
+    # With Pillow, it gets a palette, and is a third as large.
+    if find_spec("PIL") is not None:
+        image = import_module("PIL.Image").open(file)
+        image.convert("RGB").quantize(dither=0).save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +9,7 @@ from playwright.async_api import Page
 from starlette.requests import Request as PageRequest
 from starlette.responses import Response
 
-from relay.admin.page import app
+from relay.admin.page.access.headers import SECURITY_HEADERS
 from tests import service
 from tests.admin.page.browser import Browser, Login, assert_no_overflow
 from tests.admin.page.browser.entering import login_of
@@ -29,7 +28,7 @@ HOSTILE: Mapping[str, str] = {
     "direction": "\u202egpj.exe\u2066 \u200f\u061c",
     "controls": "\x00\x07\x1b[31m\x7f\r\n",
     "long": "W" * 10_000,
-    "marks": "e" + "\u0301\u0337" * 400,
+    "marks": "e" + "\u0301\u0337" * 120,
     "end of a field": "</textarea></pre></title><svg onload=window.pwned=1>",
     "style": "</style>}*{display:none}\\3c script\\3e url(//evil.test/x)",
     "formula": '=HYPERLINK("//evil.test","x")',
@@ -57,8 +56,9 @@ async def reports() -> AsyncIterator[Reports]:
     with pytest.MonkeyPatch.context() as patch:
         async with serving({"/reports": reports.take}) as served:
             name = "Content-Security-Policy"
-            policy = f"{app.SECURITY_HEADERS[name]}; report-uri {served.url('/reports')}"
-            patch.setattr(app, "SECURITY_HEADERS", {**app.SECURITY_HEADERS, name: policy})
+            policy = f"{SECURITY_HEADERS[name]}; report-uri {served.url('/reports')}"
+            headers = {**SECURITY_HEADERS, name: policy}
+            patch.setattr("relay.admin.page.app.SECURITY_HEADERS", headers)
             yield reports
 
 
@@ -68,24 +68,25 @@ def answer(request: Request) -> Reply:
 
 
 @pytest.fixture(scope="module")
-async def relay(
-    tmp_path_factory: pytest.TempPathFactory, reports: Reports
-) -> AsyncIterator[Relay]:
+async def relay(tmp_path_factory: pytest.TempPathFactory, reports: Reports) -> AsyncIterator[Relay]:
     """A relay that has every hostile text in every field."""
     folder = tmp_path_factory.mktemp("hostile")
     async with FarEnd() as far_end:
         far_end.reply = answer
         settings = service.read(folder, tables=ADMIN, far_end=far_end)
         async with service.serving(settings) as relay:
+            dead = 0
             for name, text in HOSTILE.items():
-                await send_everywhere(relay, name, text)
-            dead = float(len(HOSTILE))
+                dead += await send_everywhere(relay, name, text)
             await relay.until_counted("relay_deliveries_total", "dead", "leads", value=dead)
             yield relay
 
 
-async def send_everywhere(relay: Relay, name: str, text: str) -> None:
-    """Send a lead and a view with a text in all fields, and what is no event but holds it."""
+async def send_everywhere(relay: Relay, name: str, text: str) -> int:
+    """Send leads and a view with a text in all fields, and what is no event but holds it.
+
+    Returns how many leads there are.
+    """
     in_header = ("User-Agent", re.sub(rb"[\x00-\x1f\x7f]", b"", text.encode())[:2000])
     data = {
         "id": text,
@@ -100,8 +101,11 @@ async def send_everywhere(relay: Relay, name: str, text: str) -> None:
     viewer = {"email": f"{text}@example.com", "name": text}
     watched = {"video": data["video"], "viewer": viewer, "milestone": "started", "progress": text}
     await send(relay, body(f"{name}-watched", "video.watched", **watched))
-    for wrong in (body(text, "lead.captured"), body("kind", text), text.encode()):
-        assert (await relay.ask(post(wrong, in_header))).status in (200, 202)
+    for unsure in (body(f"{name}-kind", text), text.encode()):
+        assert (await relay.ask(post(unsure, in_header))).status in (200, 202)
+    status = (await relay.ask(post(body(text), in_header))).status
+    assert status in (200, 202)
+    return 1 + (status == 202)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +136,13 @@ async def assert_harmless(tab: Page) -> None:
     await assert_no_overflow(tab)
 
 
-@pytest.mark.parametrize("path", [
-    *("/", "/events", "/dead-letters", "/unreadable", "/sinks", "/sinks/leads", "/audience"),
-    *("/changes", "/config", "/events/replay?kind=lead.captured", "/events/discard?sink=leads"),
-])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/events", "/dead-letters", "/unreadable", "/sinks", "/sinks/leads", "/audience"),
+        *("/changes", "/config", "/events/replay?kind=lead.captured", "/events/discard?sink=leads"),
+    ],
+)
 async def test_a_view_shows_hostile_texts_as_texts(tab: Page, path: str) -> None:
     await tab.goto(path)
     await assert_harmless(tab)

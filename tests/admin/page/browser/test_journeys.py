@@ -18,6 +18,7 @@ from tests.caller import post
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, Request, until
 
+
 def answer(request: Request) -> Reply:
     return Reply(422, b"no such field") if request.target == "/leads" else Reply()
 
@@ -114,7 +115,7 @@ async def lead(relay: Relay, **data: object) -> str:
     name = f"lead-{relay.stored() + 1}"
     deliveries = "relay_deliveries_total"
     before = await relay.counts(deliveries)
-    await send(relay, body(name, **data))
+    await send(relay, body(name, "lead.captured", **data))
     for labels in (("dead", "leads"), ("delivered", "all")):
         await relay.until_counted(deliveries, *labels, value=before.get(labels, 0) + 1)
     return name
@@ -195,9 +196,7 @@ async def test_lists_go_back_in_time_and_return(week_tab: Page) -> None:
     await expect(tab.locator("#rows [data-row]").first).not_to_have_id(newest or "")
 
 
-async def test_one_event_is_replayed_to_one_sink(
-    tab: Page, relay: Relay, far_end: FarEnd
-) -> None:
+async def test_one_event_is_replayed_to_one_sink(tab: Page, relay: Relay, far_end: FarEnd) -> None:
     name = await lead(relay)
     await tab.goto("/")
     await find(tab, name)
@@ -227,9 +226,7 @@ async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cance
     await until_settled(tab, r"Replay 3 deliveries\?")
     await press(tab, "Replay 3")
     await see_heading(tab, re.compile(r"Replay \d+"))
-    await expect(tab.locator("#figures")).to_contain_text(
-        re.compile(r"Counted at the start\s*3")
-    )
+    await expect(tab.locator("#figures")).to_contain_text(re.compile(r"Counted at the start\s*3"))
     await expect(tab.locator("#progress")).to_have_attribute("value", "0")
     await press(tab, "Cancel this replay")
     await expect(tab.locator(".facts")).to_contain_text("cancelled")
@@ -250,9 +247,7 @@ async def test_a_group_of_dead_letters_is_discarded(tab: Page, relay: Relay) -> 
     await expect(tab.locator("main")).to_contain_text("Nothing was given up")
 
 
-async def test_discarding_every_dead_letter_is_confirmed_by_typing(
-    tab: Page, relay: Relay
-) -> None:
+async def test_discarding_every_dead_letter_is_confirmed_by_typing(tab: Page, relay: Relay) -> None:
     await lead(relay)
     await tab.goto("/events/discard")
     await press(tab, "Count them all")
