@@ -59,10 +59,10 @@ async def _keep(tab: Page, file: Path) -> None:
     height = await tab.evaluate("document.documentElement.scrollHeight")
     await tab.set_viewport_size({"width": WIDTH, "height": min(height, HEIGHT_MAX)})
     await tab.screenshot(path=file)
-    # With Pillow, it gets a palette, and is a third as large.
+    # With Pillow, it gets a palette that keeps rare colours, and is a third as large.
     if find_spec("PIL") is not None:
         image = import_module("PIL.Image").open(file)
-        image.convert("RGB").quantize(dither=0).save(file, optimize=True)
+        image.convert("RGB").quantize(method=1, dither=0).save(file, optimize=True)
 
 
 if __name__ == "__main__":
