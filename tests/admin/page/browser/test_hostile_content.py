@@ -83,7 +83,7 @@ async def relay(tmp_path_factory: pytest.TempPathFactory, reports: Reports) -> A
 
 
 async def send_everywhere(relay: Relay, name: str, text: str) -> int:
-    """Send leads and a view with a text in all fields, and what is no event but holds it.
+    """Send leads and a view with a text in every field, and a request without an event.
 
     Returns how many leads there are.
     """

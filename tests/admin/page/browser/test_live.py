@@ -198,7 +198,7 @@ async def send_until(relay: Relay, enough: asyncio.Event) -> None:
 
 async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Relay) -> None:
     async with operating(relay) as operator:
-        # Their far end is in this process too.
+        # Deliveries would load this process, which also runs the far end.
         for sink in ("all", "leads", "tests"):
             await operator.post(f"/sinks/{sink}/pause")
     now, events = await live(window, "/"), await live(window, "/events")
