@@ -64,7 +64,7 @@ _EXIT_CODES: dict[type[BaseException], int] = {
     ListenFailed: os.EX_OSERR,
     NoVerdict: 2,
 }
-"""Exit codes from sysexits.h; every other error is 1."""
+"""Exit codes, from sysexits.h where one fits; `_exit_code` has those of other errors."""
 
 _INTERRUPTED = 130
 """The exit code that shells report for SIGINT."""

@@ -53,14 +53,19 @@ class Client:
         return self._ask("POST", "/-/reload")
 
     def save(self, path: str, file: Path) -> None:
-        """Write a response to a new file with mode 0600; raises FileExistsError."""
-        with (
-            self._response("GET", API + path, timeout=None) as response,
-            open(file, "xb", opener=_private) as opened,
-        ):
-            opened.writelines(response.iter_bytes())
-            opened.flush()
-            os.fsync(opened.fileno())
+        """Write a response to a new file with mode 0600; raises FileExistsError.
+
+        The file is removed if the response does not arrive whole.
+        """
+        with open(file, "xb", opener=_private) as opened:
+            try:
+                with self._response("GET", API + path, timeout=None) as response:
+                    opened.writelines(response.iter_bytes())
+                opened.flush()
+                os.fsync(opened.fileno())
+            except BaseException:
+                file.unlink()
+                raise
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
         """Yield the server-sent events of an endless response."""

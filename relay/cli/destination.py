@@ -29,7 +29,7 @@ def destination(
     *, url: httpx.URL | None, secret: Secret | None, path: Path | None, source: str | None
 ) -> Destination:
     """Complete the options from the config; raises ConfigError if it is needed and faulty."""
-    if url is not None and secret is not None:
+    if url is not None and secret is not None and source is None:
         return Destination(url, secret)
     # Imported here, because `send --help` and a send with both options do not need it.
     from relay.config import default_path, load_listen_address, load_sources  # noqa: PLC0415

@@ -8,6 +8,9 @@ from datetime import datetime
 
 from relay.core.units import span
 
+_LAST_S = 253_370_764_800
+"""The first second of the year 9999: any zone's local time of it is still a datetime."""
+
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str) -> Iterator[str]:
     """Yield the lines of a table with minimal column widths, or `empty` if it has no rows.
@@ -70,11 +73,16 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def local(seconds: float) -> datetime:
+    """Return a local time; one beyond the years of a datetime is its last or first day."""
+    return datetime.fromtimestamp(min(max(seconds, 86_400), _LAST_S)).astimezone()
+
+
 def moment(ms: int | None) -> str:
     """Format a local time with its offset, as `--since` accepts it; a dash for None."""
     if ms is None:
         return "-"
-    text = datetime.fromtimestamp(ms // 1000).astimezone().isoformat()
+    text = local(ms // 1000).isoformat()
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 

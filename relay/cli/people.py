@@ -57,11 +57,7 @@ def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
             yield from table(map(_recipient_row, recipients), empty="")
     if report["under_way"]:
         yield "\nIn flight now, so it may still be delivered:"
-        heads = ("sink", "source", "id")
-        rows = (
-            {name.upper(): delivery[name] for name in heads} for delivery in report["under_way"]
-        )
-        yield from table(rows, empty="")
+        yield from table(map(_delivery_row, report["under_way"]), empty="")
     if report["kept_ids"]:
         yield f"\n{report['kept_ids']} event ids contain the address and are kept."
     if not dry_run:

@@ -2,13 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from relay.cli.output import table
+from relay.cli.output import local, table
 from relay.cli.parameters import moment_option, name_option
 from relay.core.config_values import Secret
 from relay.store.selection import Outcome
@@ -96,5 +95,5 @@ def _this_command() -> list[str]:
 def _word(name: str, value: object) -> str:
     if name in _TIMES and isinstance(value, int):
         # As the parsed moment: "7d" would mean a later one by then.
-        return datetime.fromtimestamp(value / 1000).astimezone().isoformat(timespec="milliseconds")
+        return local(value / 1000).isoformat(timespec="milliseconds")
     return "REF" if isinstance(value, Secret) else str(value)

@@ -36,7 +36,7 @@ def serve(path: Path | None) -> None:
 
     Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the store's disk failed,
     75 if another relay holds the store or the disk is full, 78 for a faulty config, a store of a
-    newer relay or an unusable socket, and 1 for any other failure.
+    newer relay or an unusable socket, 70 for a bug, and 1 for any other failure.
     """
     # Objects created at the start live on: collections took a tenth of the start's time.
     gc.disable()

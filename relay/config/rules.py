@@ -23,6 +23,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLACEHOLDERS = ("changeme", "placeholder", "yoursecret", "replaceme", "insertsecret")
+_VISIBLE = re.compile(r"[!-~]*")
 _UNFILLED = re.compile(r"<.*>|\$\{.*\}|\$[A-Za-z_]+|\{\{.*\}\}")
 
 
@@ -37,6 +38,13 @@ def weakness(secret: Secret) -> str | None:
     if len(set(value)) == 1:
         return "repeats one character: expected the real secret"
     return None
+
+
+def _token(secret: Secret) -> str | None:
+    """Describe why a secret cannot be sent as a bearer token, or is unfit."""
+    if _VISIBLE.fullmatch(secret.reveal()) is None:
+        return "has a character that no header carries: expected visible ASCII without blanks"
+    return weakness(secret)
 
 
 def _between(low: Any, high: Any, bounds: str) -> Callable[[Any], str | None]:
@@ -131,8 +139,8 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "store.payload_retention": _duration("0s", "3650d"),
     "store.dedupe_retention": _duration("1m", "3650d"),
     "store.min_free": _size("0B", "1024GiB"),
-    "admin.token": weakness,
-    "admin.viewer_token": weakness,
+    "admin.token": _token,
+    "admin.viewer_token": _token,
     "admin.allowed_hosts": _filled,
     "admin.allowed_hosts[]": _host,
     "source[].name": _source_name,

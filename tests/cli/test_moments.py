@@ -75,3 +75,8 @@ def test_a_printed_moment_has_its_offset_and_can_be_parsed(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     assert moment(1_795_339_800_000) == "2026-11-22T09:30:00Z"
+
+
+@pytest.mark.parametrize("ms", [9_007_199_254_740_991, 253_402_318_740_000, 0])
+def test_a_moment_beyond_the_calendar_is_printed_as_its_end(ms: int) -> None:
+    assert moment(ms)[:4] in ("1970", "9998", "9999")

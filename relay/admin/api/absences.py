@@ -28,9 +28,9 @@ class AbsenceList:
 
 async def list_absences(admin: AdminServices, page: Paging) -> AbsenceList:
     """Absences of the relay, and the losses that they caused."""
-    absences = await admin.store.absences.newest(before=page.before, limit=page.limit)
-    more = len(absences) == page.limit
-    return AbsenceList(absences=absences, next=absences[-1].id if more else None)
+    absences = await admin.store.absences.newest(before=page.before, limit=page.limit + 1)
+    shown, more = absences[: page.limit], len(absences) > page.limit
+    return AbsenceList(absences=shown, next=shown[-1].id if more else None)
 
 
 async def acknowledge_absence(admin: AdminServices, path: AbsenceId) -> Absence:

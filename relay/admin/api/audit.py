@@ -34,10 +34,10 @@ async def list_changes(admin: AdminServices, page: Page) -> ChangeList:
         since_ms=page.since_ms,
         until_ms=page.until_ms,
         operation=page.operation,
-        limit=page.limit,
+        limit=page.limit + 1,
     )
-    more = len(changes) == page.limit
-    return ChangeList(changes=changes, next=changes[-1].id if more else None)
+    shown, more = changes[: page.limit], len(changes) > page.limit
+    return ChangeList(changes=shown, next=shown[-1].id if more else None)
 
 
 OPERATIONS = (Operation("GET", "/api/v1/audit", list_changes),)

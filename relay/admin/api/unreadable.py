@@ -55,9 +55,9 @@ class UnreadableView:
 
 async def list_unreadable(admin: AdminServices, page: Paging) -> UnreadableList:
     """Unreadable requests, newest first."""
-    requests = await admin.store.unreadable.newest(before=page.before, limit=page.limit)
-    more = len(requests) == page.limit
-    return UnreadableList(unreadable=requests, next=requests[-1].seq if more else None)
+    requests = await admin.store.unreadable.newest(before=page.before, limit=page.limit + 1)
+    shown, more = requests[: page.limit], len(requests) > page.limit
+    return UnreadableList(unreadable=shown, next=shown[-1].seq if more else None)
 
 
 async def count_unreadable(admin: AdminServices, _: Nothing) -> UnreadableReasons:

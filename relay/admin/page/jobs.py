@@ -13,6 +13,7 @@ from relay.admin.problem import problem_of
 from relay.core.clock import Clock
 from relay.core.errors import Stopping, StoreError
 from relay.store.operations import EventRecord
+from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 
 KEPT_MS = 600_000
@@ -101,18 +102,19 @@ class Jobs:
         if sum(each.runs for each in self._jobs.values() if each is not job) >= RUNNING_MAX:
             raise HTTPException(429, "Too many counts run at once. Stop one, or wait.")
         self._jobs[job.identifier] = job
-        for old in [each for each in self._jobs.values() if not each.runs][:-JOBS_MAX]:
+        idle = [each for each in self._jobs.values() if each is not job and not each.runs]
+        for old in idle[:-JOBS_MAX]:
             del self._jobs[old.identifier]
         job.task = asyncio.create_task(self._run(job, work))
 
     async def _run(self, job: Job, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  nobody else would see a bug of it
             job.problem = problem_of(error).detail
             self.end(job, "failed")
             if not isinstance(error, HTTPException | StoreError | Stopping):
-                raise
+                log.get().error("relay.bug", **log.describe(error))
 
     def stop(self, job: Job) -> None:
         """Stop a job that runs: a count at once, a discard after its present step."""
