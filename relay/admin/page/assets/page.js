@@ -73,19 +73,30 @@
     }
   }
 
+  /** Return a node's id; a form's own property is its field of that name, where it has one. */
+  const idOf = (node) => node?.getAttribute?.("id") ?? "";
+
+  const isBlank = (node) => node?.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+
   function morphChildren(parent, fresh, held) {
-    const own = new Map([...parent.children].filter((each) => each.id).map((each) => [each.id, each]));
+    const own = new Map([...parent.children].filter(idOf).map((each) => [idOf(each), each]));
     if (held.has(parent)) {
       morphRows(parent, [...fresh.children], own, held);
       return;
     }
-    const ids = new Set([...fresh.children].map((each) => each.id));
-    const stays = (node) => held.has(node) && !ids.has(node.id);
-    for (const child of own.values()) if (!ids.has(child.id) && !stays(child)) child.remove();
+    const ids = new Set([...fresh.children].map(idOf));
+    const stays = (node) => held.has(node) && !ids.has(idOf(node));
+    for (const child of own.values()) if (!ids.has(idOf(child)) && !stays(child)) child.remove();
     const unless = (node) => (node && stays(node) ? unless(node.nextSibling) : node);
     let next = unless(parent.firstChild);
     for (const wanted of [...fresh.childNodes]) {
-      const match = wanted.id ? own.get(wanted.id) : next?.id ? null : next;
+      // A part that has gone leaves two blanks where there is one, and all that follows would be new.
+      while (wanted.nodeType === Node.ELEMENT_NODE && isBlank(next)) {
+        const gone = next;
+        next = unless(next.nextSibling);
+        gone.remove();
+      }
+      const match = idOf(wanted) ? own.get(idOf(wanted)) : idOf(next) ? null : next;
       if (match?.nodeName !== wanted.nodeName) {
         parent.insertBefore(wanted, next);
         continue;

@@ -67,6 +67,30 @@ async def test_a_change_shows_in_place_and_keeps_what_belongs_to_the_person(page
     assert await tab.locator("[name=token]").input_value() == "fresh"
 
 
+FILTER = """<form id="filter" data-filter><label>Id <input name="id"></label>
+<label>Kind <input name="kind"></label></form>"""
+
+
+@pytest.mark.parametrize("name", ["", ' id="filter"'])
+async def test_what_is_typed_stays_in_a_form_with_a_field_named_id(page: Open, name: str) -> None:
+    page.shown.main = FILTER.replace(' id="filter"', name)
+    await page.refreshed()
+    await page.tab.get_by_label("Kind").fill("typed")
+    await page.refreshed()
+    assert await page.tab.get_by_label("Kind").input_value() == "typed"
+
+
+async def test_what_is_typed_stays_when_a_part_above_it_goes(page: Open) -> None:
+    form = '<form data-filter><label>Kind <input name="kind"></label></form>'
+    page.shown.main = f'<p id="chips">chips</p>\n{form}\n'
+    await page.refreshed()
+    await page.tab.get_by_label("Kind").fill("typed")
+    page.shown.main = f"{form}\n"
+    await page.refreshed()
+    assert await page.tab.locator("#chips").count() == 0
+    assert await page.tab.get_by_label("Kind").input_value() == "typed"
+
+
 async def test_the_focus_stays_on_a_row_that_moves(page: Open) -> None:
     await page.tab.locator("#rows").evaluate("(list) => list.removeAttribute('data-hold')")
     await page.tab.get_by_label("Tick 1").focus()
@@ -103,6 +127,8 @@ HOLDS = {
 async def test_a_list_in_use_gets_no_new_rows_but_a_button(page: Open, hold: str) -> None:
     tab = page.tab
     await tab.evaluate(HOLDS[hold])
+    if hold == "later page":
+        page.shown.hold = "always"
     if hold == "pointer":
         await tab.locator("#row-2").hover()
     page.shown.rows = [5, 4, 3, 2]
