@@ -20,7 +20,7 @@ ACTOR = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Whoever asks for a change."""
+    """The origin of a change."""
 
     address: str | None
     """Network address; None if unknown."""

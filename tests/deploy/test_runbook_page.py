@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy.grafana.relay import RUNBOOK as ADDRESS
-from deploy.prometheus.runbook import SOURCE, TARGET, page
+from deploy.prometheus.runbook import SOURCE, TARGET, TEMPLATE, page, template
 from tests.deploy import dashboards
 from tests.deploy.prometheus import Prometheus, require_prometheus, rules
 from tests.deploy.test_prometheus import config
@@ -23,6 +23,12 @@ COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 def test_the_page_is_made_of_the_runbook() -> None:
     assert page(SOURCE.read_text(encoding="utf-8")) == PAGE, (
+        "run: python -m deploy.prometheus.runbook"
+    )
+
+
+def test_the_operators_page_has_the_same_text() -> None:
+    assert template(SOURCE.read_text(encoding="utf-8")) == TEMPLATE.read_text(encoding="utf-8"), (
         "run: python -m deploy.prometheus.runbook"
     )
 

@@ -42,7 +42,7 @@ class AttemptsOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance(AcknowledgementRate):
-    """What is accepted now."""
+    """The rate of new events, with the time of the last one."""
 
     last_ms: int | None
     """Receipt of the last new event, also of an earlier process; None before the first."""

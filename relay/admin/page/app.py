@@ -129,7 +129,7 @@ class Page:
     async def _fields(
         self, visit: Visit, request: Request, *, is_reading: bool = False
     ) -> dict[str, str]:
-        """Read a form; raises HTTPException if no page of ours sent it, or the role forbids it."""
+        """Read a form; raises HTTPException if it is forged or forbidden for the role."""
         fields = await forms.form(request)
         check = self._gate.check_reading if is_reading else self._gate.check_change
         if check(request, visit.visitor, fields.pop("form_token", "")) is not None:

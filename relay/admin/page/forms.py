@@ -13,7 +13,7 @@ FORM_MAX = 256 * 1024
 """Bytes of a form; an event to try is pasted into one."""
 
 SMALL_MAX = 8 * 1024
-"""Bytes of a form from somebody who has not logged in; larger ones take long to decode."""
+"""Maximum size in bytes of a form without a login: larger ones take long to decode."""
 
 WAIT_S = 10.0
 """For a whole form: strangers must not hold connections that scrapers need."""

@@ -48,7 +48,7 @@ class Job:
     fields: Mapping[str, str]
     """The form's fields, for links and for counting again."""
     chosen: Filter
-    """What is counted and changed: nothing newer than the start of the count, no relative times."""
+    """The counted events: none newer than the start of the count, and no relative times."""
     is_everything: bool
     """Whether no filter is given."""
     sample: Sequence[EventRecord]

@@ -15,14 +15,12 @@ from relay.delivery import replayer
 from relay.store.sqlite import operations
 from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.caller import PATIENCE_S
 from tests.operator import operating
 from tests.service import Relay, ShiftedClock
 from tests.sinks.far_end import FarEnd, Reply, until
-
-ADA = "ada@example.com"
 
 Start = Callable[..., contextlib.AbstractAsyncContextManager[Relay]]
 

@@ -16,13 +16,11 @@ from relay.admin.page.views.dead_letters.causes import REASON_MAX, cause_of
 from relay.store.operations import Reason
 from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.page.visiting import ADMIN, HOSTILE, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply, Request
-
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
 def refuse_leads(request: Request) -> Reply:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,13 @@ import pytest
 
 from relay.admin.page.text.json_text import CHARACTERS_MAX
 from relay.store.sqlite.driver import sqlite3
-from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.page.visiting import ADA, HOSTILE, REORDERING, VIEWER_TOKEN, Start, visiting
 from tests.admin.test_api import body, send
 from tests.caller import PATIENCE_S
 from tests.operator import operating
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply
-
-ADA = "ada@example.com"
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-REORDERING = f"{HOSTILE}\u202egpj.exe"
-
-Start = Callable[..., contextlib.AbstractAsyncContextManager[Relay]]
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-def start(tmp_path: Path, far_end: FarEnd) -> Start:
-    def started(more: str = "") -> contextlib.AbstractAsyncContextManager[Relay]:
-        return service.serving(service.read(tmp_path, tables=ADMIN + more, far_end=far_end))
-
-    return started
 
 
 def change(folder: Path, sql: str) -> None:

@@ -1,44 +1,27 @@
 """The list of events on a running relay, and the search field of the bar."""
 
-import contextlib
 import csv
 import io
 import shlex
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from relay.admin.page.views.events import section as view
-from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.page.visiting import (
+    ADA,
+    HOSTILE,
+    REORDERING,
+    VIEWER_TOKEN,
+    Start,
+    Visitor,
+    visiting,
+)
 from tests.admin.test_api import body, send
 from tests.operator import operating
-from tests.service import Relay
 from tests.sinks.far_end import FarEnd, Reply
-
-ADA = "ada@example.com"
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-REORDERING = f"{HOSTILE}\u202egpj.exe"
-
-Start = Callable[..., contextlib.AbstractAsyncContextManager[Relay]]
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
-def start(tmp_path: Path, far_end: FarEnd) -> Start:
-    def started(more: str = "") -> contextlib.AbstractAsyncContextManager[Relay]:
-        return service.serving(service.read(tmp_path, tables=ADMIN + more, far_end=far_end))
-
-    return started
 
 
 def ids(page: Element) -> list[str]:

@@ -1,19 +1,14 @@
 """One sink on the page of a running relay."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from relay.config import Config
 from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.sinks.far_end import FarEnd, Reply, until
-
-ADA = "ada@example.com"
 
 RULED = """
 [[sink]]
@@ -27,12 +22,6 @@ ordered = "viewer"
 headers = {{ "X-Key" = "a-secret-key" }}
 signing_secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 """
-
-
-@pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
 
 
 def read(folder: Path, far_end: FarEnd, tables: str = "") -> Config:

@@ -39,12 +39,6 @@ events = ["lead.captured"]
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
-
-
-@pytest.fixture
 async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
     tables = ADMIN + TABLES.format(url=far_end.url("/ruled"))
     async with service.serving(service.read(tmp_path, tables=tables, far_end=far_end)) as relay:

@@ -1,7 +1,7 @@
 """A visitor of the page for tests, who logs in and follows links and forms without a script."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 
@@ -10,9 +10,17 @@ from tests.guarantees.process import http_client
 from tests.operator import TOKEN
 from tests.service import Relay
 
+ADA = "ada@example.com"
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+REORDERING = f"{HOSTILE}\u202egpj.exe"
+"""Markup, and a mark that shows the end of a name backwards."""
+
 VIEWER_TOKEN = "the-viewer-token-of-the-tests"
 ADMIN = f'[admin]\ntoken = "{TOKEN}"\nviewer_token = "{VIEWER_TOKEN}"\n'
 """For a config's tables."""
+
+Start = Callable[..., contextlib.AbstractAsyncContextManager[Relay]]
+"""Starts a relay; takes further tables of its config."""
 
 
 class Visitor:

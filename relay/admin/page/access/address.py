@@ -32,7 +32,7 @@ RefusalReason = Literal["host", "host_header", "forwarded_proto", "forwarded_pre
 
 @dataclass(eq=False, repr=False)
 class Refusal(RelayError):
-    """A request that gets no page at all, whoever sent it."""
+    """The request is refused before the login: its host or forwarding headers are invalid."""
 
     status: int
     reason: RefusalReason

@@ -1,4 +1,4 @@
-"""Checks that a form was sent by a page of ours (cross-site request forgery)."""
+"""Checks that a form was sent by one of our pages (cross-site request forgery)."""
 
 import hashlib
 import hmac

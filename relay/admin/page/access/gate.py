@@ -130,7 +130,7 @@ class Gate:
     def check_reading(
         self, request: Request, visitor: Visitor, form_token: str
     ) -> CheckFailure | None:
-        """Check a form that changes nothing; its sender is enough where nobody logs in."""
+        """Check a form that changes nothing; without any token, only its sender is checked."""
         if not visitor.is_local_without_token:
             return self.check_form(request, visitor, form_token)
         place = self.place(request)

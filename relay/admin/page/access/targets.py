@@ -34,7 +34,7 @@ def own_target(request: Request, place: Place) -> str:
 
 
 def again_target(request: Request, place: Place) -> str | None:
-    """Return where a request without a cookie has to go once more; None for nowhere.
+    """Return the URL that a request without a cookie must repeat; None if it must not.
 
     A link on another site leads here without the cookie, which is SameSite=Strict. A page of ours
     that refreshes to itself asks again, and the browser adds it. The mark prevents a loop.

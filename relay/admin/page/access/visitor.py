@@ -8,7 +8,7 @@ from relay.store.sessions import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Somebody who may see the page."""
+    """A visitor who may see the page."""
 
     role: Role
     identifier: bytes | None = field(repr=False)
