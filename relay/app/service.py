@@ -254,7 +254,6 @@ class Service:
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._store.backups.clear()
         await self._startup.report()
-        await self._startup.restore(self._recent)
         self._show_secrets(self._reloader.config)
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
@@ -262,6 +261,7 @@ class Service:
         await self._rotations.load()
         tasks = (
             *self._maintenance.tasks(),
+            self._startup.restore(self._recent),
             self._sink_history.run(),
             self.replayer.run(),
             self._rotations.run(),

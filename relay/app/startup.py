@@ -37,11 +37,11 @@ class StartupReport:
             self._report_downtime(self.downtime)
 
     async def restore(self, recent: RecentCounts) -> None:
-        """Fill in the minutes before this start; must precede the first request and delivery."""
-        now_ms = self._clock.now_ms()
+        """Fill in the minutes before this start, while the relay works."""
         # A relay without figures of the last hour is better than none.
         with suppress(StoreError):
-            recent.restore(await self._store.statistics.minutes(now_ms - KEPT_MS, now_ms + 1))
+            since_ms = recent.started_ms - KEPT_MS
+            recent.restore(await self._store.statistics.minutes(since_ms, recent.started_ms))
 
     def _report_downtime(self, downtime: Downtime) -> None:
         self._metrics.was_down(downtime.seconds, downtime.lost_s)

@@ -42,7 +42,8 @@ class RecentCounts:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._from_ms = minute_of(clock.now_ms())
+        self.started_ms = clock.now_ms()
+        self._from_ms = minute_of(self.started_ms)
         self._minutes: dict[int, Minute] = {}
         self._last = metrics.counts()
         self._accepted = ThroughputWindow()
@@ -50,9 +51,15 @@ class RecentCounts:
         """Times of samples and their new acknowledgements by bucket, oldest first."""
 
     def restore(self, minutes: Iterable[Minute]) -> None:
-        """Add the stored counts from before this process; must precede its first event."""
+        """Add the stored counts from before `started_ms`."""
         for each in minutes:
-            self._minutes[each.at_ms] = each
+            since = self._minutes.get(each.at_ms, Minute(each.at_ms))
+            self._minutes[each.at_ms] = Minute(
+                each.at_ms,
+                _plus(each.accepted, since.accepted or 0),
+                _plus(each.delivered, since.delivered or 0),
+                _plus(each.failed, since.failed or 0),
+            )
             self._from_ms = min(self._from_ms, each.at_ms)
 
     def sample(self) -> None:

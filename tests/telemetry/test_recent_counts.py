@@ -79,9 +79,11 @@ def test_restored_minutes_go_on_with_the_samples(
 ) -> None:
     before_ms = START_MS - MINUTE_MS
     assert recent.minutes(before_ms, START_MS) is None
+    receive(metrics, 1)
+    recent.sample()
     recent.restore([Minute(before_ms, None, 4, 5), Minute(START_MS, 1, 1, 1)])
     receive(metrics, 2)
-    assert shown(recent, before_ms, clock.ms + 1) == [(None, 4, 5), (3, 1, 1)]
+    assert shown(recent, before_ms, clock.ms + 1) == [(None, 4, 5), (4, 1, 1)]
 
 
 def test_one_hour_is_kept(metrics: Metrics, recent: RecentCounts, clock: ManualClock) -> None:

@@ -124,7 +124,7 @@ class Jobs:
             self.end(job, "stopped")
 
     def end(self, job: Job, state: State) -> None:
-        """Set the state that a job stays in until somebody does something."""
+        """Set a state that lasts until the next request for the job."""
         job.state, job.ended_ms = state, self._clock.now_ms()
         self._activity.count("change")
 

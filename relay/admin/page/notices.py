@@ -10,7 +10,7 @@ from relay.core.clock import Clock
 KEPT_MAX = 200
 
 SHOWN_S = 60.0
-"""An open page that reads itself again shows its notice for so long."""
+"""Time for which an open page that refreshes shows its notice."""
 
 
 class _Kept(NamedTuple):

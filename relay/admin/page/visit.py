@@ -78,7 +78,7 @@ class Visit:
     def check_filter(self, *texts: str | None) -> None:
         """Refuse a viewer's filter by an address or its part; raises HTTPException.
 
-        It would tell by its results what is masked in them.
+        Its results would reveal masked addresses.
         """
         if not self.may_change and any(AT.search(text) for text in texts if text):
             raise HTTPException(403, "Viewers cannot filter by address.")

@@ -21,7 +21,7 @@ class Part:
 
 
 def parts_of(message: Mapping[str, Any]) -> list[Part]:
-    """Split a message: short values first, then what has a heading of its own."""
+    """Split a message: short values first, then the parts with a heading."""
     short, rest = [], []
     for name, value in message.items():
         if _is_table(value):

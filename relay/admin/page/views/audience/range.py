@@ -95,7 +95,7 @@ def zone_names() -> list[str]:
 
 
 def filter_of(chosen: Chosen, days: Days, by: Grouping, limit: int) -> AudienceFilter:
-    """Return the API's filter for what is chosen."""
+    """Return the API's filter for the chosen range."""
     zone = chosen.zone if by in ("day", "hour") else None
     return AudienceFilter(
         by=by, limit=limit, zone=zone, source=chosen.source, video=chosen.video, **days.times

@@ -48,7 +48,7 @@ class JobId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """What was typed to confirm."""
+    """The typed confirmation."""
 
     typed: str | None = None
 
@@ -93,7 +93,7 @@ def _command(change: Change, wanted: Filter) -> str:
 
 def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
     async def begin(visit: Visit, _: Nothing, bulk: Bulk) -> Done:
-        """Count in the background what is to be changed."""
+        """Count the selected deliveries in the background."""
         chosen = bulk.event_filter
         wanted = _wanted(change, chosen.filter(visit))
         check = selected if change == "replay" else selected_dead

@@ -53,7 +53,7 @@ async def replay(visit: Visit, job: Job) -> Done:
 
 
 async def discard(visit: Visit, job: Job) -> None:
-    """Discard what was counted, until it is stopped."""
+    """Discard the counted dead letters, until stopped."""
 
     def goes_on(count: int) -> bool:
         job.changed, job.share = count, min(1.0, count / job.count)

@@ -1,4 +1,4 @@
-"""The search field: leads from whatever somebody knows of an event to that event."""
+"""The search field: finds events by id, address, video or words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from relay.admin.page.view import Action
 from relay.admin.page.visit import ADDRESS, AT, Done, Notice, Visit
 
 FIND_MS = 500
-"""Time of each search for what was typed into the search field."""
+"""Time limit of each search for the entered text."""
 
 
 NOT_BY_ADDRESS = "Viewers cannot search by address."
@@ -23,7 +23,7 @@ TEXT_MAX = 320
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindForm:
-    """Whatever somebody knows of an event."""
+    """An id, address, video or words."""
 
     text: str | None = None
 
@@ -72,7 +72,7 @@ async def _first(visit: Visit, chosen: Filter) -> Events:
 
 
 def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
-    """Say what was tried."""
+    """Explain a search without results."""
     places = {"video": "the id of a video", "words": "words in a body"}
     names = ", ".join(["the beginning of an id", *(places[name] for name in tried)])
     rest = "" if whole else " The newest events were looked at; filter to look further back."

@@ -1,4 +1,4 @@
-"""Events: the newest first, filtered, counted, and found by what is known of them."""
+"""Events: the newest first, filtered and counted."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +29,7 @@ BUDGET_MS = 200
 """Time of a page's rows and their count together."""
 
 LONG_MS = 5000
-"""Time to count, where somebody asks for more of it."""
+"""Time to count if the visitor asks for a longer count."""
 
 CSV_ROWS = 10_000
 CSV_BUDGET_MS = 2000

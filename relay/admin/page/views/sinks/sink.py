@@ -50,7 +50,7 @@ class ResultRow:
 
 
 async def read_sink(visit: Visit, asked: Asked) -> Context:
-    """Read what is known of a sink, also of one that is only in the store."""
+    """Read the facts on a sink, which may be only in the store."""
     since_ms = visit.now_ms - OVER_MS[asked.over]
     attempts = await visit.run(summarize_attempts, AttemptsOf(name=asked.name, since_ms=since_ms))
     facts = await _facts(visit, asked.name)
