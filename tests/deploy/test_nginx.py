@@ -11,7 +11,7 @@ import pytest
 
 from relay.config import ServerSettings
 from tests import service
-from tests.caller import PATH, head
+from tests.caller import PATH, Caller, head
 from tests.deploy.proxies import HOST, SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
 from tests.deploy.test_proxy_files import directives
 from tests.service import Relay
@@ -105,12 +105,24 @@ async def test_a_slow_body_is_passed_on_only_when_complete(nginx: Nginx, relay: 
 
 async def test_one_address_cannot_take_all_connections(nginx: Nginx) -> None:
     limit = int(directives(SHIPPED / "nginx/nginx.conf")["limit_conn"].split()[1])
-    dribbled = post(event(1000))[:-100]
+    begun = post(event(1000))[:-500]
+    slow: list[Caller] = []
+
+    async def dribble() -> None:
+        """Keep the first ones open: nginx ends a body that says nothing for 5 s."""
+        while True:
+            await asyncio.sleep(1)
+            for caller in slow:
+                caller.write(b"x")
+
     async with contextlib.AsyncExitStack() as held:
-        for _ in range(limit):
+        dribbling = asyncio.create_task(dribble())
+        held.callback(dribbling.cancel)
+        while len(slow) < limit:
             caller = await held.enter_async_context(await nginx.call())
-            caller.write(dribbled)
+            caller.write(begun)
             await caller.flush()
+            slow.append(caller)
         async with asyncio.timeout(SENDERS_PATIENCE_S):
             while (await nginx.ask(post(event(100)))).status != 503:
                 await asyncio.sleep(0.02)

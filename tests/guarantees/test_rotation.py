@@ -24,7 +24,7 @@ SCALE = 1 / 60
 OLD, NEW = "the-secret-of-before-the-change", "the-secret-of-after-the-change"
 EVERY_S = 0.08
 LEAD_S = 0.5
-KILLED_AT_MIN = 5
+KILLED_AT_MIN = 2
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{}"\nevents = ["*", "webhook.test"]\n'
 
 
