@@ -1,8 +1,9 @@
 """How fast the operator's page answers, and what an open page costs acknowledgements.
 
 `python -m benchmarks.pages [EVENTS]` builds a store of EVENTS, by default a million, and reads each
-view in turns with a bare Starlette page of as many bytes; then it floods a relay in turns with and
-without a client that fetches what an open page fetches.
+view in turns with a bare Starlette page of as many bytes, and the audience also over ranges that
+nobody has asked for yet; then it floods a relay in turns with and without a client that fetches
+what an open page fetches.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import mean, median, quantiles, stdev
 
@@ -40,6 +42,8 @@ FETCHES_PER_S = 4
 SECONDS = 2
 TURNS = 15
 
+_BY_SCRIPT = {"Relay-Fragment": "1"}
+
 
 def main() -> None:
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
@@ -56,26 +60,35 @@ def _views(folder: Path, events: int) -> None:
     uvloop.run(million.build(relay.database, events))
     rows: list[tuple[str, ...]] = [("view", "KB", "packed", "p50 ms", "ratio", "p99 ms", "ratio")]
     with relay.running() as running, _logged_in(running.admin_url) as page:
-        rows += [_row(page, path) for path in VIEWS]
+        rows += [_row(page, path, [path] * READS) for path in VIEWS]
+        rows.append(_row(page, "/audience, new ranges", list(_ranges())))
     rig.table(rows)
 
 
-def _row(page: httpx.Client, path: str) -> tuple[str, ...]:
-    first = page.get(path)
+def _ranges() -> Iterator[str]:
+    """Yield ranges of about a month, each of which is asked for once, so that none is kept."""
+    today = datetime.now(UTC).date()
+    for number in range(READS):
+        since = today - timedelta(days=million.DAYS - number % 8)
+        yield f"/audience?since={since}&until={today - timedelta(days=number // 8)}"
+
+
+def _row(page: httpx.Client, name: str, paths: list[str]) -> tuple[str, ...]:
+    first = page.get(paths[0])
     if first.status_code != 200:
-        return (path, "", "", f"answered {first.status_code}", "", "", "")
+        return (name, "", "", f"answered {first.status_code}", "", "", "")
     size, packed = len(first.content), int(first.headers.get("content-length", 0))
     port = rig.free_port()
     with rig.far_end("page", port, str(size)), httpx.Client(trust_env=False) as client:
         bare_url = f"http://127.0.0.1:{port}/"
         for _ in range(WARM_UP):
-            _time_ms(page, path)
+            _time_ms(page, paths[0])
             _time_ms(client, bare_url)
-        pairs = [(_time_ms(page, path), _time_ms(client, bare_url)) for _ in range(READS)]
+        pairs = [(_time_ms(page, path), _time_ms(client, bare_url)) for path in paths]
     ours, bare = zip(*pairs, strict=True)
     p99, bare_p99 = quantiles(ours, n=100)[98], quantiles(bare, n=100)[98]
     return (
-        path,
+        name,
         f"{size / 1000:.1f}",
         f"{packed / 1000:.1f}",
         f"{median(ours):.1f}",
@@ -94,50 +107,64 @@ def _time_ms(client: httpx.Client, url: str) -> float:
 def _beside(folder: Path) -> None:
     relay = rig.Relay(folder, [rig.http_sink(rig.free_port())])
     rates: dict[bool, list[float]] = {True: [], False: []}
+    fetched = 0
     with relay.running() as running, _logged_in(running.admin_url) as client:
         for turn in range(TURNS):
             for is_open in (turn % 2 == 0, turn % 2 == 1):
-                page = _open_page(running.admin_url, client.cookies)
-                with page if is_open else contextlib.nullcontext():
-                    rates[is_open].append(_flood(relay, folder / "requests"))
+                # Anew for each, because a signature is good for five minutes only.
+                requests.write(folder / "requests", 20_000 * SECONDS)
+                page = OpenPage(running.admin_url, client.cookies)
+                with page.followed() if is_open else contextlib.nullcontext():
+                    rate = load.flood(relay.listen, folder / "requests", seconds=SECONDS)
+                rates[is_open].append(rate)
+                fetched += page.fetched
     with_page, without = rates[True], rates[False]
     ratios = [ours / alone for ours, alone in zip(with_page, without, strict=True)]
     print(
         f"acknowledged per second: {median(without):.0f} without an open page, "
         f"{median(with_page):.0f} with one, {median(ratios):.3f} of it in {TURNS} turns "
-        f"(mean {mean(ratios):.3f} +- {stdev(ratios) / TURNS**0.5:.3f})"
+        f"(mean {mean(ratios):.3f} +- {stdev(ratios) / TURNS**0.5:.3f}); "
+        f"the page was fetched {fetched / TURNS / SECONDS:.1f} times a second"
     )
 
 
-def _flood(relay: rig.Relay, file: Path) -> float:
-    # Anew for each, because a signature is good for five minutes only.
-    requests.write(file, 20_000 * SECONDS)
-    return load.flood(relay.listen, file, seconds=SECONDS)
+class OpenPage:
+    """Follows the stream as a page does, and fetches the view when something changed."""
 
+    def __init__(self, url: str, cookies: httpx.Cookies) -> None:
+        self._client = httpx.Client(base_url=url, cookies=cookies, trust_env=False, timeout=60)
+        self._is_closed = False
+        self._error: Exception | None = None
+        self.fetched = 0
 
-@contextlib.contextmanager
-def _open_page(url: str, cookies: httpx.Cookies) -> Iterator[None]:
-    """Follow the stream as a page does, and fetch the view when something changed."""
-    client = httpx.Client(base_url=url, cookies=cookies, trust_env=False, timeout=60)
-    stopped = threading.Event()
-
-    def follow() -> None:
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow it for the block; without a page that is fetched there is nothing to compare."""
+        thread = threading.Thread(target=self._follow, daemon=True)
+        thread.start()
         try:
-            with client.stream("GET", "/live") as stream:
+            yield
+        finally:
+            self._is_closed = True
+            self._client.close()
+            thread.join(1)
+        if self._error is not None or not self.fetched:
+            sys.exit(f"the open page was not fetched: {self._error or 'its stream said nothing'}")
+
+    def _follow(self) -> None:
+        next_s = 0.0
+        try:
+            with self._client.stream("GET", "/live") as stream:
                 for line in stream.iter_lines():
                     if line.startswith("data:") and json.loads(line[5:])["topics"]:
-                        client.get("/", headers={"Relay-Fragment": "1"}).raise_for_status()
-                        time.sleep(1 / FETCHES_PER_S)
-        except (httpx.HTTPError, OSError, RuntimeError):
-            if not stopped.is_set():
-                raise
-
-    threading.Thread(target=follow, daemon=True).start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        client.close()
+                        # From one begin to the next, as the page's script does.
+                        time.sleep(max(0.0, next_s - time.monotonic()))
+                        next_s = time.monotonic() + 1 / FETCHES_PER_S
+                        self._client.get("/", headers=_BY_SCRIPT).raise_for_status()
+                        self.fetched += 1
+        except (httpx.HTTPError, OSError, RuntimeError) as error:
+            if not self._is_closed:
+                self._error = error
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,31 @@ _FOLDERS = {"brokers", "deploy", "guarantees"}
 _FIXTURES = {"server", "harness", "browser"}
 """Fixtures that start a real server or program."""
 
+_BROWSER = re.compile(r"^tests/admin/page/browser/")
+"""Marked `browser`, which README's command leaves out."""
+
 _SHARED = {"amqp", "sqs"}
 """Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
-    "browser": r"^tests/admin/page/browser/",
+    "week": r"^tests/admin/page/browser/test_(journeys|views)\.py",
+    "browser": _BROWSER.pattern,
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
     "sqs": r"^tests/sinks/.*sqs",
 }
-"""What shares something expensive is run by one worker."""
+"""What shares something expensive is run by one worker; the first match counts."""
 
 _APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re)))")
 """Long tests that share nothing; all others are handed out by the file."""
 
-_FIRST = ["image", "browser", "amqp", "day", "guarantees", "deploy", "brokers"]
-"""What takes longest starts first, so that no worker is left alone with it."""
+_FIRST = [
+    *("image", "week", "browser", "amqp", "day", "guarantees", "deploy", "brokers", "sqs"),
+    "tests/sinks/kafka/test_apache_kafka.py",
+    *("tests/admin/test_api_document.py", "tests/sandbox/test_api.py"),
+]
+"""Groups, folders and files that take longest start first, so that none is left at the end."""
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
@@ -50,7 +59,7 @@ def scope(nodeid: str) -> str:
 
 
 def workers() -> int:
-    """Count two per core, because most tests wait."""
+    """Count two per core, because tests of servers wait much of their time."""
     return 2 * len(os.sched_getaffinity(0))
 
 
@@ -61,6 +70,8 @@ def prepare(items: list[pytest.Item]) -> None:
         shares = item.path.parent.name in _SHARED and "far_end" in fixtures
         if shares or fixtures & _FIXTURES or _folder(item) in _FOLDERS:
             item.add_marker("servers")
+        if _BROWSER.match(item.nodeid):
+            item.add_marker("browser")
     items.sort(key=_rank)
 
 
@@ -70,5 +81,10 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _folder(item: pytest.Item) -> str:
+    return _folder_of(item.path)
+
+
+@cache
+def _folder_of(path: Path) -> str:
     """Name the folder below `tests`; a test of a test may lie elsewhere."""
-    return item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
+    return path.relative_to(_HERE).parts[0] if path.is_relative_to(_HERE) else ""

@@ -48,5 +48,9 @@ PANELS = [
     *line(8,
         durations("From receipt to delivery", {"{{sink}}": quantile(0.95, LAGS, "sink")}),
         heat("From receipt to delivery, all events", {"{{le}}": rate(LAGS, "le")}),
+        bars("What leads had watched",
+            {"{{result}}": came("relay_enrichments_total{RELAY}", "result")},
+            colours={"late": DOUBTFUL, "failed": BAD, "paused": GREY, "busy": GREY},
+            noValue="nobody was asked"),
     ),
 ]

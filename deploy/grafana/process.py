@@ -56,4 +56,13 @@ PANELS = [
             thresholds=steps(GOOD, (1, BAD)), alerts=["RelayEventsLost"]),
         widths=(8, 4, 4, 4, 4),
     ),
+    *line(5,
+        stat("Lost, not asked for",
+            {"{{source}}": "max by (source) (relay_unreconciled_loss_seconds{SOURCE})"},
+            "dtdurations", decimals=1, thresholds=steps(GOOD, (1, DOUBTFUL))),
+        bars("Reconstructed events",
+            {"{{event}}": came("relay_reconstructed_events_total{SOURCE}", "event")},
+            noValue="nothing was reconstructed"),
+        widths=(8, 16),
+    ),
 ]

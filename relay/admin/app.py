@@ -62,7 +62,8 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
-    return _versioned(_beside(app, page_app(admin, _gate(admin)), open_paths))
+    whole = _beside(app, page_app(admin, _gate(admin)), open_paths)
+    return _versioned(whole, admin.metrics.build.relay)
 
 
 def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp:
@@ -90,9 +91,9 @@ def _gate(admin: AdminServices) -> Gate:
     )
 
 
-def _versioned(app: ASGIApp) -> ASGIApp:
+def _versioned(app: ASGIApp, running: str) -> ASGIApp:
     """Add the relay's version to every response, so that commands can check what they reached."""
-    header = (b"relay-version", version("relay").encode())
+    header = (b"relay-version", running.encode())
 
     async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_versioned(message: Message) -> None:

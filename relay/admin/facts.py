@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from relay.admin.services import AdminServices, Reading
 from relay.core.downtime import Downtime
@@ -66,6 +65,9 @@ class SourceFacts:
     """None if no rotation was started, or it has expired."""
     dropped: int
     """Requests that the rotation dropped because of a limit."""
+    unreconciled: Sequence[Absence] = ()
+    """Absences that lost events, which its API can be asked for and has not been."""
+    reconciles_by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,7 @@ async def gather(admin: AdminServices) -> Facts:
     unready, stored = await asyncio.gather(admin.readiness.problems(), _read(admin))
     now_ms = admin.clock.now_ms()
     return Facts(
-        version=version("relay"),
+        version=admin.metrics.build.relay,
         now_ms=now_ms,
         started_ms=admin.started_ms,
         draining=admin.readiness.draining(),
@@ -191,6 +193,8 @@ def without_backlog(name: str) -> SinkFacts:
 
 def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[SourceFacts]:
     rotations = {each.source: each for each in stored.rotations}
+    apis = admin.reconciliations.sources
+    by_itself = {name for name, source in apis.items() if source.reconcile == "auto"}
     return [
         SourceFacts(
             name=name,
@@ -201,6 +205,8 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
             ],
             rotation=rotations.get(name),
             dropped=admin.rotations.dropped(name),
+            unreconciled=admin.reconciliations.unreconciled.get(name, ()),
+            reconciles_by_itself=name in by_itself,
         )
         for name in admin.rotations.sources
     ]

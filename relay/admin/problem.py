@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relay.core.errors import ConfigError, Fault, Stopping, StoreError
+from relay.core.errors import ConfigError, Fault, NotReconciled, Stopping, StoreError
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -52,6 +52,8 @@ def problem_of(error: Exception) -> Problem:
             return _problem(422, text, error.faults)
         case StoreError():
             return _problem(503, str(error))
+        case NotReconciled():
+            return _problem(409, f"Nothing to reconcile: {error}.")
         case Stopping():
             return _problem(503, "The relay is stopping.")
     return _problem(500, "The relay failed because of a bug; its log has the traceback.")
@@ -69,7 +71,9 @@ async def on_error(_: Request, error: Exception) -> Response:
     return response_to(error)
 
 
-HANDLERS = dict.fromkeys((HTTPException, ConfigError, StoreError, Stopping, Exception), on_error)
+HANDLERS = dict.fromkeys(
+    (HTTPException, ConfigError, StoreError, NotReconciled, Stopping, Exception), on_error
+)
 """Starlette's exception handlers; it looks them up by class."""
 
 _RETRY = {"Retry-After": "10"}

@@ -34,11 +34,12 @@ class Readiness:
             return ["the relay is stopping"]
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
-        # The probe is not cancelled: later requests wait for the same one.
-        done, _ = await asyncio.wait((self._probing,), timeout=self._timeout_s)
+        # The probe is not cancelled: later requests wait for the same one, or begin the next.
+        probing = self._probing
+        done, _ = await asyncio.wait((probing,), timeout=self._timeout_s)
         if not done:
             return [f"the store has not committed within {self._timeout_s:g} s"]
-        problem = self._probing.result()
+        problem = probing.result()
         return [] if problem is None else [problem]
 
     async def _probe(self) -> str | None:

@@ -8,14 +8,18 @@ from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes
+from relay.core.authentication import SourceSettings
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.downtime import Downtime
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
+from relay.core.watch_history import KeptHistory
 from relay.store import Store
+from relay.store.absences import Absence
 from relay.store.quarantine import Rotation
+from relay.store.reconstructions import Run
 from relay.store.replays import Forecast, Progress, Replay, untold
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
@@ -51,6 +55,18 @@ class Sinks(Protocol):
 
     def render(self, name: str, event: Event) -> Mapping[str, Any]:
         """Return the message that a sink would send, with secrets masked; raises SinkError."""
+        ...
+
+
+class WatchHistories(Protocol):
+    """What the video service's API said of people who became leads, kept in memory."""
+
+    def forget(self, email: str) -> None:
+        """Drop all of a person."""
+        ...
+
+    def of(self, email: str) -> Sequence[KeptHistory]:
+        """Return all of a person."""
         ...
 
 
@@ -126,6 +142,53 @@ class Rotations(Protocol):
         ...
 
 
+class RunProgress(Protocol):
+    """What a reconciliation is doing."""
+
+    @property
+    def doing(self) -> str: ...
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def total(self) -> int:
+        """0 if it is not known."""
+        ...
+
+
+class Reconciliations(Protocol):
+    """What outages cost, given back from the sender's API."""
+
+    @property
+    def sources(self) -> Mapping[str, SourceSettings]:
+        """The sources that have an API."""
+        ...
+
+    @property
+    def unreconciled(self) -> Mapping[str, Sequence[Absence]]:
+        """Absences by source that lost events, and that no run has covered."""
+        ...
+
+    def progress(self, number: int) -> RunProgress | None:
+        """Return what a run is doing; None if it is over."""
+        ...
+
+    def words(self, run: Run) -> Sequence[str]:
+        """Return a run's report as sentences."""
+        ...
+
+    async def begin(
+        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+    ) -> Run:
+        """Start a run; raises NotReconciled and StoreError."""
+        ...
+
+    def cancel(self, number: int) -> bool:
+        """End a run; False if it is not under way."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminServices:
     """Everything that the admin app uses."""
@@ -134,7 +197,9 @@ class AdminServices:
     auditor: Auditor
     readiness: Readiness
     sinks: Sinks
+    watch_histories: WatchHistories
     replays: Replays
+    reconciliations: Reconciliations
     activity: ActivityStream
     clock: Clock
     metrics: Metrics

@@ -11,6 +11,7 @@ from functools import partial
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
+from relay.app.enrichment import Enrichment
 from relay.app.maintenance import Maintenance
 from relay.app.reload import Reloader
 from relay.app.sink_history import SinkHistory
@@ -30,6 +31,8 @@ from relay.receiver.app import Receiver
 from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
 from relay.receiver.secret_rotation import SecretRotations
+from relay.reconciliation.reconciler import Reconciler
+from relay.reconciliation.reporter import ReconciliationReporter
 from relay.server.connection_limit import admin_total, file_limit, limited, public_total
 from relay.server.listener import Listener
 from relay.server.sd_notify import ServiceManager
@@ -85,6 +88,8 @@ class Service:
             environ=host.environ,
         )
         backpressure = Backpressure()
+        self._enrichment = Enrichment(store, metrics=metrics, clock=clock)
+        self._enrichment.adopt(config)
         self.supervisor = DispatcherSupervisor(
             config.sinks,
             store=store,
@@ -92,6 +97,7 @@ class Service:
             clock=clock,
             backpressure=backpressure,
             activity=self._activity,
+            enricher=self._enrichment,
         )
         self.replayer = Replayer(
             store.operations,
@@ -114,6 +120,14 @@ class Service:
             statuses=self.supervisor.statuses,
             downtime=lambda: self._startup.downtime,
             clock=clock,
+        )
+        self.reconciler = Reconciler(
+            store,
+            config.sources,
+            config.routes,
+            reporter=ReconciliationReporter(metrics=metrics, activity=self._activity, clock=clock),
+            clock=clock,
+            wake=self.supervisor.wake,
         )
         self._receiver, self._rotations = self._build_receiver(config, backpressure)
         self.admin, self.public = self._build_listeners(config, auditor, host.sockets)
@@ -160,7 +174,9 @@ class Service:
             auditor=auditor,
             readiness=Readiness(self._store, self._clock, lambda: self._stopping),
             sinks=self.supervisor,
+            watch_histories=self._enrichment,
             replays=self.replayer,
+            reconciliations=self.reconciler,
             activity=self._activity,
             clock=self._clock,
             metrics=self._metrics,
@@ -264,6 +280,7 @@ class Service:
             self._startup.restore(self._recent),
             self._sink_history.run(),
             self.replayer.run(),
+            self.reconciler.run(),
             self._rotations.run(),
             self._reloader.run(again),
             *self._watchdog.tasks(),
@@ -296,7 +313,9 @@ class Service:
             _show_totals(self._store, self._metrics, source)
         self._receiver.adopt(config.sources, config.routes, limits=config.server)
         self.replayer.routes = config.routes
+        self.reconciler.adopt(config.sources, config.routes)
         self._rotations.adopt(config.sources)
+        self._enrichment.adopt(config)
         self.public.grace = config.server.drain_timeout
         self.supervisor.adopt(config.sinks, sinks, paused=paused, grace=config.server.drain_timeout)
         for source in changes.sources.removed:
@@ -356,6 +375,7 @@ class Service:
             closing.push_async_callback(self._store.close)
             closing.push_async_callback(self.admin.stop)
             closing.callback(self._activity.close)
+            closing.push_async_callback(self._enrichment.close)
             closing.push_async_callback(self.supervisor.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")

@@ -27,7 +27,8 @@ from relay.core.errors import (
 
 _COMMANDS = {
     "serve": (".serve", "Run the relay until SIGTERM or SIGINT, then drain."),
-    "demo": (".demo.command", "Watch signed sample events arrive and be delivered."),
+    "demo": (".demo.command", "Watch a video service's webhooks arrive and be delivered."),
+    "sandbox": (".sandbox", "Run a stand-in of the video service, without an account."),
     "check-config": (".check", "Check a config and print all of its faults."),
     "send": (".send.command", "Send signed events as the video service does."),
     "verify": (".check", "Check a captured request and explain why it fails."),
@@ -42,12 +43,15 @@ _COMMANDS = {
     "unreadable": (".unreadable", "List, show or discard verified requests without an event."),
     "replay": (".replay", "Deliver stored events again."),
     "replays": (".replay", "List replays, or watch or cancel one."),
+    "reconcile": (".reconcile", "Ask the sender's API what an outage cost, and deliver it."),
+    "reconciliations": (".reconcile", "List reconciliations, or watch or cancel one."),
     "audience": (".audience", "Count viewers and leads by video, day or source."),
     "erase": (".people", "Remove a person's data."),
     "export": (".people", "Print a person's data as JSON."),
     "audit": (".audit", "List the changes that operators made."),
     "reload": (".reload", "Make the running relay read its config again."),
-    "rotate": (".rotate", "Change a source's secret without losing an event."),
+    "endpoint": (".endpoint.command", "Manage the webhook endpoint, through the sender's API."),
+    "rotate": (".rotate.command", "Change a source's secret without losing an event."),
     "store": (".store", "Check or back up the store."),
     "completion": (".completion", "Print the script for command completion in a shell."),
 }

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from relay import sinks
-from relay.cli import contact, moments
+from relay.cli import api_check, contact, moments
 from relay.cli.diagnosis import diagnose
 from relay.cli.parameters import config_option, moment_option, parsed
 from relay.cli.printing import Output, printing
@@ -38,7 +38,9 @@ class Contact:
 @click.command("check-config")
 @config_option
 @click.option(
-    "--connect", is_flag=True, help="Also connect to each sink, without delivering an event."
+    "--connect",
+    is_flag=True,
+    help="Also ask each sink and each source's API, without an event or a change.",
 )
 @printing
 def check_config(*, path: Path | None, connect: bool) -> Output:
@@ -52,9 +54,11 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
     config = replace(config, warnings=(*config.warnings, *expired_secrets))
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
-    ok = all(contact.ok for contact in contacts)
+    apis = api_check.check(config) if connect else ()
+    ok = all(contact.ok for contact in contacts) and all(api.ok for api in apis)
     document = {"file": str(path), "ok": ok, "faults": (), **_document(config, contacts)}
-    return Output(document, _summary(path, config, contacts), ok=ok)
+    lines = (*_summary(path, config, contacts), *map(api_check.line, apis))
+    return Output({**document, "apis": apis}, lines, ok=ok)
 
 
 @click.command()

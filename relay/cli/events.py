@@ -39,10 +39,17 @@ def _row(event: dict[str, Any]) -> dict[str, object]:
         "RECEIVED": moment(event["received_ms"]),
         "AGE": ago(event["received_ms"]),
         "SOURCE": event["source"],
-        "EVENT": event["kind"],
+        "EVENT": _kind(event),
         "ID": event["id"],
         "DELIVERIES": ", ".join(deliveries) or "no sink took it",
     }
+
+
+def _kind(event: dict[str, Any]) -> str:
+    """Return the kind, marked if the event was made by the relay."""
+    if not event["reconstructed"]:
+        return str(event["kind"])
+    return f"{event['kind']} ({'superseded' if event['superseded'] else 'reconstructed'})"
 
 
 @events.command("show")
@@ -82,7 +89,7 @@ def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> I
         [
             ("event", event["id"]),
             ("source", event["source"]),
-            ("kind", event["kind"]),
+            ("kind", _kind(event)),
             ("created", event["created_at"] or "-"),
             ("received", when(event["received_ms"])),
         ]

@@ -17,6 +17,7 @@ from relay.core.clock import SystemClock
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
+from relay.outbound.watched import NOT_SHOWN
 
 event_option = click.option(
     "--event",
@@ -60,6 +61,8 @@ def render(*, sink: str, file: BinaryIO, path: Path | None, source: str | None) 
     verdict = next(route.evaluate(event) for route in config.routes if route.sink == sink)
     if verdict.outcome != "takes":
         click.echo(f"relay: {sink} would not take this event: {verdict.why}", err=True)
+    if settings.enriches(event):
+        click.echo(f"relay: {NOT_SHOWN}", err=True)
     rendered = asyncio.run(_rendered(settings, event))
     return Output(rendered, indented(rendered))
 

@@ -13,7 +13,7 @@ from relay.cli.printing import Output, indented, timed
 from relay.cli.selection import dry_run_option
 from relay.store.personal_data import COUNTS
 
-_PARTS = ("events", "unreadable", "mentions", "views")
+_PARTS = ("events", "unreadable", "mentions", "views", "watched")
 
 _WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
 _NOT_WIPED = (

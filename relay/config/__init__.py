@@ -1,8 +1,6 @@
 """Loads the config document, and refuses a faulty one with all of its faults at once."""
 
 import os
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +8,17 @@ from typing import Any, cast
 
 import msgspec
 
+from relay.config.api_checks import check_api
 from relay.config.checks import Document, check
+from relay.config.document import parse, read_document, read_file
 from relay.config.file_references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
 from relay.config.table import Findings, Place, Reader, Table, describe
+from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
-from relay.core.config_values import Address, Secret, read_text
+from relay.core.config_values import Address, Secret
 from relay.core.errors import ConfigError, Fault
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
@@ -32,6 +33,7 @@ __all__ = [
     "load",
     "load_admin_address",
     "load_admin_token",
+    "load_apis",
     "load_listen_address",
     "load_sources",
     "load_store",
@@ -78,7 +80,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 
     Raises ConfigError with all faults.
     """
-    return _load(path, _text(path), environ)
+    return _load(path, read_file(path), environ)
 
 
 def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
@@ -91,7 +93,7 @@ def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
 
 def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     findings, references = Findings(), References()
-    raw = _parse(path, text)
+    raw = parse(path, text)
     document = _read_document(raw, Reader(RULES, environ, findings, references), findings)
     check(document, findings)
     findings.raise_faults(path)
@@ -128,9 +130,22 @@ def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> 
 def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
     """Read only the sources, at least one; raises ConfigError with the faults of their tables."""
     findings = Findings()
-    tables = _sources(_parse(path, _text(path)), Reader(RULES, environ, findings), findings)
+    tables = _sources(read_document(path), Reader(RULES, environ, findings), findings)
     findings.raise_faults(path)
     return tuple(table.build() for table in tables)
+
+
+def load_apis(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, ApiSettings]:
+    """Read only the APIs of the sources, by name; raises ConfigError with their faults."""
+    findings, apis = Findings(), dict[str, Table]()
+    reader = Reader(RULES, environ, findings)
+    for item, place in _tables(read_document(path), "source", findings):
+        if isinstance(item, dict) and "api" in item:
+            apis[str(item.get("name"))] = reader.table(item["api"], ApiSettings, place.key("api"))
+    for table in apis.values():
+        check_api(table, findings)
+    findings.raise_faults(path)
+    return {name: table.build() for name, table in apis.items()}
 
 
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
@@ -156,27 +171,8 @@ def _load_key(path: Path, environ: Mapping[str, str], name: str, key: str) -> An
 
 def _load_table(path: Path, environ: Mapping[str, str], name: str) -> tuple[Table, Findings]:
     findings = Findings()
-    raw = _parse(path, _text(path)).get(name, {})
+    raw = read_document(path).get(name, {})
     return Reader(RULES, environ, findings).table(raw, _SECTIONS[name], _ROOT.key(name)), findings
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except ValueError as error:
-        raise ConfigError(str(path), (Fault("", str(error)),)) from None
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        fault = "is nested too deeply"
-    except ValueError as error:  # not only TOMLDecodeError: also for a number of many digits
-        last = text.rstrip().count("\n") + 1
-        where = re.sub(r"at end of document", f"at the end, line {last}", str(error))
-        fault = f"is not TOML: {where}"
-    raise ConfigError(str(path), (Fault("", fault),))
 
 
 def _read_document(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:

@@ -82,7 +82,7 @@ def _connections(config: Config) -> dict[str, Any]:
     """Return, by sink, what needs a new connection when it changes: all but the routes."""
     return {
         sink.name: (
-            replace(sink, events=(), sources=None, when=None, ordered=None),
+            replace(sink, events=(), sources=None, when=None, ordered=None, reconstructed=False),
             [config.references.get(path) for path in files(asdict(sink))],
         )
         for sink in config.sinks

@@ -7,12 +7,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from relay.config.api_checks import check_api
 from relay.config.rules import SECRET_MIN_BYTES
 from relay.config.table import FAULTY, Findings, Place, Table, quoted, suggestion
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Address, Duration, Secret
 from relay.core.errors import Fault
-from relay.core.event import KINDS, WEBHOOK_TEST
+from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
 from relay.core.sample_events import series
 from relay.core.sink import SinkSettings
@@ -53,11 +54,13 @@ def check(document: Document, findings: Findings) -> None:
     _store(document, findings)
     _retention(document, findings)
     _retention_by_kind(document, findings)
+    _apis(document, findings)
     _tolerances(document, findings)
     _waits(document, findings)
     _reach(document, findings)
     _rules(document, findings)
     _destinations(document, findings)
+    _enrichment(document, findings)
 
 
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
@@ -249,6 +252,25 @@ def _retention_by_kind(document: Document, findings: Findings) -> None:
             findings.fault(place, message)
 
 
+def _apis(document: Document, findings: Findings) -> None:
+    for source in document.sources:
+        if isinstance(api := source.get("api"), Table):
+            check_api(api, findings)
+            if (key := api.get("key")) is not None:
+                _secret_form(api.at("key"), key, findings)
+        _reconciliation(document, source, findings)
+
+
+def _reconciliation(document: Document, source: Table, findings: Findings) -> None:
+    if source.get("reconcile") != "auto":
+        return
+    place = source.at("reconcile")
+    if source.get("api") is None:
+        findings.fault(place, 'needs [source.api]: expected "ask" or "off" without one')
+    elif not any(sink.get("reconstructed") is True for sink in document.sinks):
+        findings.warn(place, "reaches no sink: none has reconstructed = true")
+
+
 def _tolerances(document: Document, findings: Findings) -> None:
     for source in document.sources:
         if (source.get("tolerance") or 0) > TOLERANCE_LONG:
@@ -308,6 +330,32 @@ def _destinations(document: Document, findings: Findings) -> None:
                 "begins with a value of `data`, so anyone who fills in a form chooses where the "
                 "event goes: put fixed text first",
             )
+
+
+def _enrichment(document: Document, findings: Findings) -> None:
+    for sink in document.sinks:
+        if sink.get("enrich") is not True:
+            continue
+        sources = _sources_of(sink, document)
+        if sources and not any(map(_may_have_api, sources)):
+            findings.fault(
+                sink.at("enrich"),
+                "nobody can say what a person has watched: expected [source.api] for at least one "
+                "source of the sink",
+            )
+        globs = [glob for _, glob in _items(sink, "events")]
+        if not any(_reaches(LEAD_CAPTURED, glob) for glob in globs):
+            findings.warn(sink.at("enrich"), f"does nothing: `events` has no {LEAD_CAPTURED}")
+
+
+def _sources_of(sink: Table, document: Document) -> list[Table]:
+    names = {name for _, name in _items(sink, "sources")}
+    return [source for source in document.sources if not names or source.get("name") in names]
+
+
+def _may_have_api(source: Table) -> bool:
+    # A faulty one is reported itself.
+    return source.get("api") is not None or "api" in source.faulty()
 
 
 def _fails(route: Route, kind: str, sink: Table) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Any
+from urllib.parse import urlsplit
 
 from relay.config.table import describe
 from relay.core.config_values import Duration, Rate, Secret, Size
@@ -83,6 +84,28 @@ def _source_path(path: str) -> str | None:
     return None
 
 
+def _api_url(url: str) -> str | None:
+    """Describe why a text is not the address of an API, without the text: it may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"} or _VISIBLE.fullmatch(url) is None:
+        return 'expected a URL such as "https://api.example.com"'
+    if parts.username is not None or parts.query or parts.fragment:
+        return "expected a URL without user, password, query and fragment"
+    if parts.path.rstrip("/").endswith("/v1"):
+        return 'expected a URL without "/v1", with which every path of the API begins'
+    return None
+
+
+def _api_id(text: str) -> str | None:
+    if _VISIBLE.fullmatch(text) is None or text in {"", ".", ".."}:
+        return "expected the id that `relay endpoint register` printed"
+    return None
+
+
 def _glob(glob: str) -> str | None:
     return None if glob.strip() else 'is empty: expected a kind or a glob such as "video.*"'
 
@@ -151,6 +174,10 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "source[].secrets[].label": _label,
     "source[].tolerance": _duration("1s", "1d"),
     "source[].signature_header": _matching(_HEADER, 'a header name such as "Service-Signature"'),
+    "source[].api.base_url": _api_url,
+    "source[].api.key": _token,
+    "source[].api.endpoint": _api_id,
+    "source[].api.give_up_after": _duration("100ms", "1d"),
     "sink[].name": _label,
     "sink[].events": _filled,
     "sink[].events[]": _glob,
@@ -158,6 +185,7 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "sink[].concurrency": _between(1, 256, "1 to 256"),
     "sink[].rate": _between(Rate.parse("1/h"), Rate.parse("10000/s"), "1/h to 10000/s"),
     "sink[].timeout": _duration("1ms", "10m"),
+    "sink[].enrich_timeout": _duration("10ms", "10s"),
     "sink[].digest.over": _between(1, 100, "1 to 100"),
     "sink[].digest.every": _duration("1s", "10m"),
     "sink[].retry.first": _duration("1ms", "1d"),

@@ -104,6 +104,7 @@ def _route(table: Table, findings: Findings) -> Route | None:
             sources=sources,
             when=when,
             ordered=table.get("ordered"),
+            reconstructed=table.get("reconstructed") is True,
         )
         _check_functions(when)
     except (InvalidRule, RecursionError) as error:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 import orjson
 
 from relay.core import signature
+from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Duration, Moment, Secret
 from relay.core.event import Event, Unreadable
 from relay.core.signature import Verified
@@ -56,6 +57,10 @@ class SourceSettings(
     tolerance: Duration = Duration.parse("5m")
     """Maximum clock difference of a signature, both ways (video-service.md, section 6)."""
     signature_header: str = "Service-Signature"
+    api: ApiSettings | None = None
+    """The sender's API; None without one."""
+    reconcile: Literal["ask", "auto", "off"] = "ask"
+    """Whether an absence beyond the sender's retries is reconciled by itself, or by a command."""
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:

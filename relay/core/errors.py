@@ -65,8 +65,27 @@ class ConfigError(RelayError):
         self.faults = faults
 
 
+class SenderApiMissing(RelayError):
+    """A command needs a `[source.api]`, or its endpoint, which the config lacks."""
+
+
+class SecretNotRotatable(RelayError):
+    """A source's secret is not in a file of its own, so that no command can replace it."""
+
+
+class FileRefused(RelayError):
+    """A secret's file cannot be written, so that nothing was begun."""
+
+    def __init__(self, path: object, cause: str) -> None:
+        super().__init__(f"{path}: {cause}; nothing was changed")
+
+
 class Stopping(RelayError):
     """The relay is shutting down and accepts no new work."""
+
+
+class NotReconciled(RelayError):
+    """A reconciliation cannot begin; the text says why."""
 
 
 class ListenFailed(RelayError):

@@ -7,6 +7,8 @@ from unicodedata import normalize
 import msgspec
 import orjson
 
+from relay.core.watch_history import WatchHistory
+
 VIDEO_WATCHED = "video.watched"
 LEAD_CAPTURED = "lead.captured"
 WEBHOOK_TEST = "webhook.test"
@@ -45,6 +47,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The raw bytes that were signed; never re-encoded."""
     headers: bytes = b""
     """The request's header lines as received, names in lower case, without credentials."""
+    watch_history: WatchHistory | None = None
+    """What a lead's person has watched, for a sink with `enrich`; not received, and never stored.
+
+    None where that is not known.
+    """
+    reconstructed: bool = False
+    """Made by the relay from the sender's API, because the original was lost in an outage."""
 
     def document(self) -> dict[str, Any]:
         """Decode the body; each call returns a copy of its own."""
@@ -57,6 +66,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def person(self) -> str | None:
         """Return the viewer's or lead's e-mail address, folded (video-service.md, section 6)."""
         return _person(self.document())
+
+    def address(self) -> str | None:
+        """Return the same e-mail address as it was received, without the blanks around it."""
+        return _address(self.document())
 
     def milestone(self) -> str | None:
         """Return the milestone of a `video.watched`; None for an unknown one."""
@@ -135,7 +148,12 @@ def _text(holder: object, name: str) -> str | None:
 
 
 def _person(document: dict[str, Any]) -> str | None:
+    address = _address(document)
+    return None if address is None else folded(address) or None
+
+
+def _address(document: dict[str, Any]) -> str | None:
     data = document.get("data")
     viewer = data.get("viewer") if isinstance(data, dict) else None
     email = _text(viewer if isinstance(viewer, dict) else data, "email")
-    return None if email is None else folded(email.strip()) or None
+    return None if email is None else email.strip() or None

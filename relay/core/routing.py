@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Route:
-    """One sink's `events`, `sources`, `when` and `ordered`, compiled."""
+    """One sink's `events`, `sources`, `when`, `ordered` and `reconstructed`, compiled."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Route:
         sources: Sequence[str] | None = None,
         when: str | None = None,
         ordered: Ordered | None = None,
+        reconstructed: bool = False,
     ) -> None:
         """Compile the rule; raises InvalidRule if `when` is not a JMESPath expression."""
         self.sink = sink
@@ -53,12 +54,15 @@ class Route:
         self._when = when
         self._rule = None if when is None else _compile(when)
         self._ordered = ordered
+        self._reconstructed = reconstructed
         self._yes = Verdict(sink, "takes", "events and sources match")
 
     def evaluate(self, event: Event) -> Verdict:
         """Decide whether the sink takes the event."""
         if self._sources is not None and event.source not in self._sources:
             return self._no(f"source {event.source} is not in sources")
+        if event.reconstructed and not self._reconstructed:
+            return self._no("reconstructed events go only to sinks with reconstructed = true")
         if event.kind == WEBHOOK_TEST and WEBHOOK_TEST not in self._globs:
             return self._no(f"{WEBHOOK_TEST} goes only to sinks that name it in events")
         if self._kinds.fullmatch(event.kind) is None:

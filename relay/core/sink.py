@@ -12,9 +12,10 @@ import msgspec
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Rate
 from relay.core.delivery import SinkResponse
-from relay.core.event import Event
+from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Ordered
+from relay.core.watch_history import WatchHistory
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,10 +31,20 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     when: str | None = None
     ordered: Ordered | None = None
     """Events of one video or viewer are sent one after another; others do not wait for them."""
+    reconstructed: bool = False
+    """Whether it takes events that were reconstructed after an outage."""
     concurrency: int = 1
     rate: Rate | None = None
     timeout: Duration = Duration.parse("10s")
+    enrich: bool = False
+    """A lead's message says what the person has watched, as the video service's API knows it."""
+    enrich_timeout: Duration = Duration.parse("2s")
+    """Longest wait for that before an attempt; then the message goes without."""
     retry: RetryPolicy = RetryPolicy()
+
+    def enriches(self, event: Event) -> bool:
+        """Whether the event's message is to say what its person has watched."""
+        return self.enrich and event.kind == LEAD_CAPTURED
 
     def slots(self) -> int:
         """Return the maximum number of events in flight; larger for a sink that makes batches."""
@@ -63,6 +74,20 @@ class BatchSettings(SinkSettings, frozen=True, kw_only=True):
         return Duration(self.timeout + 1000)
 
 
+class Enricher(Protocol):
+    """Knows what people have watched.
+
+    The dispatcher asks before an attempt, and the event that it gives to the sink holds the answer.
+    """
+
+    async def watch_history(self, event: Event) -> WatchHistory | None:
+        """Return what the event's person has watched; None where that cannot be known.
+
+        Raises nothing. The caller cancels it once its time is over.
+        """
+        ...
+
+
 class Sink(Protocol):
     """Sends events to one configured destination.
 
@@ -74,6 +99,8 @@ class Sink(Protocol):
     async def send(self, event: Event) -> SinkResponse:
         """Return once the destination has confirmed the event.
 
+        An event's `watch_history` goes beside the body, in the place that the destination has for
+        such things.
         Raises `Temporary` (try this event again), `Refused` (never accepted) or `Misconfigured`
         (nothing is accepted until an operator acts).
         """
@@ -87,7 +114,10 @@ class Sink(Protocol):
         ...
 
     def render(self, event: Event) -> dict[str, Any]:
-        """Return the message that `send` would send, as JSON values with secrets masked."""
+        """Return the message that `send` would send, as JSON values with secrets masked.
+
+        It makes no requests: only a `watch_history` of the event itself is in the message.
+        """
         ...
 
     async def close(self) -> None:

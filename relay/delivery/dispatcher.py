@@ -9,12 +9,20 @@ from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
-from relay.core.sink import Sink, SinkSettings
+from relay.core.event import Event
+from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State
 from relay.core.timeouts import Deadlines
-from relay.delivery.attempt import FinishedAttempt, attempt, decide_batch, send_function
+from relay.delivery.attempt import (
+    AttemptResult,
+    FinishedAttempt,
+    attempt,
+    decide_batch,
+    send_function,
+)
 from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
 from relay.delivery.concurrency import ConcurrencyLimit
+from relay.delivery.enrichment import Enrichment
 from relay.delivery.fetcher import Fetcher
 from relay.delivery.reporter import DeliveryReporter
 from relay.delivery.settlement_writer import SettlementWriter
@@ -49,11 +57,18 @@ class Dispatcher:
         random: Random,
         backpressure: Backpressure,
         activity: ActivityStream,
+        enricher: Enricher | None = None,
     ) -> None:
-        """While `backpressure` is high, one send runs at a time: requests go first."""
+        """While `backpressure` is high, one send runs at a time: requests go first.
+
+        `enricher` is asked for a sink with `enrich`; without one, nothing is enriched.
+        """
         self.name = settings.name
         self._settings = settings
         self._send = send_function(sink)
+        self._enrichment = None
+        if settings.enrich and enricher is not None:
+            self._enrichment = Enrichment(settings, enricher)
         self._store = store
         self._clock = clock
         self._random = random
@@ -221,15 +236,12 @@ class Dispatcher:
 
     async def _attempt(self, start: _Start, group: asyncio.TaskGroup) -> None:
         batch, ticket = start
-        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
+        events = [delivery.event for delivery in batch]
         try:
-            results = await attempt(
-                self._send,
-                self.name,
-                [delivery.event for delivery in batch],
-                limit=self._settings.send_timeout(),
-                deadlines=self._deadlines,
-            )
+            if self._enrichment is not None:
+                events = await self._enrichment.enrich(events)
+            started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
+            results = await self._try(events)
         finally:
             # The slots are free again before the outcomes are written.
             self._concurrency.end(len(batch))
@@ -248,6 +260,20 @@ class Dispatcher:
         )
         self._update_breaker(finished, ticket, now_s=now_s)
         self._settlement_writer.add(group, finished)
+
+    async def _try(self, events: list[Event]) -> list[AttemptResult]:
+        if self._enrichment is None:
+            return await self._send_once(events)
+        return await self._enrichment.attempt(events, self._send_once)
+
+    async def _send_once(self, events: Sequence[Event]) -> list[AttemptResult]:
+        return await attempt(
+            self._send,
+            self.name,
+            events,
+            limit=self._settings.send_timeout(),
+            deadlines=self._deadlines,
+        )
 
     def _update_breaker(
         self, finished: Sequence[FinishedAttempt], ticket: Ticket, *, now_s: float

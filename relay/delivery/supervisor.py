@@ -14,7 +14,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import StoreError, Temporary
 from relay.core.event import Event
-from relay.core.sink import Sink, SinkSettings
+from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.outbound.batching import is_cancelled
@@ -56,6 +56,7 @@ class DispatcherSupervisor:
         clock: Clock,
         backpressure: Backpressure,
         activity: ActivityStream,
+        enricher: Enricher | None = None,
     ) -> None:
         self._store = store
         self._metrics = metrics
@@ -68,6 +69,7 @@ class DispatcherSupervisor:
             random=SystemRandom(),
             backpressure=backpressure,
             activity=activity,
+            enricher=enricher,
         )
         self._log = log.get()
         settings = tuple(settings)

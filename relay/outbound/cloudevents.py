@@ -36,6 +36,8 @@ def attributes(event: Event) -> dict[str, str]:
         "type": event.kind,
         "time": event.created_at if _is_time(event.created_at) else rfc3339(event.received_ms),
         "subject": event.video_id(),
+        # An extension; a boolean is written as its canonical text.
+        "reconstructed": "true" if event.reconstructed else None,
     }
     return {name: value for name, value in named.items() if value}
 

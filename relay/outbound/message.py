@@ -10,7 +10,7 @@ from relay.core.errors import InvalidRule, InvalidTemplate, Refused
 from relay.core.event import KINDS, Event
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
-from relay.outbound import cloudevents
+from relay.outbound import cloudevents, watched
 from relay.outbound.template import Escape, Template, escaping
 
 Format = Literal["raw", "cloudevents"]
@@ -22,14 +22,22 @@ _MARK = re.compile(r"\{[{%#]")
 def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
     """Return the headers by which a consumer routes and drops duplicates; values are any text.
 
+    What a lead's person has watched is one more, if it is known.
     `prefix` is the CloudEvents binding's: `ce_` for Kafka, `ce-` for NATS, and so on.
     """
+    return identity(event, form, prefix=prefix) | watched.headers(event, form, prefix=prefix)
+
+
+def identity(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
+    """Return the same headers without what the person has watched."""
     own = {
         "relay-id": event.id,
         "relay-event": event.kind,
         "relay-source": event.source,
         "relay-received-at": cloudevents.rfc3339(event.received_ms),
     }
+    if event.reconstructed:
+        own["relay-reconstructed"] = "true"
     if form == "raw":
         return own
     named = cloudevents.attributes(event)

@@ -22,8 +22,8 @@ from relay.core.event import KINDS, Event
 OUTPUT_MAX = 65_536
 """Maximum length of an output, and of a repetition, in characters or items."""
 
-NAMES = ("createdAt", "data", "event", "id", "source")
-"""Names in a template: the envelope's four fields, and the source's name in the config."""
+NAMES = ("createdAt", "data", "event", "id", "reconstructed", "source")
+"""Names in a template: the envelope's fields, and the source's name in the config."""
 
 _OF_A_KIND = frozenset({"event", "source"})
 """A template with only these names renders the same for all events of a kind and source."""
@@ -91,7 +91,8 @@ class Template:
 
     def _fill(self, event: Event) -> str:
         document = event.document()
-        names = {name: document.get(name) for name in NAMES} | {"source": event.source}
+        names = {name: document.get(name) for name in NAMES}
+        names |= {"source": event.source, "reconstructed": event.reconstructed}
         written: list[str] = []
         size = 0
         for piece in self._write(self._template.generate(names)):

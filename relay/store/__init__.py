@@ -20,6 +20,7 @@ from relay.store.integrity import Inspections
 from relay.store.operations import Operations
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
+from relay.store.reconstructions import Reconstructions
 from relay.store.search import Search
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
@@ -106,6 +107,9 @@ class Store(Protocol):
     def absences(self) -> Absences: ...
 
     @property
+    def reconstructions(self) -> Reconstructions: ...
+
+    @property
     def audience(self) -> Audience: ...
 
     @property
@@ -167,6 +171,8 @@ class Store(Protocol):
 
         The delivery is a dead letter if the rule failed. One with an ordering key is held until the
         earlier ones of its sink and key have ended.
+        The original of a reconstruction marks it as superseded, is not sent to sinks that were sent
+        the reconstruction, and withdraws it from the others.
         A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
         `stored` is called with the outcome once it is on disk, even if the caller was cancelled.
         """

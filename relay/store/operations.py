@@ -40,6 +40,10 @@ class EventRecord:
     bytes: int | None
     """Size of the body; None once its retention is over."""
     deliveries: Sequence[DeliveryRecord]
+    reconstructed: bool = False
+    """Made from the sender's API, because the original was lost in an outage."""
+    superseded: bool = False
+    """Reconstructed, and the original has arrived since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class History:
             received_ms=self.event.received_ms,
             body=self.body,
             headers=self.headers or b"",
+            reconstructed=self.event.reconstructed,
         )
 
 
@@ -120,6 +125,7 @@ class Accepted(NamedTuple):
     id: str
     kind: str
     sinks: Sequence[str]
+    reconstructed: bool = False
 
 
 class Attempted(NamedTuple):

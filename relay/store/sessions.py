@@ -18,12 +18,9 @@ AGE_MS = 12 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One login; times are milliseconds since the epoch."""
+    """One login."""
 
     role: Role
-    opened_ms: int
-    seen_ms: int
-    """Time of the last request, to the minute."""
     address: str | None
     """Network address of the client at the login."""
 

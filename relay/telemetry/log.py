@@ -29,6 +29,7 @@ FIELDS = (
     *("path", "file", "key", "faults", "listen", "admin_listen", "sources", "sinks"),
     *("added", "changed", "removed"),
     *("operation", "target", "asked", "counts", "actor", "replay"),
+    *("run", "dry_run", "events", "unknown", "left", "erased"),
     *("version", "revision", "python", "sqlite", "pid", "signal", "advice"),
     *("error", "cause", "trace", "logger", "message"),
 )

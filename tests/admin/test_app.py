@@ -62,7 +62,9 @@ async def serving(
             auditor=None,  # type: ignore[arg-type]
             readiness=Readiness(store, clock, lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
+            watch_histories=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
+            reconciliations=None,  # type: ignore[arg-type]
             activity=ActivityStream(clock),
             clock=clock,
             metrics=metrics,

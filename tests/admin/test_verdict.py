@@ -133,6 +133,16 @@ def lost(*ids: int) -> Facts:
     return replace(FACTS, unacknowledged=absences, unacknowledged_loss_ms=loss_ms)
 
 
+def unreconciled(*, reconciles_by_itself: bool = False) -> Facts:
+    (source,) = of_source().sources
+    changed = replace(
+        source,
+        unreconciled=lost(4).unacknowledged,
+        reconciles_by_itself=reconciles_by_itself,
+    )
+    return replace(FACTS, sources=(changed,))
+
+
 def refused(*faults: str) -> Facts:
     reading = Reading(at_ms=NOW_MS - 1000, reason="asked for", taken=False, faults=faults)
     return replace(FACTS, refused_reloads=(reading,))
@@ -308,6 +318,18 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "ticket",
         "events were lost while the relay was away",
         "relay absences acknowledge 4",
+    ),
+    "an outage that the sender's API was not asked about": (
+        unreconciled(),
+        "ticket",
+        "what an outage of source main cost was not asked for",
+        "relay reconcile --source main",
+    ),
+    "an outage that is asked about by itself": (
+        unreconciled(reconciles_by_itself=True),
+        "info",
+        "an outage of source main is about to be reconciled",
+        "relay reconciliations list",
     ),
     "losses": (
         lost(4, 7),

@@ -34,6 +34,13 @@ EXTRAS: dict[str, list[str]] = {
 TAKEN_ALONG = {"attr", "attrs"}
 """structlog loads rich where that is installed, as for development, and rich takes these along."""
 
+NAMES_OF_FIELDS = {
+    "relay.video_service",
+    "relay.video_service.api",
+    "relay.video_service.api.fields",
+}
+"""Of the sender's API, a config is checked against the names of its fields."""
+
 HTTP_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:9/hook"\n'
 
 
@@ -86,7 +93,12 @@ async def test_a_relay_without_queue_sinks_loads_none_of_their_clients(tmp_path:
     async with relay:
         await relay.start()
         await relay.stop()
-    found = loaded(relay.log.read_text())
+    report = relay.log.read_text()
+    of_sender = set(
+        re.findall(r"\| +(relay\.(?:video_service|sandbox)\b[\w.]*)$", report, re.MULTILINE)
+    )
+    assert of_sender <= NAMES_OF_FIELDS
+    found = loaded(report)
     assert {"relay", "httpx", "uvicorn"} <= found
     assert {extra: found & foreign(extra) for extra in EXTRAS} == {extra: set() for extra in EXTRAS}
 

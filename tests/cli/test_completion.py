@@ -43,7 +43,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.servers
 def test_commands_are_completed(folder: Path) -> None:
-    assert completed("relay re", folder) == ["render", "replay", "replays", "reload"]
+    assert completed("relay re", folder) == [
+        "render",
+        "replay",
+        "replays",
+        "reconcile",
+        "reconciliations",
+        "reload",
+    ]
     assert "pause" in completed("relay sinks ", folder)
 
 

@@ -91,8 +91,8 @@ def test_an_event_a_duplicate_and_a_forgery_are_shown(
     story = [line[10:] for line in short.stderr.splitlines() if line[:2].strip().isdigit()]
     assert [re.split(r"  +", line)[0::2][:2] for line in story] == [
         ["lead.captured", "202 accepted"],
-        ["the same again", "200 duplicate"],
         ["video.watched", "202 accepted"],
+        ["the same again", "200 duplicate"],
         ["forged", "401 unauthorized"],
     ]
     assert "Delivered: 2, duplicates: 1, forged: 1." in short.stderr
@@ -106,10 +106,30 @@ def test_the_sinks_lines_are_on_stdout_and_nothing_else(
     assert all(event["id"] in short.stderr for event in events)
 
 
-def test_the_round_has_every_kind_and_then_suggests_commands(tmp_path: Path) -> None:
-    result = demo("--events", "10", "--every", "0", folder=tmp_path)
+def test_the_opening_has_every_kind_and_then_suggests_commands(tmp_path: Path) -> None:
+    result = demo("--events", "11", "--every", "0", "--viewers", "300", folder=tmp_path)
     assert len({orjson.loads(line)["event"] for line in result.stdout.splitlines()}) == 7
-    assert result.stderr.index("webhook.test") < result.stderr.index("Now you")
+    assert result.stderr.index("webhook.test") < result.stderr.index("Now 300 viewers come.")
+
+
+def test_viewers_watch_after_the_opening(tmp_path: Path) -> None:
+    result = demo("--events", "13", "--every", "0", "--viewers", "300", folder=tmp_path)
+    _, watched = result.stderr.split("Ctrl-C ends the demo")
+    lines = [line.split() for line in watched.splitlines() if line[:2].isdigit()]
+    assert [(line[1], line[3]) for line in lines] == [("video.watched", "202")] * 3
+
+
+def test_the_relay_is_an_endpoint_of_the_service(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        urls = addresses(read_until(process.stderr, "TIME"))
+        command = "".join(read_until(process.stderr, "Authorization"))
+        key = command.rpartition("Bearer ")[2].split("'")[0]
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=urls["service"], headers=headers, trust_env=False) as client:
+            (webhook,) = client.get("/v1/webhooks").json()["webhooks"]
+            deliveries = client.get(f"/v1/webhooks/{webhook['id']}/deliveries").json()
+    assert webhook["url"] == urls["webhooks"]
+    assert {each["state"] for each in deliveries["deliveries"]} == {"delivered"}
 
 
 def test_the_demo_removes_its_files(tmp_path: Path) -> None:

@@ -60,6 +60,20 @@ url = "https://hooks.slack.com/services/T000/B000/secretsecretsecret"
 """
 
 
+ENRICHED = """
+[source.api]
+base_url = "https://api.example.com"
+key = "an-api-key-of-the-tests"
+
+[[sink]]
+name = "enriched"
+type = "http"
+url = "https://crm.example/hook"
+sources = ["second"]
+enrich = true
+"""
+
+
 class Ran(NamedTuple):
     exit_code: int
     out: str
@@ -155,6 +169,17 @@ def test_a_sink_that_declines_is_rendered_with_a_remark(run: Run) -> None:
     assert result.exit_code == 0
     assert result.err.startswith("relay: big would not take this event: when is false")
     assert "evt_lead" in result.out
+
+
+def test_what_is_asked_only_when_a_message_is_sent_is_named(run: Run, tmp_path: Path) -> None:
+    assert "what the person has watched" not in run("render", "--sink", "crm").err
+    with (tmp_path / "config.toml").open("a") as config:
+        config.write(ENRICHED)
+    result = run("render", "--sink", "enriched", "--source", "second")
+    assert result.exit_code == 0
+    assert result.err == (
+        "relay: what the person has watched is asked when the message is sent, and not shown here\n"
+    )
 
 
 @pytest.mark.parametrize(

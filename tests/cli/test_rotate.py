@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.admin.api import rotation
-from relay.cli import rotate
+from relay.cli.rotate import command as rotate
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay
 from tests.guarantees.traffic import lead, post

@@ -59,7 +59,7 @@ def test_the_demo_ends_with_0_and_removes_its_files(tmp_path: Path, closed: str)
     assert process.returncode == 0, process.stderr
     assert list(tmp_path.iterdir()) == []
     if "2>" not in closed:
-        assert b"Delivered: 1" in process.stderr
+        assert b"Delivered: 2" in process.stderr
 
 
 @pytest.mark.parametrize("closed", CLOSED)

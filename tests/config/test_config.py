@@ -166,6 +166,10 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
             "source[1] (b).secrets[0]: starts or ends with white space, which counts",
         ),
         (
+            '[source.api]\nbase_url = "http://api.example.com"\nkey = "env:OTHER"\n',
+            "source[0] (main).api.base_url: is not https: the key can be read on its way",
+        ),
+        (
             '[[source]]\nname = "b"\npath = "/b"\nsecrets = ["env:OTHER"]\ntolerance = "2h"\n',
             "source[1] (b).tolerance: is long: a captured request can be replayed for this long",
         ),
@@ -196,6 +200,13 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
                 'store.retention."lead.capture": matches no kind of the video service; '
                 "did you mean lead.captured?"
             ),
+        ),
+        (
+            (
+                '[source.api]\nbase_url = "https://api.example.com"\nkey = "env:OTHER"\n'
+                '[[sink]]\nname = "a"\ntype = "stdout"\nevents = ["video.*"]\nenrich = true\n'
+            ),
+            "sink[0] (a).enrich: does nothing: `events` has no lead.captured",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from relay import sinks
 from relay.config import AdminSettings, ServerSettings, load
 from relay.config.rules import RULES
 from relay.config.table import Findings, Place, Reader
+from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
@@ -42,6 +43,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[[source]]": SourceSettings,
     "[sink.retry]": RetryPolicy,
     "[[source.secrets]]": SigningSecret,
+    "[source.api]": ApiSettings,
 }
 
 
@@ -102,7 +104,7 @@ def test_the_documentation_lists_no_unknown_key() -> None:
 def example() -> dict[str, Any]:
     """Return the example with its commented-out keys and sinks enabled."""
     text = EXAMPLE.read_text(encoding="utf-8")
-    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink)", "", text, flags=re.MULTILINE))
+    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink|\[source)", "", text, flags=re.MULTILINE))
 
 
 def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
@@ -113,12 +115,13 @@ def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspe
         (example["log"], LogSettings),
         (example["source"][0], SourceSettings),
         (example["sink"][0]["retry"], RetryPolicy),
+        (example["source"][0].get("api", {}), ApiSettings),
         *((sink, sinks.load(sink["type"]).Settings) for sink in example["sink"]),
     ]
 
 
 def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
-    for table, kind in tables_of(example)[:6]:
+    for table, kind in tables_of(example)[:7]:
         assert set(kind.__struct_fields__) <= set(table)
     assert set(SinkSettings.__struct_fields__) <= set(example["sink"][0])
     for type_ in sinks.names():

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.errors import InvalidRule
@@ -238,3 +239,10 @@ def test_an_unordered_sink_has_no_ordering_keys(lead: Event) -> None:
     assert Route("crm").evaluate(lead).key is None
     assert Route("crm", when="data.email").evaluate(lead).key is None
     assert Route("crm", when="data.email", ordered="viewer").evaluate(lead).key is not None
+
+
+def test_only_a_sink_that_wants_them_takes_reconstructed_events(lead: Event) -> None:
+    made = replace(lead, reconstructed=True)
+    assert Route("crm").evaluate(made).outcome == "declines"
+    assert Route("crm", reconstructed=True).evaluate(made).outcome == "takes"
+    assert Route("crm", reconstructed=True).evaluate(lead).outcome == "takes"

@@ -18,7 +18,7 @@ from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
-from relay.core.sink import BatchSettings, BatchSink, Outcomes, SinkSettings
+from relay.core.sink import BatchSettings, BatchSink, Enricher, Outcomes, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Lease, StoreSettings, Tier
 from relay.store.sqlite.driver import VERSION
@@ -177,6 +177,8 @@ class Bench:
         clock: LoopClock,
         sink: ScriptedSink,
         settings: SinkSettings,
+        *,
+        enricher: Enricher | None = None,
     ) -> None:
         self.file = folder / "relay.db"
         self.store = Watched(store)
@@ -193,6 +195,7 @@ class Bench:
             random=Certain(),
             backpressure=self._backpressure,
             activity=ActivityStream(clock),
+            enricher=enricher,
         )
 
     @contextmanager
@@ -249,7 +252,12 @@ def rate(text: str) -> Rate:
 
 @asynccontextmanager
 async def working(
-    folder: Path, *, started: bool = True, sink: Any = None, **settings: Any
+    folder: Path,
+    *,
+    started: bool = True,
+    sink: Any = None,
+    enricher: Enricher | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
     """Run a dispatcher, with a scripted or a real sink, and drain it at the end of the block."""
     sink = sink or ScriptedSink()
@@ -260,7 +268,7 @@ async def working(
     )
     try:
         table = kind(name=SINK, type="http", **settings)
-        bench = Bench(folder, store, clock, sink, table)
+        bench = Bench(folder, store, clock, sink, table, enricher=enricher)
         async with asyncio.TaskGroup() as tasks:
             if started:
                 tasks.create_task(bench.dispatcher.run())

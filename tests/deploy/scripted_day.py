@@ -175,7 +175,9 @@ class ScriptedDay:
             self._refuse(UNKNOWN, "path", 404)
         if self._incidents.is_active("strangers", minute_s):
             self._metrics.connection_limited("public", "address")
+            self._metrics.reconstructed("main", "video.watched")
             self._metrics.damaged("crm", 1)
+            self._metrics.enriched("late")
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
                 self._refuse("academy", reason, 401)
         if self._incidents.is_active("stray", minute_s):
@@ -219,6 +221,8 @@ class ScriptedDay:
         total = self._totals.setdefault(label, Total(*label))
         total.add(int(arrival.at_s * 1000))
         metrics.counted(total)
+        if arrival.kind == LEAD_CAPTURED:
+            metrics.enriched("answered")
         for queue in self._queues:
             removed = self._incidents.is_active(f"{queue.name} removed", int(arrival.at_s))
             if queue.takes(arrival) and not removed:

@@ -85,6 +85,8 @@ PROOFS = {
     "test_a_hard_link_to_the_store_of_a_running_relay_is_refused",
     "Any restart": "tests/app/test_totals.py::"
     "test_kill_9_loses_no_scraped_count_and_no_acknowledged_event",
+    "A sink has `enrich`, and": "tests/app/test_enrichment.py::"
+    "test_an_api_that_is_down_stops_nothing",
     "It rejects some events (403": "tests/delivery/test_poison.py::"
     "test_good_events_among_and_behind_bad_ones_are_delivered_soon",
     "This host's clock is set": "tests/delivery/test_due.py::"

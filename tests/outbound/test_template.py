@@ -99,7 +99,10 @@ def test_without_escaping_json_can_be_written() -> None:
         ),
         (
             "a\n{{ dta.name }}",
-            "line 2: no such name: dta; there are createdAt, data, event, id, source",
+            (
+                "line 2: no such name: dta; "
+                "there are createdAt, data, event, id, reconstructed, source"
+            ),
         ),
         ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "it is nested too deeply"),
     ],

@@ -63,7 +63,7 @@ DEMO = (
 )
 TEST = (
     "python3 -m venv .venv && .venv/bin/pip install -q --require-hashes -r tests/requirements.txt"
-    " && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q -n auto"
+    ' && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q -n auto -m "not browser"'
 )
 
 _A_HOST = re.compile(

@@ -1,5 +1,6 @@
 """What a sink type has to bring so that it can be judged by the facts in `test_conformance.py`."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,18 @@ class Message:
 
     id: str
     content: bytes
+    watched: str | None = None
+    """What a person has watched, in the place that the system has for such things."""
+
+
+def watched_in(beside: Mapping[str, Any]) -> str | None:
+    """Find it among a message's headers, or whatever stands beside a body, by either format."""
+    found = [value for name, value in beside.items() if _WATCHED.fullmatch(name)]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+_WATCHED = re.compile(r"relay-watched|watched|\w*[-_]?relaywatched")
 
 
 class Harness(ABC):
@@ -89,8 +102,8 @@ class Harness(ABC):
         kind = sinks.load(self.sink_type).Settings
         return msgspec.convert(table, kind, dec_hook=config_values.decode)
 
-    def build(self, clock: Clock) -> Sink:
-        return sinks.load(self.sink_type).build(self.settings(), clock)
+    def build(self, clock: Clock, **changed: object) -> Sink:
+        return sinks.load(self.sink_type).build(self.settings(**changed), clock)
 
     def all_of(self, kind: type[SinkError]) -> list[str]:
         """Name the failures that have to come out as `kind`."""

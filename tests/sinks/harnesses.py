@@ -15,7 +15,7 @@ from relay.core.clock import Clock
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.sink import Sink
 from tests.sinks.amqp.harness import AmqpHarness
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Harness, Message, watched_in
 from tests.sinks.far_end import Reply, Request
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt.harness import MqttHarness
@@ -79,20 +79,44 @@ class HttpHarness(ByStatus):
         }
 
     def messages(self) -> list[Message]:
-        return [Message(post.header["webhook-id"], post.body) for post in self.posts()]
+        return [
+            Message(post.header["webhook-id"], post.body, watched_in(post.header))
+            for post in self.posts()
+        ]
 
 
 class SlackHarness(ByStatus):
     sink_type = "slack"
     raw = False
     path = "/services/T00000000/B00000000/markedhookurltoken"
+    deviations: ClassVar = {
+        "cloudevents_have_an_extension_attribute_for_it": "Slack takes messages, no CloudEvents"
+    }
     secrets = ("T00000000", "B00000000", "markedhookurltoken")
 
     def messages(self) -> list[Message]:
         # A check posts an empty object, which is no message to Slack.
         bodies = [post.body for post in self.posts() if post.body != b"{}"]
         found = [(re.search(rb"evt_\w+", body), body) for body in bodies]
-        return [Message(match[0].decode() if match else "", body) for match, body in found]
+        return [
+            Message(match[0].decode() if match else "", body, _line(body)) for match, body in found
+        ]
+
+
+def _line(payload: bytes) -> str | None:
+    """Find the line of a Slack message that says what the person has watched."""
+    elements = [
+        element["text"]
+        for block in json.loads(payload).get("blocks", ())
+        if block["type"] == "context"
+        for element in block["elements"]
+    ]
+    return next((text for text in elements if "Watched so far" in text), None)
+
+
+def _member(line: bytes) -> str | None:
+    watched = json.loads(line).get("watched")
+    return None if watched is None else json.dumps(watched)
 
 
 class StdoutHarness(Harness):
@@ -102,6 +126,7 @@ class StdoutHarness(Harness):
     failures: ClassVar = {"the reader is gone": Misconfigured, "no space": Temporary}
     down = None
     deviations: ClassVar = {
+        "cloudevents_have_an_extension_attribute_for_it": "a line of stdout is no CloudEvent",
         "a_refusal_is_of_this_event_alone": "stdout never says no to one line",
         "retry_after_is_kept_in_both_forms": "stdout does not ask for a pace",
         "building_opens_no_connection": "stdout is open before the relay starts",
@@ -123,9 +148,9 @@ class StdoutHarness(Harness):
         self._leave()
         os.close(self._stdout)
 
-    def build(self, clock: Clock) -> Sink:
+    def build(self, clock: Clock, **changed: object) -> Sink:
         with open(self._stdout, "w", closefd=False) as stdout, redirect_stdout(stdout):
-            return super().build(clock)
+            return super().build(clock, **changed)
 
     def table(self) -> dict[str, Any]:
         return {}
@@ -134,7 +159,9 @@ class StdoutHarness(Harness):
         lines = [line for line in self._received.split(b"\n") if line]
         head = re.compile(rb'\{"source":.*?,"id":"(.*?)",.*?"body":(.*)\}')
         matches = [head.fullmatch(line) for line in lines]
-        return [Message(match[1].decode(), match[2]) for match in matches if match]
+        return [
+            Message(match[1].decode(), match[2], _member(match[0])) for match in matches if match
+        ]
 
     async def fail(self, how: str) -> None:
         if how == "the reader is gone":

@@ -5,6 +5,7 @@ import json
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -15,10 +16,21 @@ from relay.core import sample_events
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.sink import Sink
+from relay.core.watch_history import VIDEOS_MAX, WatchedVideo, WatchHistory
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
 from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.harnesses import HARNESSES, PARAMETERS
+
+WATCHED = WatchHistory.of(
+    [WatchedVideo(id="vid_tour", title="Product tour", milestone="75%", last_ms=1_772_443_000_000)]
+)
+HOSTILE_TITLES = (
+    "<!channel> <https://evil.example|Refund> & `code`",
+    "a\r\nx-injected: yes\r\n\r\nbody",
+    "\x00\x1b[2J\u202e\ud800 ü漢😀" * 40,
+    '"}], "id": "evt_forged", %22%0d%0a',
+)
 
 
 @pytest.fixture(params=PARAMETERS)
@@ -97,6 +109,55 @@ async def test_a_raw_body_arrives_byte_for_byte(
     await sink.send(replace(lead, body=body))
     await arrived(far_end, 1)
     assert not far_end.raw or far_end.messages()[0].content == body
+
+
+async def test_what_a_lead_has_watched_goes_beside_the_body(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await sink.send(replace(lead, watch_history=WATCHED))
+    await arrived(far_end, 1)
+    (message,) = far_end.messages()
+    assert message.watched is not None
+    assert "Product tour" in message.watched
+    assert "75%" in message.watched
+    assert not far_end.raw or message.content == lead.body
+
+
+async def test_a_lead_of_whom_nothing_is_known_goes_without(
+    far_end: Harness, sink: Sink, lead: Event
+) -> None:
+    await sink.send(lead)
+    await arrived(far_end, 1)
+    assert far_end.messages()[0].watched is None
+
+
+async def test_no_title_can_break_a_message(far_end: Harness, sink: Sink, lead: Event) -> None:
+    for number, title in enumerate(HOSTILE_TITLES):
+        history = WatchHistory.of([WatchedVideo(id=title, title=title)] * VIDEOS_MAX)
+        await sink.send(replace(lead, id=f"evt_{number}", watch_history=history))
+    await arrived(far_end, len(HOSTILE_TITLES))
+    for message in far_end.messages():
+        assert message.watched is not None
+        assert message.watched.isprintable()
+
+
+async def test_cloudevents_have_an_extension_attribute_for_it(
+    far_end: Harness, clock: ManualClock, lead: Event
+) -> None:
+    sink = far_end.build(clock, format="cloudevents")
+    try:
+        await sink.send(replace(lead, watch_history=WATCHED))
+        await arrived(far_end, 1)
+        watched = far_end.messages()[0].watched
+        assert watched is not None
+        assert json.loads(unquote(watched))["watched"][0]["milestone"] == "75%"
+    finally:
+        await sink.close()
+
+
+async def test_what_a_lead_has_watched_can_be_shown(sink: Sink, lead: Event) -> None:
+    assert "Product tour" in json.dumps(sink.render(replace(lead, watch_history=WATCHED)))
+    assert "Product tour" not in json.dumps(sink.render(lead))
 
 
 async def test_what_will_pass_is_temporary(far_end: Harness, sink: Sink, lead: Event) -> None:

@@ -21,6 +21,7 @@ from relay.sinks.sqs.sink import SqsSink
 from tests.brokers import outage
 from tests.brokers.door import Door
 from tests.brokers.moto_sqs import MotoSqs
+from tests.brokers.rabbitmq import RabbitMq
 from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
@@ -85,6 +86,13 @@ class Muffled(Silent):
 
 class SilentAmqp(Amqp, Muffled):
     sink_class = AmqpSink
+
+    def start(self, folder: Path) -> RabbitMq:
+        self.server = shared(RabbitMq)
+        return self.server
+
+    def stop(self) -> None:
+        """It is shared."""
 
     async def prepare(self) -> None:
         await super().prepare()

@@ -39,14 +39,17 @@ CONTRACT = {
     "relay_store_bytes": set(),
     "relay_store_free_bytes": set(),
     "relay_unacknowledged_loss_seconds": set(),
+    "relay_reconstructed_events_total": {"source", "event"},
 }
 OURS: dict[str, set[str]] = {
     "relay_connections_limited_total": {"listener", "reason"},
     "relay_damaged_bodies_total": {"sink"},
     "relay_downtime_seconds": set(),
+    "relay_enrichments_total": {"result"},
     "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),
     "relay_store_min_free_bytes": set(),
+    "relay_unreconciled_loss_seconds": {"source"},
 }
 """Metrics beyond the contract."""
 

@@ -7,6 +7,7 @@ from relay.admin.api import (
     dead_letters,
     events,
     people,
+    reconciliations,
     reload,
     replays,
     rotation,
@@ -32,6 +33,7 @@ OPERATIONS = (
     *status.OPERATIONS,
     *unreadable.OPERATIONS,
     *absences.OPERATIONS,
+    *reconciliations.OPERATIONS,
     *audit.OPERATIONS,
     *store.OPERATIONS,
 )

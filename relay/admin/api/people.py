@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.events import EventHistory, event_history
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
+from relay.core.watch_history import KeptHistory
 from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Mention, View
 
 ERASURES_MAX = 100
@@ -69,14 +70,22 @@ class PersonRecords:
     """Answers of destinations that name the person, to events about something else."""
     views: Sequence[View]
     """Views that the audience counts for the person."""
+    watched: Sequence[KeptHistory]
+    """In the last part: what the video service's API said the person had watched.
+
+    It is kept in memory for some minutes, for sinks with `enrich`, and never stored.
+    """
     next: str | None
 
 
 async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
     """Erase a person's data, and list the destinations that had received some."""
+    admin.watch_histories.forget(person.email)
     try:
         return await admin.store.personal_data.erase(person.email, now_ms=admin.clock.now_ms())
     finally:
+        # Look-ups that had begun before the erasure was on record.
+        admin.watch_histories.forget(person.email)
         # Buffered deliveries may be erased, and others may have waited for them, even if the
         # erasure was interrupted.
         admin.sinks.refetch()
@@ -103,6 +112,7 @@ async def export_person(admin: AdminServices, _: Nothing, part: Part) -> PersonR
         unreadable=[_request(kept) for kept in records.unreadable],
         mentions=records.mentions,
         views=records.views,
+        watched=admin.watch_histories.of(part.email) if records.next is None else (),
         next=records.next,
     )
 

@@ -42,7 +42,7 @@ class Recorded:
 
 def _of_event(event: Accepted) -> Activity:
     return {
-        "what": "accepted",
+        "what": "reconstructed" if event.reconstructed else "accepted",
         "at_ms": event.received_ms,
         "source": event.source,
         "id": event.id,

@@ -43,6 +43,7 @@ class StreamFilter:
 
 KINDS = {
     "accepted": "a new event: source, id, kind, and its sinks",
+    "reconstructed": "an event made from the sender's API: source, id, kind, and its sinks",
     "duplicate": "the same event again: source, id, kind",
     "conflict": "a known id with another body, which is dropped: source, id, kind",
     "unreadable": "a verified request without a usable event: source, reason, and the beginning of "

@@ -1,9 +1,9 @@
-"""The page's app: checks who asks, reads what a view needs, and renders it."""
+"""The page's app: checks who asks, and answers by the view, file or action of a path."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -14,17 +14,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relay.admin.operation import convert
-from relay.admin.page import assets, forms, live, login, rendering
+from relay.admin.page import assets, forms, live, login
 from relay.admin.page.access.address import Refusal
 from relay.admin.page.access.gate import Gate
 from relay.admin.page.access.middleware import secured
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import as_bytes, as_csv, as_json
+from relay.admin.page.frame import Frame
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
-from relay.admin.page.slow_results import SlowResults
-from relay.admin.page.view import Action, Download, Export, View
+from relay.admin.page.slow_results import SlowReads, SlowResults
+from relay.admin.page.view import Action, Download, Export, Table, View
 from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Done, Notice, Visit
 from relay.admin.problem import Problem, problem_of
@@ -40,6 +41,8 @@ PERSONAL = "This shows personal data, which is hidden from viewers."
 
 FORM_REFUSED = "This form is not valid any more. Reload the page."
 
+T = TypeVar("T")
+
 Answer = Callable[[Visit, Request], Awaitable[Response]]
 
 
@@ -49,7 +52,7 @@ class Page:
     def __init__(self, admin: AdminServices, gate: Gate) -> None:
         self._admin = admin
         self._gate = gate
-        self._notices = Notices(admin.clock)
+        self._frame = Frame(Notices(admin.clock))
         self._jobs = Jobs(admin.activity, admin.clock)
         self._slow = SlowResults(admin.clock)
         self._streams = live.Streams()
@@ -62,6 +65,8 @@ class Page:
             for view in section.views:
                 methods = ["POST"] if view.is_form else ["GET"]
                 routes.append(Route(view.path, self._guarded(self._view(view)), methods=methods))
+            for table in section.tables:
+                routes.append(Route(table.path, self._guarded(self._table(table))))
             for download in section.downloads:
                 routes.append(Route(download.path, self._guarded(self._download(download))))
             for export in section.exports:
@@ -92,7 +97,7 @@ class Page:
             try:
                 return await answer(visit, request)
             except (HTTPException, StoreError, Stopping) as error:
-                return await self._failed(visit, request, problem_of(error))
+                return await self._frame.show_problem(visit, request, problem_of(error))
 
         return guarded
 
@@ -107,7 +112,7 @@ class Page:
             query=forms.query(request),
             now_ms=self._admin.clock.now_ms(),
             jobs=self._jobs,
-            slow=self._slow,
+            slow=SlowReads(self._slow, self._admin.clock),
         )
 
     def _view(self, view: View) -> Answer:
@@ -115,8 +120,7 @@ class Page:
             if view.admin_only:
                 visit.require_admin(PERSONAL)
             context = await view.read(visit, await self._parameters(visit, request, view))
-            notice = self._notice(request)
-            return await self._page(visit, request, view, context, notice=notice)
+            return await self._frame.show(visit, request, view, context)
 
         return answer
 
@@ -136,16 +140,19 @@ class Page:
             raise HTTPException(403, FORM_REFUSED)
         return fields
 
+    def _table(self, table: Table) -> Answer:
+        async def answer(visit: Visit, request: Request) -> Response:
+            rows = table.read(visit, forms.parameters(request, table.parameters))
+            return await as_csv(self._while_welcome(request, rows), table.file, visit.admin.clock)
+
+        return answer
+
     def _download(self, download: Download) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
             if download.admin_only:
                 visit.require_admin(PERSONAL)
-            rows = await download.read(visit, forms.parameters(request, download.parameters))
-            name = download.file.format(**request.path_params)
-            if isinstance(rows, bytes):
-                return as_bytes(rows, name)
-            # In a thread, because thousands of rows would delay acknowledgements.
-            return await asyncio.to_thread(as_csv, rows, name)
+            content = await download.read(visit, forms.parameters(request, download.parameters))
+            return as_bytes(content, download.file.format(**request.path_params))
 
         return answer
 
@@ -153,7 +160,8 @@ class Page:
         async def answer(visit: Visit, request: Request) -> Response:
             fields = await self._fields(visit, request)
             parameters = convert(fields, export.parameters, strict=False)
-            return await as_json(export.read(visit, parameters), export.file)
+            parts = export.read(visit, parameters)
+            return await as_json(self._while_welcome(request, parts), export.file)
 
         return answer
 
@@ -167,69 +175,31 @@ class Page:
             except (HTTPException, ConfigError, StoreError) as error:
                 done = Done(notice=Notice(text=_told(problem_of(error)), tone="bad"))
             to = done.to or _back(visit, request)
-            return RedirectResponse(self._with_notice(to, done.notice), 303)
+            return RedirectResponse(self._frame.with_notice(to, done.notice), 303)
 
         return answer
 
-    def _with_notice(self, to: str, notice: Notice | None) -> str:
-        if notice is None:
-            return to
-        path, _, query = to.partition("?")
-        kept = "".join(f"{each}&" for each in query.split("&") if each and each[:5] != "done=")
-        return f"{path}?{kept}done={self._notices.add(notice)}"
-
     async def _live(self, visit: Visit, request: Request) -> Response:
-        async def is_welcome() -> bool:
-            with suppress(Refusal, StoreError):
-                return await self._gate.visitor(request, active=False) is not None
-            return False
-
+        is_welcome = partial(self._is_welcome, request)
         return self._streams.open(visit.admin, visit.visitor.identifier, is_welcome)
 
-    async def _failed(self, visit: Visit, request: Request, problem: Problem) -> Response:
-        context, notice = {"problem": problem}, self._notice(request)
-        return await self._page(
-            visit, request, FAILED, context, notice=notice, status=problem.status
-        )
+    async def _is_welcome(self, request: Request) -> bool:
+        """Whether the visitor of a long response may still see the page."""
+        with suppress(Refusal, StoreError):
+            return await self._gate.visitor(request, active=False) is not None
+        return False
 
-    def _notice(self, request: Request) -> Notice | None:
-        return self._notices.find(request.query_params.get("done", ""))
-
-    async def _page(
-        self,
-        visit: Visit,
-        request: Request,
-        view: View,
-        context: Mapping[str, Any],
-        *,
-        notice: Notice | None = None,
-        status: int = 200,
-    ) -> Response:
-        section = next((each for each in SECTIONS if view in each.views), None)
-        return await rendering.page(
-            request,
-            view.template,
-            status,
-            visit=visit,
-            view=view,
-            section=section,
-            sections=SECTIONS,
-            dead=await _dead(visit.admin),
-            notice=notice,
-            is_form=request.method == "POST",
-            **context,
-        )
+    async def _while_welcome(self, request: Request, parts: AsyncIterator[T]) -> AsyncIterator[T]:
+        is_first = True
+        async for part in parts:
+            if not is_first and not await self._is_welcome(request):
+                raise HTTPException(401, "The login has ended.")
+            is_first = False
+            yield part
 
 
 async def _not_found(_: Visit, __: Request) -> Response:
     raise HTTPException(404, "There is no such page.")
-
-
-async def _nothing(_: Visit, __: object) -> Mapping[str, Any]:
-    return {}
-
-
-FAILED = View(path="", title="Not possible", template="failed.html", read=_nothing)
 
 
 def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
@@ -252,11 +222,3 @@ def _back(visit: Visit, request: Request) -> str:
         return visit.prefix + "/"
     path = parts.path.removeprefix(visit.prefix)
     return visit.prefix + own_path(f"{path}?{parts.query}")
-
-
-async def _dead(admin: AdminServices) -> int | None:
-    """Count all dead letters; None if the store cannot be read."""
-    try:
-        return sum(backlog.dead for backlog in (await admin.store.backlogs()).values())
-    except StoreError:
-        return None

@@ -1,10 +1,18 @@
 """Tables as CSV, stored bytes, and personal data as JSON, as files."""
 
+import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
+
+from relay.admin.problem import problem_of
+from relay.core.clock import Clock
+from relay.core.errors import Stopping, StoreError
+
+Rows = Sequence[Sequence[object]]
 
 _FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Beginnings of formulas, also in wide characters, which spreadsheets of some languages take."""
@@ -12,38 +20,67 @@ _FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 _SPACES = ("\t", "\r", "\n")
 
 
-def as_csv(rows: Iterable[Sequence[object]], file: str) -> Response:
-    """Send rows as a file that no spreadsheet takes for formulas."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    return _attachment(text.getvalue().encode(errors="replace"), file, "text/csv")
+async def as_csv(parts: AsyncIterator[Rows], file: str, clock: Clock) -> Response:
+    """Send rows while they are read, as a file that no spreadsheet takes for formulas.
+
+    An error before the first rows raises; a later one ends the file with a row that says so.
+    """
+    return await _streamed(_csv_parts(parts, clock), file, "text/csv", cut=_cut_row)
 
 
 def as_bytes(content: bytes, file: str) -> Response:
     """Send a stranger's bytes as a file of no type, which no browser shows."""
-    return _attachment(content, file, "application/octet-stream")
+    return Response(content, 200, _headers(file), "application/octet-stream")
 
 
 async def as_json(parts: AsyncIterator[bytes], file: str) -> Response:
-    """Send a file while it is read; an error before its first part raises."""
+    """Send a file while it is read; an error before its first part raises, a later one cuts it."""
+    return await _streamed(parts, file, "application/json", cut=lambda _: b"")
+
+
+async def _csv_parts(parts: AsyncIterator[Rows], clock: Clock) -> AsyncGenerator[bytes, None]:
+    begun_s = clock.monotonic()
+    async for rows in parts:
+        # In a thread, because hundreds of rows would delay acknowledgements.
+        text = await asyncio.to_thread(_csv, rows)
+        spent_s = clock.monotonic() - begun_s
+        yield text
+        # A file of millions of rows takes minutes, and acknowledgements need half of them.
+        await asyncio.sleep(spent_s)
+        begun_s = clock.monotonic()
+
+
+async def _streamed(
+    parts: AsyncIterator[bytes], file: str, type_: str, *, cut: Callable[[Exception], bytes]
+) -> Response:
     first = await anext(parts)
 
-    async def all_parts() -> AsyncIterator[bytes]:
+    async def all_parts() -> AsyncGenerator[bytes, None]:
         yield first
-        async for part in parts:
-            yield part
+        try:
+            async for part in parts:
+                yield part
+        except (HTTPException, StoreError, Stopping) as error:
+            yield cut(error)
 
-    return StreamingResponse(all_parts(), 200, _headers(file), "application/json")
-
-
-def _attachment(content: bytes, file: str, type_: str) -> Response:
-    return Response(content, 200, _headers(file), type_)
+    return StreamingResponse(all_parts(), 200, _headers(file), type_)
 
 
 def _headers(file: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
+
+
+def _cut_row(error: Exception) -> bytes:
+    reason = problem_of(error).detail
+    return _csv([[f"The rest is missing; load the file again. The reason: {reason}"]])
+
+
+def _csv(rows: Rows) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    for row in rows:
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue().encode(errors="replace")
 
 
 def _cell(value: object) -> object:

@@ -3,15 +3,18 @@
 A person stands in it as the store's digest, never as an address.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
+from relay.admin.page.filter_bar import ANY_KIND, SINCE, UNTIL, Chip, Field, same
 from relay.admin.page.text.formats import iso, shortened
 from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.visit import ADDRESS, PERSONAL_FIELDS, Visit
+from relay.core.event import KINDS
 from relay.store.selection import Outcome, Selection
 
 
@@ -64,45 +67,47 @@ class EventFilter:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One field of a filter in words; `without` is the URL of the view without it."""
-
-    label: str
-    value: str
-    name: str
-    without: str | None = None
-
-
 _LABELS = {
     "kind": "Kind",
     "source": "Source",
     "sink": "Sink",
     "outcome": "Outcome",
     "reason": "Reason contains",
-    "since": "From",
-    "until": "Until",
+    "since": "From (UTC)",
+    "until": "Until (UTC)",
     "id": "Id begins with",
     "exact_id": "Id",
     "video": "Video",
     "person": "Person",
-    "words": "Words",
+    "words": "Words in the body",
 }
 _FIELDS = {"id": "exact_id", "id_prefix": "id", "since_ms": "since", "until_ms": "until"}
 """Names of the form's fields that are not those of the API."""
 
 
-def chips(visit: Visit, chosen: EventFilter, *, fixed: bool = False) -> list[Chip]:
-    """Describe the filled-in fields; unless fixed, each with the URL of this view without it."""
-    return [
-        Chip(
-            label=_LABELS[name],
-            value=_shown(name, value),
-            name=name,
-            without=None if fixed else visit.here(**{name: None, "before": None}),
-        )
-        for name, value in chosen.given.items()
-    ]
+def event_fields(visit: Visit, chosen: EventFilter) -> Sequence[Field]:
+    """Return the fields of the filter bar of events, as far as the visitor may use them."""
+
+    def field(name: str, **more: Any) -> Field:
+        value = getattr(chosen, name)
+        words = None if value is None else _shown(name, value)
+        return Field(name=name, label=_LABELS[name], value=value, words=words, **more)
+
+    rare = [field("id", is_rare=True), field("video", hint="its id", is_rare=True)]
+    if visit.may_change:
+        rare.append(field("words", is_rare=True))
+    return (
+        field("exact_id", type="hidden"),
+        field("person", type="hidden"),
+        field("kind", hint=ANY_KIND, suggestions=KINDS),
+        field("source", choices=same(visit.admin.rotations.sources)),
+        field("sink", choices=same([route.sink for route in visit.admin.routes])),
+        field("outcome", choices=same(get_args(Outcome))),
+        field("since", hint=SINCE),
+        field("until", hint=UNTIL),
+        *rare,
+        field("reason", is_rare=True),
+    )
 
 
 def selection_chips(visit: Visit, selection: Selection) -> list[Chip]:

@@ -48,6 +48,8 @@ TOPICS: Mapping[str, Topic] = {
     "reload": "config",
     "change": "changes",
     "replay": "changes",
+    "reconciliation": "changes",
+    "reconstructed": "events",
 }
 """Topic of each activity."""
 

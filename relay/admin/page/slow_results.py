@@ -1,6 +1,7 @@
 """Results of slow reads, shown again for a while: an open page may ask four times a second."""
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
@@ -51,6 +52,14 @@ class SlowResults:
         read_now: T = await asyncio.shield(task)
         return read_now
 
+    def is_under_way(self, key: Hashable) -> bool:
+        """Whether `get` would return a result whose read has begun before."""
+        return key in self._running or self.kept_until_s(key) > self._clock.monotonic()
+
+    def kept_until_s(self, key: Hashable) -> float:
+        """Return when a result is read anew; in the past if none is kept."""
+        return self._kept.get(key, (0.0, None))[0]
+
     async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         started_s = self._clock.monotonic()
         try:
@@ -64,3 +73,27 @@ class SlowResults:
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         return result
+
+
+class SlowReads:
+    """Those of one visit, which remember whether something may have changed since."""
+
+    def __init__(self, results: SlowResults, clock: Clock) -> None:
+        self._results = results
+        self._clock = clock
+        self._until_s: float | None = None
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result as `SlowResults.get` does."""
+        is_older = self._results.is_under_way(key)
+        result = await self._results.get(key, read)
+        if is_older:
+            self._until_s = max(self._until_s or 0.0, self._results.kept_until_s(key))
+        return result
+
+    @property
+    def again_ms(self) -> int | None:
+        """Milliseconds until all is read anew; None if it was read for this visit."""
+        if self._until_s is None:
+            return None
+        return max(0, math.ceil((self._until_s - self._clock.monotonic()) * 1000)) + 1

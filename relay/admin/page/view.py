@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relay.admin.page.downloads import Rows
 from relay.admin.page.live import Topic
 from relay.admin.page.visit import Context, Done
 
@@ -32,16 +33,29 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """A file: `read(visit, parameters)` returns a table's rows, the first with the names, or bytes.
+class Table:
+    """A table as CSV: `read(visit, parameters)` yields its rows part by part, the names first.
 
-    Bytes are sent as they are, and no browser opens them.
+    It is sent while it is read, so that it may have as many rows as the store.
     """
 
     path: str
     file: str
+    read: Callable[..., AsyncIterator[Rows]]
+
+    @property
+    def parameters(self) -> Any:
+        return list(self.read.__annotations__.values())[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """Bytes as a file, which no browser opens: `read(visit, parameters)` returns them."""
+
+    path: str
+    file: str
     """Its name, with the path's parameters in braces."""
-    read: Callable[..., Awaitable[Sequence[Sequence[object]] | bytes]]
+    read: Callable[..., Awaitable[bytes]]
     admin_only: bool = False
 
     @property
@@ -93,5 +107,6 @@ class Section:
     """Letter that opens it after `g`."""
     views: Sequence[View]
     actions: Sequence[Action] = ()
+    tables: Sequence[Table] = ()
     downloads: Sequence[Download] = ()
     exports: Sequence[Export] = ()

@@ -14,7 +14,7 @@ from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.jobs import Jobs
-from relay.admin.page.slow_results import SlowResults
+from relay.admin.page.slow_results import SlowReads
 from relay.admin.services import AdminServices
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
@@ -50,7 +50,7 @@ class Visit:
     query: Mapping[str, str]
     now_ms: int
     jobs: Jobs
-    slow: SlowResults
+    slow: SlowReads
 
     @property
     def may_change(self) -> bool:
@@ -88,10 +88,10 @@ class Visit:
         client = Client(address=self.visitor.address, via="page")
         return await _OPERATIONS[handler].run(self.admin, client, *arguments, **more)
 
-    async def pages(self, handler: Handler, first: Any, *, pages_max: int) -> AsyncIterator[Any]:
-        """Yield the responses of an operation that lists something, from the first page on."""
+    async def pages(self, handler: Handler, first: Any) -> AsyncIterator[Any]:
+        """Yield the responses of an operation that lists something, from this page to the end."""
         page = replace(first, limit=PAGE_MAX)
-        for _ in range(pages_max):
+        while True:
             response = await self.run(handler, page)
             yield response
             if response.next is None:

@@ -20,6 +20,7 @@ SKEW_S = 60
 
 def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     yield from _rotation(source, now_ms=now_ms)
+    yield from _unreconciled(source)
     refusals = source.traffic.refusals
     is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
     yield from _clock(source, is_untimely=is_recent and refusals.untimely > 0)
@@ -65,6 +66,32 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
             why=f"unverified requests are kept for {span(rotation.until_ms - now_ms)} more",
             next=finish,
             runbook="relayrotationunfinished",
+        )
+
+
+def _unreconciled(source: SourceFacts) -> Iterator[Finding]:
+    absences = source.unreconciled
+    if not absences:
+        return
+    lost = span(sum(each.lacks.to_ms - each.lacks.from_ms for each in absences if each.lacks))
+    name = shlex.quote(source.name)
+    if source.reconciles_by_itself:
+        yield Finding(
+            severity="info",
+            what=f"an outage of source {source.name} is about to be reconciled",
+            since_ms=absences[0].from_ms,
+            why=f"the events of {lost} are asked for once the sender has given up its retries",
+            next="relay reconciliations list",
+            runbook="relayeventslost",
+        )
+    else:
+        yield Finding(
+            severity="ticket",
+            what=f"what an outage of source {source.name} cost was not asked for",
+            since_ms=absences[0].from_ms,
+            why=f"its API may give back the events of {lost}",
+            next=f"relay reconcile --source {name}",
+            runbook="relayeventslost",
         )
 
 

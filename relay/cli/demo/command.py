@@ -1,26 +1,45 @@
-"""`relay demo`: a real relay on a temporary store, with a sender of sample events."""
+"""`relay demo`: a real relay on a temporary store, and a stand-in of the video service."""
 
 import asyncio
 import secrets
 import signal
 import sys
-from contextlib import redirect_stdout
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 
 import click
+import httpx
 import uvloop
 
 from relay.app.service import Service
-from relay.cli.demo.environment import Environment, pipe, read_lines
-from relay.cli.demo.script import Script
+from relay.cli.demo.environment import Addresses, Environment, pipe, read_lines
+from relay.cli.demo.screen import Screen
+from relay.cli.demo.script import PACE_S, Script
 from relay.cli.parameters import Number
-from relay.config import Config, load
+from relay.config import load
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
+from relay.sandbox.population import VIEWERS_MAX
+from relay.sandbox.sandbox import Sandbox
 from relay.telemetry import log
 from relay.video_service.sender import Sender
+
+VIEWERS = 30
+SPEED = 60.0
+VIDEOS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    command: str
+    """The command that runs this relay from another terminal."""
+    events: int | None
+    pace_s: float
+    viewers: int
 
 
 @click.command()
@@ -33,52 +52,96 @@ from relay.video_service.sender import Sender
 @click.option(
     "--every",
     type=Number(0, 3600),
+    default=PACE_S,
+    show_default=True,
     metavar="SECONDS",
-    help="Time between two events; default: 1.5 in the first round, then 10.",
+    help="Time between two steps of the opening.",
+)
+@click.option(
+    "--viewers",
+    type=click.IntRange(min=0, max=VIEWERS_MAX),
+    default=VIEWERS,
+    show_default=True,
+    metavar="N",
+    help="People who watch after the opening; an hour of theirs is a minute.",
 )
 @click.pass_context
-def demo(context: click.Context, *, events: int | None, every: float | None) -> None:
-    """Watch signed sample events arrive and be delivered, without a config.
+def demo(context: click.Context, *, events: int | None, every: float, viewers: int) -> None:
+    """Watch a video service's webhooks arrive and be delivered, without a config.
 
-    Runs a relay with a store and a stdout sink, and a sender that signs as the video service does.
+    Runs a relay with a store and a stdout sink, and a stand-in of the video service (as `relay
+    sandbox` does) that knows the relay as an endpoint.
     Comments go to stderr; if stdout is a file or a pipe, it gets the sink's JSON lines.
     """
+    options = _Options(command=_command(context), events=events, pace_s=every, viewers=viewers)
     with TemporaryDirectory(prefix="relay-demo-") as folder:
-        environment = Environment.build(Path(folder))
-        config = load(environment.config)
-        log.configure(config.log)
-        script = Script(environment, command=_command(context), events=events, every_s=every)
-        uvloop.run(_play(environment, config, script))
+        uvloop.run(_play(Path(folder), options))
 
 
-async def _play(environment: Environment, config: Config, script: Script) -> None:
+async def _play(folder: Path, options: _Options) -> None:
+    addresses = Addresses.free()
+    async with _sandbox() as sandbox, sandbox.listen(addresses.service) as url:
+        key = Secret(sandbox.keys.create_missing()[-1].value)
+        secret = await _register(url, key, addresses.webhook_url)
+        environment = Environment.build(folder, addresses, secret=secret, key=key)
+        screen = Screen(environment, command=options.command, viewers=options.viewers)
+        script = Script(
+            sandbox,
+            screen,
+            events=options.events,
+            pace_s=options.pace_s,
+            viewers=options.viewers,
+        )
+        await _relay(environment, screen, script)
+    script.close()
+
+
+@asynccontextmanager
+async def _sandbox() -> AsyncIterator[Sandbox]:
+    sandbox = Sandbox(speed=SPEED)
+    sandbox.populate(viewers=0, videos=VIDEOS)
+    try:
+        yield sandbox
+    finally:
+        await sandbox.close()
+
+
+async def _register(url: str, key: Secret, webhook_url: str) -> Secret:
+    """Register the relay as an endpoint of the service; returns the signing secret."""
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        answer = await client.post(
+            "/v1/webhooks",
+            headers={"Authorization": f"Bearer {key.reveal()}"},
+            json={"url": webhook_url, "events": []},
+        )
+    return Secret(answer.raise_for_status().json()["secret"])
+
+
+async def _relay(environment: Environment, screen: Screen, script: Script) -> None:
+    """Run the relay, and play the script once it is ready, until a signal or the script's end."""
     loop = asyncio.get_running_loop()
-    stop, opened = asyncio.Event(), loop.create_future()
+    stop, ready = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-
-    def ready() -> None:
-        # Read the addresses now: after a Ctrl-C during the start, the listeners close next.
-        opened.set_result((f"{service.public.url}{config.sources[0].path}", service.admin.url))
-
+    config = load(environment.config)
+    log.configure(config.log)
     with pipe() as (read_end, write_end):
         # The sink writes to the stdout of its creation, here the pipe that the script reads.
         with redirect_stdout(write_end):
             service = await Service.open(config, clock=SystemClock())
         async with asyncio.TaskGroup() as group:
-            serving = group.create_task(service.run(stop, ready=ready))
+            serving = group.create_task(service.run(stop, ready=ready.set))
             watching = group.create_task(script.watch(await read_lines(read_end)))
-            url, admin_url = await opened
-            script.open(url, admin_url)
-            await _perform(script, environment, url, stop)
+            await ready.wait()
+            screen.open()
+            await _perform(script, environment, stop)
             await serving
             write_end.close()
             await watching
-    script.close()
 
 
-async def _perform(script: Script, environment: Environment, url: str, stop: asyncio.Event) -> None:
-    clock = SystemClock()
+async def _perform(script: Script, environment: Environment, stop: asyncio.Event) -> None:
+    clock, url = SystemClock(), environment.webhook_url
     async with (
         Sender(url, environment.secret, clock=clock, schedule=()) as sender,
         Sender(url, Secret(secrets.token_hex()), clock=clock, schedule=()) as forger,

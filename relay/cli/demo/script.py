@@ -1,216 +1,129 @@
-"""The demo's requests, and two lines of comment on each."""
+"""The course of the demo: its opening, then the viewers."""
 
 import asyncio
-import itertools
-import shutil
 import sys
 from collections import Counter
-from datetime import datetime
 
 import click
 import orjson
 
-from relay.cli.demo.environment import Environment
-from relay.cli.send.load import Letter, sample
+from relay.cli.demo.acts import AGAIN, FORGED, OPENING, Act, Repeat
+from relay.cli.demo.screen import Answered, Screen
+from relay.cli.send.load import sample
 from relay.core.clock import SystemClock
-from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST
-from relay.video_service.sender import Attempted, Sender
+from relay.core.event import LEAD_CAPTURED
+from relay.sandbox.model import Attempt
+from relay.sandbox.sandbox import Sandbox
+from relay.video_service.sender import Sender
 
 PACE_S = 1.5
-LATER_PACE_S = 10.0
-"""After the first round, so that the suggested commands stay on the screen."""
-
 DELIVERY_DEADLINE_S = 5.0
-OTHERS_SHOWN = 5
-"""Lines per second for events of other senders; further ones are only counted."""
-
-WIDTH, WIDTH_MAX = 80, 120
-_FIXED = 62
-"""Columns of a line without the response."""
-
-NEW, AGAIN, FORGED = "", "the same again", "forged"
-ROUND = (
-    (NEW, LEAD_CAPTURED),
-    (AGAIN, LEAD_CAPTURED),
-    (NEW, VIDEO_WATCHED),
-    (FORGED, LEAD_CAPTURED),
-    (NEW, "video.created"),
-    (NEW, "video.ready"),
-    (NEW, "video.failed"),
-    (NEW, "video.deleted"),
-    (NEW, WEBHOOK_TEST),
-)
-_REMARKS = {
-    AGAIN: "its id is known, so no sink gets it twice",
-    FORGED: "signed with another secret: nothing is parsed or stored",
-}
-
-_OPENING = """\
-Open {admin}/ and log in with {token}
-
-A real relay, and beside it a sender that signs as the video service does.
-
-  webhooks  {url}
-  metrics   {admin}/metrics
-  health    {admin}/readyz
-  config    {config}
-"""
-_NEXT = """
-Now you, from another terminal; what arrives is shown here:
-
-  {relay} send lead.captured --url {url} \\
-    --secret file:{secret}
-  {relay} send all --count 500 --url {url} \\
-    --secret file:{secret}
-  {relay} check-config --config {config}
-  {relay} store check --config {config}
-  curl -s {admin}/metrics | grep ^relay_events_total
-
-Meanwhile an event every {pace:g} s. Ctrl-C ends the demo and removes its folder.
-"""
 
 
 class Script:
-    """Sends events, and reads the deliveries from the sink's output."""
+    """Shows what the service sends, and reads the deliveries from the sink's output."""
 
     def __init__(
-        self, environment: Environment, *, command: str, events: int | None, every_s: float | None
+        self, sandbox: Sandbox, screen: Screen, *, events: int | None, pace_s: float, viewers: int
     ) -> None:
-        self._environment = environment
-        self._command = command
+        self._sandbox = sandbox
+        self._screen = screen
         self._events = events
-        self._every_s = every_s
+        self._pace_s = pace_s
+        self._viewers = viewers
         self._clock = SystemClock()
         self._tally: Counter[str] = Counter()
-        self._expected: dict[str, asyncio.Future[tuple[str, float]]] = {}
-        self._last = Letter("", "", b"")
-        self._others = 0
-        self._urls = {"url": "", "admin": ""}
-        columns = shutil.get_terminal_size((WIDTH, 24)).columns
-        self._answer_width = min(max(columns, WIDTH), WIDTH_MAX) - _FIXED
-
-    def open(self, url: str, admin: str) -> None:
-        self._urls = {"url": url, "admin": admin}
-        token, config = self._environment.token.reveal(), self._environment.config
-        _print(_OPENING.format(**self._urls, token=token, config=config))
-        _print(
-            f"{'TIME':8}  {'EVENT':14}  {'ID':20}  {'ANSWER':{self._answer_width}}  {'AFTER':>10}"
-        )
+        self._shown = 0
+        self._answers: asyncio.Queue[Answered] = asyncio.Queue()
+        self._deliveries: dict[str, asyncio.Future[tuple[str, int]]] = {}
+        self._first_lead = b""
+        sandbox.webhooks.watch = self._answered
 
     def close(self) -> None:
         tally = self._tally
-        _print(
-            f"\nStopped and drained. Delivered: {tally['delivered']}, "
-            f"duplicates: {tally['duplicate']}, forged: {tally['unauthorized']}."
+        self._screen.close(
+            delivered=tally["delivered"],
+            duplicates=tally["duplicate"],
+            forged=tally["unauthorized"],
         )
 
     async def perform(self, sender: Sender, forger: Sender, stop: asyncio.Event) -> None:
-        """Send one event after another, and set `stop` after the last."""
-        for index, (act, kind) in enumerate(itertools.islice(itertools.cycle(ROUND), self._events)):
+        """Play the opening, let the viewers come, and set `stop` after the last event."""
+        for index, act in enumerate(OPENING):
             if index:
-                await asyncio.sleep(self._pace_s(index))
-            await self._send(forger if act == FORGED else sender, act, kind)
-            if index == len(ROUND) - 1 and index + 1 != self._events:
-                self._print_next_steps()
+                await asyncio.sleep(self._pace_s)
+            if isinstance(act, Act):
+                act.perform(self._sandbox)
+                await self._show(act.events)
+            else:
+                await self._repeat(act, forger if act == FORGED else sender)
+            if self._is_over():
+                break
+        else:
+            self._screen.suggest()
+            self._sandbox.populate(viewers=self._viewers, videos=0)
+        while not self._is_over():
+            await self._show(1)
         stop.set()
 
     async def watch(self, lines: asyncio.StreamReader) -> None:
         """Read the sink's output to its end."""
         while line := await lines.readline():
-            at_s = self._clock.monotonic()
+            now_ms = self._clock.now_ms()
             if sys.stdout is None or not sys.stdout.isatty():
                 click.echo(line, nl=False)
             event = orjson.loads(line)
             self._tally["delivered"] += 1
-            expected = self._expected.pop(event["id"], None)
-            if expected is None:
-                self._print_other(event)
-            elif not expected.done():  # done at the end, when it was cancelled
-                expected.set_result((line.decode().rstrip(), at_s))
+            if not self._is_of_service(event["id"]):
+                self._screen.other(event, ms=now_ms - int(event["receivedAt"]))
+                continue
+            delivery = self._delivery(event["id"])
+            if not delivery.done():
+                delivery.set_result((line.decode().rstrip(), now_ms))
 
-    async def _send(self, sender: Sender, act: str, kind: str) -> None:
-        if act != AGAIN:
-            self._last = sample(kind)
-        event_id = self._last.id
-        started_s = self._clock.monotonic()
-        arrival = asyncio.get_running_loop().create_future()
-        if act == NEW:
-            self._expected[event_id] = arrival
-        attempted = await sender.attempt(self._last.body)
-        self._tally[attempted.outcome] += 1
-        self._print_request(act or kind, event_id, attempted)
-        if act != NEW:
-            _print(_dim(f"{'':10}{_REMARKS[act]}"))
-        elif attempted.acknowledged:
-            await self._print_delivery(arrival, started_s)
+    def _answered(self, attempt: Attempt, body: bytes) -> None:
+        if attempt.event == LEAD_CAPTURED and not self._first_lead:
+            self._first_lead = body
+        self._answers.put_nowait(Answered.by_service(attempt))
 
-    def _pace_s(self, index: int) -> float:
-        if self._every_s is not None:
-            return self._every_s
-        return PACE_S if index < len(ROUND) else LATER_PACE_S
+    async def _repeat(self, act: Repeat, sender: Sender) -> None:
+        """Send the first lead again, or one that is signed with another secret."""
+        body = self._first_lead if act == AGAIN else sample(LEAD_CAPTURED).body
+        attempted = await sender.attempt(body)
+        self._show_request(Answered.by_hand(act, orjson.loads(body)["id"], attempted))
 
-    def _print_request(self, name: str, event_id: str, attempted: Attempted) -> None:
-        answer = f"{attempted.status or ''} {attempted.outcome or attempted.reason}".strip()
-        answer = click.style(f"{answer:{self._answer_width}}", fg=_colour(attempted))
-        after = f"{attempted.seconds * 1000:7.1f} ms"
-        _print(f"{_now()}  {name:14}  {event_id:20}  {answer}  {after}")
+    async def _show(self, count: int) -> None:
+        """Show the service's next requests, each with its delivery, up to the last event."""
+        for _ in range(count):
+            if self._is_over():
+                return
+            answered = await self._answers.get()
+            self._show_request(answered)
+            if answered.since_ms is not None:
+                await self._show_delivery(answered.event_id, answered.since_ms)
 
-    async def _print_delivery(
-        self, arrival: "asyncio.Future[tuple[str, float]]", started_s: float
-    ) -> None:
+    def _show_request(self, answered: Answered) -> None:
+        self._shown += 1
+        self._tally[answered.outcome] += 1
+        self._screen.request(answered)
+
+    async def _show_delivery(self, event_id: str, since_ms: int) -> None:
         try:
             async with asyncio.timeout(DELIVERY_DEADLINE_S):
-                line, at_s = await arrival
+                line, at_ms = await asyncio.shield(self._delivery(event_id))
         except TimeoutError:
-            _print(_dim(f"{'':10}{'stdout sink':14}  not delivered yet"))
-            return
-        width = 22 + self._answer_width
-        text = line if len(line) <= width else line[: width - 1] + "…"
-        after = f"{(at_s - started_s) * 1000:7.1f} ms"
-        _print(_dim(f"{'':10}{'stdout sink':14}  {text:{width}}  {after}"))
+            self._screen.late()
+        else:
+            del self._deliveries[event_id]
+            self._screen.delivery(line, ms=at_ms - since_ms)
 
-    def _print_other(self, event: dict[str, str]) -> None:
-        """Print the first few of each second, then only their number."""
-        if self._others == 0:
-            asyncio.get_running_loop().call_later(1, self._print_rest)
-        self._others += 1
-        if self._others <= OTHERS_SHOWN:
-            after = f"{self._clock.now_ms() - int(event['receivedAt']):5} ms"
-            answer = f"{'yours: delivered':{self._answer_width}}"
-            _print(
-                f"{_now()}  {event['event'][:14]:14}  {event['id'][:20]:20}  {answer}  {after:>10}"
-            )
+    def _delivery(self, event_id: str) -> "asyncio.Future[tuple[str, int]]":
+        if event_id not in self._deliveries:
+            self._deliveries[event_id] = asyncio.get_running_loop().create_future()
+        return self._deliveries[event_id]
 
-    def _print_rest(self) -> None:
-        if self._others > OTHERS_SHOWN:
-            _print(f"{'':10}and {self._others - OTHERS_SHOWN} more of yours")
-        self._others = 0
+    def _is_of_service(self, event_id: str) -> bool:
+        return any(attempt.event_id == event_id for attempt in self._sandbox.workspace.attempts)
 
-    def _print_next_steps(self) -> None:
-        _print(
-            _NEXT.format(
-                **self._urls,
-                relay=self._command,
-                secret=self._environment.secret_file,
-                config=self._environment.config,
-                pace=self._pace_s(len(ROUND)),
-            )
-        )
-
-
-def _print(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _now() -> str:
-    return datetime.now().astimezone().strftime("%H:%M:%S")
-
-
-def _dim(text: str) -> str:
-    return click.style(text, dim=True)
-
-
-def _colour(attempted: Attempted) -> str:
-    if attempted.acknowledged:
-        return "green" if attempted.outcome == "accepted" else "yellow"
-    return "red"
+    def _is_over(self) -> bool:
+        return self._events is not None and self._shown >= self._events

@@ -16,7 +16,7 @@ from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
-from relay.outbound import cloudevents, sink_url, tls
+from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
 from relay.outbound.http import responses
 from relay.sinks.http import standard_webhooks
@@ -56,7 +56,7 @@ class HttpSink:
         self._client = client
         self._clock = clock
         self._endpoint = http_client.Endpoint.of(url, secrets=_secret_texts(settings, url))
-        self._cloudevents = settings.format == "cloudevents"
+        self._format = settings.format
         self._keys = _keys(settings.signing_secrets)
         self._own = [*_authorization(url), *_own_headers(settings.headers)]
         self._fixed = _fixed_headers(url, self._own)
@@ -99,8 +99,16 @@ class HttpSink:
             ("relay-event", cloudevents.header_value(event.kind)),
             ("relay-source", cloudevents.header_value(event.source)),
             ("relay-received-at", cloudevents.rfc3339(event.received_ms)),
-            *(cloudevents.headers(event) if self._cloudevents else ()),
+            *((("relay-reconstructed", "true"),) if event.reconstructed else ()),
+            *(cloudevents.headers(event) if self._format == "cloudevents" else ()),
+            *self._watched(event),
         ]
+
+    def _watched(self, event: Event) -> Headers:
+        named = watched.headers(event, self._format, prefix="ce-").items()
+        if self._format == "raw":  # JSON in ASCII is a header value as it is
+            return list(named)
+        return [(name, cloudevents.header_value(value)) for name, value in named]
 
 
 def build(settings: Settings, clock: Clock) -> HttpSink:

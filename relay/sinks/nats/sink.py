@@ -17,7 +17,7 @@ from relay.core.errors import Misconfigured, SinkError
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings
-from relay.outbound import cloudevents, message, tls
+from relay.outbound import cloudevents, message, tls, watched
 from relay.outbound.publishing import PublishingSink
 from relay.sinks.nats import credentials, jetstream
 from relay.sinks.nats.connection import Connection, Request
@@ -139,13 +139,17 @@ class NatsSink(PublishingSink[Request, Connection]):
             raise Misconfigured(str(error)) from None
 
     def _headers(self, event: Event) -> dict[str, str]:
-        headers = message.headers(event, self._settings.format, prefix="ce-")
+        form = self._settings.format
+        headers = message.identity(event, form, prefix="ce-")
         together = "".join(headers.values())
         if cloudevents.header_value(together) != together:  # one check is cheaper than many
             headers = {name: cloudevents.header_value(value) for name, value in headers.items()}
         # An id is unique in its source only, and another sink may write to the same stream.
         id_ = f"{headers['relay-id']}:{headers['relay-source']}:{self._settings.name}"
         headers["Nats-Msg-Id"] = id_
+        for name, value in watched.headers(event, form, prefix="ce-").items():
+            # JSON in ASCII is a header value as it is; the binding wants it encoded.
+            headers[name] = value if form == "raw" else cloudevents.header_value(value)
         headers.update(self._fixed_headers)
         return headers
 

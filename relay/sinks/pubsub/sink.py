@@ -22,7 +22,7 @@ from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
-from relay.outbound import message
+from relay.outbound import message, watched
 from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import errors as pubsub_failure
@@ -129,11 +129,13 @@ class PubsubSink(SplittingSink[Entry]):
         return Entry(topic, beside.get("orderingKey", ""), written)
 
     def _beside(self, event: Event, key: str | None) -> dict[str, Any]:
-        named = message.headers(event, self._settings.format, prefix="ce-")
-        if self._settings.format == "cloudevents":
+        form = self._settings.format
+        named = message.identity(event, form, prefix="ce-")
+        if form == "cloudevents":
             named["content-type"] = "application/json"
         if not _fits("".join(named.values())):  # one check is cheaper than many
             named = {name: _fit(value) for name, value in named.items()}
+        named |= watched.limited(event, form, prefix="ce-", max_bytes=TEXT_MAX)
         key = (event.video_id() or "") if key is None else key
         return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
 

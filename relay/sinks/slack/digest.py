@@ -19,6 +19,7 @@ from relay.sinks.slack.blocks import (
     plain,
     table,
 )
+from relay.sinks.slack.history import videos
 from relay.sinks.slack.message import payload, stamp
 from relay.sinks.slack.summary import at
 
@@ -53,7 +54,9 @@ def digest(events: Sequence[Event]) -> dict[str, Any]:
         *_counted(len(views), "step watched", "steps watched"),
         *_counted(len(others), "other event"),
     ]
-    headline = f"{len(events)} events: {', '.join(parts)}"
+    made = sum(event.reconstructed for event in events)
+    mark = f" ({made} of them reconstructed after an outage)" if made else ""
+    headline = f"{len(events)} events: {', '.join(parts)}{mark}"
     blocks = [
         header(f"🧾 {headline}"),
         *_leads(leads),
@@ -68,19 +71,22 @@ def _counted(count: int, one: str, many: str = "") -> list[str]:
 
 
 def _leads(events: Sequence[Event]) -> list[Block]:
-    lines = [plain(_lead(event.document().get("data")), limit=_LEAD_MAX) for event in events]
+    lines = [plain(_lead(event), limit=_LEAD_MAX) for event in events]
     return [
         {"type": "section", "fields": lines[start : start + FIELDS_MAX]}
         for start in range(0, len(lines), FIELDS_MAX)
     ]
 
 
-def _lead(data: object) -> str:
+def _lead(event: Event) -> str:
+    data = event.document().get("data")
     name = describe(at(data, "name"), limit=50)
     email = describe(at(data, "email"), limit=60)
     video = describe(at(data, "video", "title"), limit=40)
     who = ", ".join(part for part in (name, email) if part) or "a lead without a name"
-    return f"👋 {who}" + (f" ({video})" if video else "")
+    history = event.watch_history
+    seen = f", {videos(history.count)} watched" if history and history.count else ""
+    return f"👋 {who}" + (f" ({video})" if video else "") + seen
 
 
 def _views(events: Sequence[Event]) -> list[Fact]:
@@ -101,7 +107,7 @@ def _views(events: Sequence[Event]) -> list[Fact]:
     rest = sum(steps[video].total() for video in order[VIDEOS_MAX:])
     if rest:
         more = len(order) - VIDEOS_MAX
-        rows.append(Fact(f"{more} more video{'s' * (more > 1)}", plain(f"{rest} steps watched")))
+        rows.append(Fact(videos(more, "more "), plain(f"{rest} steps watched")))
     return rows
 
 

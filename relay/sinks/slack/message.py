@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from relay.core.event import Event
 from relay.outbound.template import Value
 from relay.sinks.slack import places
 from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
-from relay.sinks.slack.places import clean
+from relay.sinks.slack.history import before
+from relay.sinks.slack.places import clean, moment
 from relay.sinks.slack.summary import Summary, at, tell
 
 _FALLBACK_MAX = 300
@@ -21,13 +22,15 @@ def message(event: Event) -> dict[str, Any]:
     story = tell(event.kind, _data(event))
     notes = [context([plain(story.note)])] if story.note else []
     top = header(f"{story.icon} {story.headline}")
-    return payload(_line(story), [top, *table(story.facts), *notes, origin(event)])
+    body = [top, *table(story.facts), *notes]
+    return payload(_line(story, event), [*body, *before(event), origin(event)])
 
 
 def plainest(event: Event) -> dict[str, Any]:
     """Return the payload for an event whose content Slack refuses: its kind and ids alone."""
     video = _bare(_video_id(event))
     about = f"{_bare(event.kind)} for video {video}" if video else _bare(event.kind)
+    about = f"{about} (reconstructed)" if event.reconstructed else about
     pieces = (f"{about}, event ", Value(event.id), ": its details could not be shown here.")
     return payload("".join(places.mrkdwn(pieces)), [])
 
@@ -40,19 +43,24 @@ def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
 
 def fallback(event: Event) -> str:
     """Return the line for notifications and screen readers, escaped."""
-    return _line(tell(event.kind, _data(event)))
+    return _line(tell(event.kind, _data(event)), event)
 
 
 def origin(event: Event) -> Block:
     """Return the last block of every message: time, source, video and event id."""
     video = describe(_video_id(event), limit=100)
     about = [f"Video {video}"] if video else []
-    details = [f"Source {event.source}", *about, f"Event {event.id}"]
+    details = [f"Source {event.source}", *about, f"Event {event.id}", *_mark(event)]
     return context([mrkdwn(stamp(event)), *map(plain, details)])
 
 
-def _line(story: Summary) -> str:
-    line = clean(story.headline + story.aside, limit=_FALLBACK_MAX)
+def _mark(event: Event) -> list[str]:
+    return ["Reconstructed after an outage"] if event.reconstructed else []
+
+
+def _line(story: Summary, event: Event) -> str:
+    mark = " (reconstructed)" if event.reconstructed else ""
+    line = clean(story.headline + story.aside, limit=_FALLBACK_MAX - len(mark)) + mark
     return "".join(places.mrkdwn([Value(line)]))
 
 
@@ -75,9 +83,7 @@ def stamp(event: Event) -> str:
     """Return the time of creation, or else of receipt, in each reader's time zone (mrkdwn)."""
     at_s = _created_s(event.created_at)
     at_s = event.received_ms // 1000 if at_s is None else at_s
-    shown = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # The text after the bar is for clients that cannot convert it.
-    return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{shown}>"
+    return moment(at_s)
 
 
 def _created_s(text: str | None) -> int | None:

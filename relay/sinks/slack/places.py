@@ -6,6 +6,7 @@ Our own messages and the author's templates are written by the same functions.
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import accumulate, groupby, takewhile
 from typing import Literal
 from urllib.parse import quote
@@ -51,6 +52,13 @@ def cut(text: str, limit: int) -> str:
     widths = accumulate(map(_width, text))
     end = sum(1 for _ in takewhile(lambda width: width < limit, widths))
     return text[:end].rstrip() + "…"
+
+
+def moment(at_s: int) -> str:
+    """Return a time in each reader's time zone (mrkdwn)."""
+    shown = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    # The text after the bar is for clients that cannot convert it.
+    return f"<!date^{at_s}^{{date_short_pretty}}, {{time}}|{shown}>"
 
 
 def _in_mrkdwn(value: str) -> str:

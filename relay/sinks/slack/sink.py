@@ -117,6 +117,8 @@ class SlackSink:
         try:
             return await self._post(payload)
         except Refused as error:
+            if event.watch_history is not None:
+                raise  # the dispatcher sends it again without
             refusal = error
         try:
             answer = await self._post(plainest(event))

@@ -27,6 +27,7 @@ from relay.sinks.slack.blocks import (
     section,
     size,
 )
+from relay.sinks.slack.history import before
 from relay.sinks.slack.message import fallback, origin, payload
 from relay.sinks.slack.places import cut
 
@@ -136,7 +137,9 @@ class OwnMessage:
         every = [*blocks, origin(event)]
         if size(every) > TOTAL_MAX:
             raise InvalidTemplate(f"blocks: longer than {TOTAL_MAX} characters, as JSON")
-        return payload(text, every)
+        more = [*blocks, *before(event), origin(event)]
+        has_room = len(more) <= BLOCKS_MAX and size(more) <= TOTAL_MAX
+        return payload(text, more if has_room else every)
 
 
 def _compile(value: object, path: str, style: _Style) -> Any:

@@ -29,6 +29,10 @@ from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
 ENTRIES_MAX = 10
+ATTRIBUTES_MAX = 10
+"""Maximum number of attributes of a message."""
+
+_REPEATED = frozenset({"relay-event", "relay-reconstructed"})
 BYTES_MAX = 1 << 20
 """Maximum bytes of a message, and of a request, with names, types and values of attributes."""
 
@@ -113,6 +117,9 @@ class SqsSink(SplittingSink[Entry]):
 
     def _named(self, event: Event) -> dict[str, str]:
         named = message.headers(event, self._settings.format, prefix="ce-")
+        if event.reconstructed and len(named) > ATTRIBUTES_MAX:
+            # The binding's own attributes say the same.
+            named = {name: named[name] for name in named if name not in _REPEATED}
         return {name: value for name, value in named.items() if value}
 
     def _ids(self, event: Event, group: str | None) -> dict[str, str]:
@@ -180,6 +187,12 @@ def build(settings: Settings, clock: Clock) -> SqsSink:  # noqa: ARG001
             raise ValueError("aws_access_key_id: expected together with aws_secret_access_key")
     with faults.collect():
         group = message.optional(settings.group, settings, key="group")
+    with faults.collect():
+        if settings.enrich and settings.format == "cloudevents":
+            raise ValueError(
+                'enrich: does not go with format = "cloudevents", because SQS takes '
+                f"{ATTRIBUTES_MAX} attributes, and CloudEvents needs all of them"
+            )
     faults.raise_all()
     return SqsSink(settings, group)
 

@@ -19,6 +19,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import SinkSettings
+from relay.outbound import watched
 
 _CLOSED = "stdout is closed"
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
@@ -140,14 +141,17 @@ def build(settings: Settings, clock: Clock) -> StdoutSink:  # noqa: ARG001
 
 
 def _line(event: Event) -> bytes:
-    head = orjson.dumps(
-        {
-            "source": event.source,
-            "id": event.id,
-            "event": event.kind,
-            "receivedAt": event.received_ms,
-        }
-    )
+    members: dict[str, Any] = {
+        "source": event.source,
+        "id": event.id,
+        "event": event.kind,
+        "receivedAt": event.received_ms,
+    }
+    if event.reconstructed:
+        members["reconstructed"] = True
+    if event.watch_history is not None:
+        members["watched"] = watched.document(event.watch_history)
+    head = orjson.dumps(members)
     # JSON has line breaks between tokens only; within a text they are escaped.
     body = event.body.replace(b"\n", b" ").replace(b"\r", b" ")
     return head[:-1] + b',"body":' + body + b"}\n"

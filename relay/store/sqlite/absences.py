@@ -23,6 +23,18 @@ SELECT {_COLUMNS} FROM absences WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIM
 """
 _UNACKNOWLEDGED = f"SELECT {_COLUMNS} FROM absences WHERE {_OPEN} ORDER BY id LIMIT ?"
 _LOSS = f"SELECT coalesce(sum(lost_until - from_at), 0) FROM absences WHERE {_OPEN}"
+# Not the absences from before the source's first view, which cost it nothing.
+_UNRECONCILED = f"""
+SELECT {_COLUMNS} FROM absences a
+WHERE lost_until IS NOT NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM reconciliations r
+        WHERE r.source = ?1 AND r.state = 'done' AND NOT r.dry
+            AND r.since <= a.from_at AND r.until >= a.lost_until
+    )
+    AND to_at > coalesce((SELECT at FROM audience WHERE source = ?1 ORDER BY at LIMIT 1), 0)
+ORDER BY id
+"""
 _ACKNOWLEDGE = """
 UPDATE absences SET acknowledged_at = ? WHERE id = ? AND acknowledged_at IS NULL
 """
@@ -63,6 +75,11 @@ class SqliteAbsences(Part):
             return _one(db, number)
 
         return await self._writer.transact(acknowledge)
+
+
+def unreconciled(db: sqlite3.Connection, source: str) -> list[Absence]:
+    """Return the absences that lost events and that no run of a source has covered."""
+    return [_absence(row) for row in db.execute(_UNRECONCILED, (source,))]
 
 
 def _one(db: sqlite3.Connection, number: int) -> Absence | None:

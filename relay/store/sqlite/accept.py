@@ -93,6 +93,11 @@ class Acceptance:
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
         return ["accepted" if row[0] in new else _compare(db, row) for row in events]
 
+    def next_number(self) -> int:
+        """Return a number for an event that another statement inserts, on the writer's thread."""
+        self._last += 1
+        return self._last
+
     def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], total: Total) -> Row:
         return (
             seq,
@@ -110,9 +115,13 @@ class Acceptance:
         )
 
     def _sink_value(self, verdict: Verdict) -> str | int | None:
-        if verdict.outcome == "fails":
-            return verdict.why
-        return None if verdict.key is None else self._turns.live(verdict.sink, verdict.key)
+        return verdict.why if verdict.outcome == "fails" else self.turn(verdict)
+
+    def turn(self, verdict: Verdict) -> int | None:
+        """Return the turn of a new delivery, if its sink is ordered and it is not dead."""
+        if verdict.outcome == "fails" or verdict.key is None:
+            return None
+        return self._turns.live(verdict.sink, verdict.key)
 
 
 def _compare(db: sqlite3.Connection, row: Row) -> Outcome:

@@ -152,5 +152,5 @@ def _missed(db: sqlite3.Connection, selection: Selection, routes: Sequence[Route
     def takes(sink: str, *event: Any) -> bool:
         return by_sink[sink].evaluate(event_of(event)).outcome == "takes"
 
-    db.create_function("takes", 8, takes)
+    db.create_function("takes", 9, takes)
     return _MISSED, [orjson.dumps(list(by_sink)).decode()]

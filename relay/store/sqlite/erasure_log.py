@@ -38,3 +38,8 @@ def newest(
 
 def _read(report: str, wiped: int) -> Erasure:
     return replace(msgspec.json.decode(report, type=Erasure), wiped=bool(wiped))
+
+
+def is_erased(db: sqlite3.Connection, person: bytes) -> bool:
+    """Whether an erasure of a person's digest was begun at any time."""
+    return db.execute("SELECT 1 FROM erasures WHERE person = ?", (person,)).fetchone() is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.integrity import Content, Inspection
-from relay.store.sqlite import digests, disk, queries, schema
+from relay.store.sqlite import audience_days, digests, disk, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
@@ -40,7 +40,7 @@ async def inspect(path: Path) -> Inspection:
     try:
         async with reading(path) as reader:
             content = await reader.run(_content)
-            faults = await check(path) or await reader.run(digests.damaged)
+            faults = await check(path) or await reader.run(_damaged)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
     return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *faults))
@@ -70,6 +70,10 @@ def _content(db: sqlite3.Connection) -> Content:
         deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
         sinks = queries.tallies(db)
     return Content(number, events, unreadable, deliveries, sinks)
+
+
+def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:
+    return digests.damaged(db) + audience_days.damaged(db)
 
 
 def _age(number: int) -> tuple[str, ...]:

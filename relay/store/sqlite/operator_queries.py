@@ -23,8 +23,11 @@ from relay.store.sqlite.conditions import ALL, Condition, all_of, fits, of_deliv
 from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.ordering import HELD_MS
+from relay.store.sqlite.rows import ORIGINAL, SUPERSEDED
 
-_EVENT = "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body)"
+_EVENT = (
+    "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body), e.reconstructed"
+)
 _DELIVERIES = f"""
 SELECT sink, status, attempts, iif(status = 'pending' AND due_at < {HELD_MS}, due_at, NULL),
     settled_at, reason, replay
@@ -123,8 +126,19 @@ def _record(db: sqlite3.Connection, row: Sequence[Any]) -> EventRecord:
         DeliveryRecord(sink, Status(status), *rest)
         for sink, status, *rest in db.execute(_DELIVERIES, row[:1])
     ]
-    seq, source, event_id, kind, created_at, received_ms, size = row
-    return EventRecord(seq, source, event_id, kind, created_at, received_ms, size, deliveries)
+    seq, source, event_id, kind, created_at, received_ms, size, mark = row
+    return EventRecord(
+        seq,
+        source,
+        event_id,
+        kind,
+        created_at,
+        received_ms,
+        size,
+        deliveries,
+        reconstructed=mark != ORIGINAL,
+        superseded=mark == SUPERSEDED,
+    )
 
 
 def history(db: sqlite3.Connection, seq: int) -> History | None:

@@ -8,6 +8,8 @@ from typing import Any
 from relay.store.email_matcher import EmailMatcher
 from relay.store.personal_data import Erasure, ErasureRecord, Records, UnderWay
 from relay.store.sqlite import erasure_log, personal_data_export, personal_data_search
+from relay.store.sqlite.audience_rollup import forget_person
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.personal_data_places import PLACES, Place, Traces
 from relay.store.sqlite.personal_data_search import Matches
 from relay.store.sqlite.shared import Part, Shared
@@ -22,7 +24,7 @@ class SqlitePersonalData(Part):
 
     async def erase(self, email: str, *, now_ms: int) -> Erasure:
         address = self._address(email)
-        async with self._lock:
+        async with self._lock, self._shared.rollup:
             person = self._shared.digests.digest(address.folded)
             number = await self._writer.transact(
                 lambda db: erasure_log.begin(db, person, now_ms=now_ms)
@@ -32,9 +34,12 @@ class SqlitePersonalData(Part):
             await self._leases_made()
             in_flight = list((under_way | self._in_flight(total)).values())
             report = total.erasure(in_flight, wiped=False)
-            await self._writer.transact(
-                lambda db: erasure_log.end(db, number, report, now_ms=now_ms)
-            )
+
+            def end(db: sqlite3.Connection) -> None:
+                forget_person(db, self._shared.digests.number(address.folded))
+                erasure_log.end(db, number, report, now_ms=now_ms)
+
+            await self._writer.transact(end)
         return total.erasure(in_flight, wiped=await self._shared.wiper.wipe())
 
     async def _erase(
@@ -53,7 +58,7 @@ class SqlitePersonalData(Part):
                 total.add(await self._preview(place, matches))
                 continue
             remove = partial(personal_data_search.remove, place=place, now_ms=now_ms)
-            for keys in personal_data_search.removals(matches):
+            for keys in personal_data_search.removals(place, matches):
                 await self._writer.transact(partial(remove, keys=keys), done)
         return total, under_way
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from relay.core.delivery import Status
 from relay.store.personal_data import Erasure, SentEvents, UnderWay
+from relay.store.sqlite.audience_rollup import forget_view
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
 
@@ -76,6 +77,10 @@ class Place(NamedTuple):
     """Statements with `:key` and `:now`; none if the rows stay."""
     effects: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
     """Further effects of a row's removal, to be called before it."""
+    before: Callable[[sqlite3.Connection, int], None] = lambda _, __: None
+    """Further removal of a row's traces, to be called before the statements."""
+    weight: int = 1
+    """Number of usual rows whose removal takes as long as that of one of these."""
     number: str | None = None
     """Column with the person's number, instead of columns with an address."""
 
@@ -112,6 +117,11 @@ PLACES = (
             """,
             "UPDATE attempts SET answer = '' WHERE event = :key",
             "UPDATE events SET body = NULL, headers = NULL, created_at = NULL WHERE seq = :key",
+            # The id of a reconstruction is a digest of facts, one of which is the address.
+            """
+            UPDATE events SET id = 'erased-' || hex(randomblob(8))
+            WHERE seq = :key AND reconstructed > 0
+            """,
         ),
         effects=_of_event,
     ),
@@ -170,6 +180,9 @@ PLACES = (
         table="audience",
         key="event",
         columns=(),
+        before=forget_view,
+        # The sets of its day are written anew.
+        weight=10,
         number="person",
         removal=("DELETE FROM audience WHERE event = :key",),
     ),

@@ -71,12 +71,12 @@ WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints}
 """
 
 
-def removals(matches: Matches) -> Iterator[list[int]]:
+def removals(place: Place, matches: Matches) -> Iterator[list[int]]:
     """Split the keys into transactions of few rows and bytes, of one row at least."""
     keys: list[int] = []
     size = 0
     for key, bytes_ in matches.rows:
-        if keys and (len(keys) >= STEP_ROWS or size + bytes_ > STEP_BYTES):
+        if keys and (len(keys) * place.weight >= STEP_ROWS or size + bytes_ > STEP_BYTES):
             yield keys
             keys, size = [], 0
         keys.append(key)
@@ -95,6 +95,7 @@ def remove(db: sqlite3.Connection, place: Place, keys: Sequence[int], now_ms: in
     traces: list[Traces] = []
     for key in keys:
         traces.append(place.effects(db, key))
+        place.before(db, key)
         for statement in place.removal:
             db.execute(statement, {"key": key, "now": now_ms})
     return _sum(place, traces)

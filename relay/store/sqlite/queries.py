@@ -45,7 +45,7 @@ FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ? AND d.status = 'pending'
 CROSS JOIN events AS e ON e.seq = d.event AND e.body IS NOT NULL
 """
-_BODY, _DIGEST = 13, 15
+_BODY, _DIGEST = 13, 16
 """Columns of `_DELIVERIES`."""
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
@@ -122,7 +122,7 @@ def _delivery(row: Row) -> Delivery:
         turn=row[5],
         tries=row[6],
         tried_ms=row[7],
-        event=event_of(row[8:15]),
+        event=event_of(row[8:16]),
     )
 
 

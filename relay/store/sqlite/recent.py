@@ -2,7 +2,7 @@
 
 from relay.store.operations import Accepted, Attempted
 from relay.store.replays import Mark
-from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.driver import Row, sqlite3
 
 # Both tables grow at the end, so a scan back from there reads only newer rows.
 _MARKS = """
@@ -14,7 +14,7 @@ SELECT
     ), 0)
 """
 _ACCEPTED = """
-SELECT seq, received_at, source, id, kind,
+SELECT seq, received_at, source, id, kind, reconstructed,
     (SELECT group_concat(sink) FROM deliveries WHERE event = e.seq)
 FROM events e WHERE seq > ? ORDER BY seq LIMIT ?
 """
@@ -32,10 +32,13 @@ def mark(db: sqlite3.Connection, since_ms: int) -> Mark:
 
 def accepted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Accepted]:
     """Return the oldest events after this one."""
-    return [
-        Accepted(number, received_ms, source, id_, kind, sorted(sinks.split(",")) if sinks else [])
-        for number, received_ms, source, id_, kind, sinks in db.execute(_ACCEPTED, (after, limit))
-    ]
+    return [_accepted(row) for row in db.execute(_ACCEPTED, (after, limit))]
+
+
+def _accepted(row: Row) -> Accepted:
+    number, received_ms, source, id_, kind, reconstructed, sinks = row
+    names = sorted(sinks.split(",")) if sinks else []
+    return Accepted(number, received_ms, source, id_, kind, names, bool(reconstructed))
 
 
 def attempted(db: sqlite3.Connection, after: int, *, limit: int) -> list[Attempted]:

@@ -8,13 +8,16 @@ import orjson
 from relay.core.event import Event
 from relay.store.sqlite.driver import Row
 
-EVENT = "e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers"
+ORIGINAL, RECONSTRUCTED, SUPERSEDED = 0, 1, 2
+"""Values of the column `reconstructed` of events."""
+
+EVENT = "e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.reconstructed"
 """Columns of `event_of`."""
 
 
 def event_of(row: Sequence[Any]) -> Event:
     """Make an event from the columns of `EVENT`."""
-    source, event_id, kind, created_at, received_ms, body, headers = row
+    source, event_id, kind, created_at, received_ms, body, headers, reconstructed = row
     return Event(
         source=source,
         id=event_id,
@@ -23,6 +26,7 @@ def event_of(row: Sequence[Any]) -> Event:
         received_ms=received_ms,
         body=body,
         headers=headers,
+        reconstructed=bool(reconstructed),
     )
 
 

@@ -22,7 +22,7 @@ DELETE FROM sessions WHERE digest IN (
 """
 _OPEN = "INSERT INTO sessions VALUES (:digest, :role, :token, :now, :now, :address)"
 _FIND = f"""
-SELECT token, role, opened_at, seen_at, address FROM sessions WHERE digest = :digest AND {_LIVE}
+SELECT token, role, address FROM sessions WHERE digest = :digest AND {_LIVE}
 """
 _TO_NOTE = f"digest = :digest AND seen_at <= :now - {SEEN_EVERY_MS} AND {_LIVE}"
 _IS_TO_NOTE = f"SELECT 1 FROM sessions WHERE {_TO_NOTE}"

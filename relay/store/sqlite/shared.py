@@ -1,15 +1,19 @@
 """What the parts of a store share: connections, free space, and state in memory."""
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from relay.core.delivery import Status
+from relay.core.routing import Verdict
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
 from relay.store.sqlite.keys import PersonDigests, TokenDigests
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import OrderingKeys
+from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.secure_delete import Wiper
 
 
@@ -33,10 +37,22 @@ class Shared:
     tokens: TokenDigests
     tallies: defaultdict[str, dict[Status, int]]
     """Numbers of pending and dead deliveries, by sink."""
+    outstanding: Outstanding
     leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Deliveries that a dispatcher may be sending: numbers of their events, by sink."""
     cancelled: set[int] = field(default_factory=set)
     """Replays whose deliveries must not be leased."""
+    superseded: set[int] = field(default_factory=set)
+    """Reconstructions whose deliveries must not be leased, by the numbers of their events."""
+
+    def count_new(self, verdicts: Iterable[Verdict]) -> None:
+        """Update the tallies by the deliveries of a new event."""
+        for verdict in verdicts:
+            status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
+            self.tallies[verdict.sink][status] += 1
+
+    rollup: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the audience by day, or a person in it, is changed in several transactions."""
 
     def count(self, moved: Moved) -> None:
         """Update the tallies by the status changes of a write."""

@@ -27,6 +27,7 @@ from relay.store.sqlite import (
     operator_writes,
     ordering,
     queries,
+    reconstruct,
     retention,
     schema,
     secure_delete,
@@ -44,8 +45,10 @@ from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.keys import PersonDigests, TokenDigests
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.ordering import OrderingKeys
+from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
+from relay.store.sqlite.reconstructions import SqliteReconstructions
 from relay.store.sqlite.search import SqliteSearch
 from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
@@ -97,6 +100,7 @@ class SqliteStore:
         self.search = SqliteSearch(shared, clock)
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
+        self.reconstructions = SqliteReconstructions(shared, accept)
         self.audience = SqliteAudience(shared)
         self.statistics = SqliteStatistics(shared, clock)
         self.personal_data = SqlitePersonalData(shared)
@@ -133,15 +137,17 @@ class SqliteStore:
         self._shared.room.require()
         total = self._totals.of(event)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: Outcome, verdicts: Sequence[Verdict] = verdicts) -> None:
             if outcome == "accepted":
                 total.add(event.received_ms)
                 self._counted(total)
-                for verdict in verdicts:
-                    status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
-                    self._tallies[verdict.sink][status] += 1
+                self._shared.count_new(verdicts)
             stored(outcome)
 
+        outstanding = self._shared.outstanding
+        known = outstanding.find(event) if outstanding else None
+        if known is not None:
+            return await self.reconstructions.supersede((event, verdicts, total), known, done)
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
@@ -164,7 +170,11 @@ class SqliteStore:
         held = frozenset(self._leased[sink])
 
         def is_free(delivery: Delivery) -> bool:
-            return delivery.seq not in held and delivery.replay not in self._shared.cancelled
+            return (
+                delivery.seq not in held
+                and delivery.replay not in self._shared.cancelled
+                and delivery.seq not in self._shared.superseded
+            )
 
         free = tuple(filter(is_free, lease.deliveries))
         damaged = tuple(filter(is_free, lease.damaged))
@@ -332,6 +342,7 @@ async def open_store(
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
             accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
+            outstanding = await leaser.run(Outstanding.of_store)
             unwiped = await reader.run(secure_delete.is_unfinished)
             files = Files(path)
             opened.callback(files.close)
@@ -350,6 +361,7 @@ async def open_store(
             turns=turns,
             digests=digests,
             tokens=tokens,
+            outstanding=outstanding,
             tallies=defaultdict(lambda: dict.fromkeys(Status, 0), tallies),
         )
         store = SqliteStore(
@@ -389,6 +401,7 @@ def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
     with transaction(db):
         operator_writes.withdraw_all(db)
+        db.execute(reconstruct.CUT_OFF)
     unclean = queries.recall(db, "clean") == 0
     queries.remember(db, "clean", 0)
     return unclean

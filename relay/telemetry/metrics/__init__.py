@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 
 from relay.core.delivery import Result
 from relay.core.errors import BodyFault, RejectReason
-from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, Outcome
+from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, WEBHOOK_TEST, Outcome
 from relay.core.totals import Total
 from relay.telemetry.metrics.registry import OPEN, Registry
 
@@ -30,8 +30,10 @@ LISTENERS = ("public", "admin")
 LIMITS = ("total", "address", "busy", "files")
 SETTLED = ("delivered", "dead")
 DROPPED = ("count", "bytes", "rate", "store")
+ENRICHED = ("answered", "cached", "erased", "late", "failed", "paused", "busy")
 STATES = ("active", "throttled", "parked", "paused")
 ALL_KINDS = (*KINDS, "other")
+RECONSTRUCTED_KINDS = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets in seconds, dense around the goal of an acknowledgement, up to the sender's timeout."""
@@ -145,6 +147,11 @@ class Metrics:
             "Part of the downtime that the sender's retries did not cover: its events are lost.",
         )
 
+        self._enriched = self._registry.counter(
+            "relay_enrichments_total",
+            "Leads for sinks with enrich, by what came of asking what the person has watched.",
+            {"result": ENRICHED},
+        )
         self._open_loss = self._registry.gauge(
             "relay_unacknowledged_loss_seconds",
             "Time from which events are lost, in absences that no operator has acknowledged.",
@@ -204,6 +211,16 @@ class Metrics:
             {"source": OPEN, "event": ALL_KINDS},
         )
 
+        self._reconstructed = self._registry.counter(
+            "relay_reconstructed_events_total",
+            "Events made from the sender's API after an outage, since this start.",
+            {"source": OPEN, "event": RECONSTRUCTED_KINDS},
+        )
+        self._unreconciled = self._registry.gauge(
+            "relay_unreconciled_loss_seconds",
+            "Time from which events are lost, in absences that no reconciliation has covered.",
+            {"source": OPEN},
+        )
         self._quarantined = self._registry.gauge(
             "relay_quarantined_requests",
             "Requests that match no secret and are kept until the new secret is configured.",
@@ -281,6 +298,9 @@ class Metrics:
     def connection_limited(self, listener: str, reason: str) -> None:
         self._limited[listener, reason] += 1
 
+    def enriched(self, result: str) -> None:
+        self._enriched[result] += 1
+
     def acknowledged(self, source: str, seconds: float) -> None:
         self._acks[source].observe(seconds)
 
@@ -305,6 +325,13 @@ class Metrics:
 
     def not_kept(self, source: str, reason: str) -> None:
         self._not_kept[source, reason] += 1
+
+    def reconstructed(self, source: str, kind: str) -> None:
+        """Count a reconstructed event, once it is on disk."""
+        self._reconstructed[source, kind] += 1
+
+    def unreconciled_loss(self, source: str, seconds: float) -> None:
+        self._unreconciled[source] = seconds
 
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)

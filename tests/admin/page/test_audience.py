@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.admin.page.views.audience import files
 from relay.admin.page.views.audience import section as audience
 from relay.core import signature
 from tests import service
@@ -144,11 +145,12 @@ async def test_the_url_keeps_the_filter(relay: Relay, visitor: Visitor) -> None:
     assert figures(page)[0][1] == "1"
     fields = page.form("/audience").fields()
     assert (fields["video"], fields["zone"], fields["period"]) == ("vid_2", "Europe/Berlin", "7d")
-    (source,) = (each for each in page.all("option") if "selected" in each.attributes)
-    assert source.text == "main"
+    (option,) = (each for each in page.all("option") if "selected" in each.attributes)
+    assert option.text == "main"
     links = page.links()
-    (chip,) = page.all("a", class_="chip")
-    assert chip.text.startswith("Pricing")
+    zone, source, chip = page.all("a", class_="chip")
+    assert [zone.text[:23], source.text[:11]] == ["Time zone Europe/Berlin", "Source main"]
+    assert chip.text.startswith("Video Pricing")
     assert chip["href"] == "/audience?source=main&zone=Europe%2FBerlin&period=7d"
     assert links["30 days"].startswith("/audience?video=vid_2&source=main")
     assert links["CSV of days"].startswith("/audience/days.csv?video=vid_2&source=main")
@@ -169,6 +171,20 @@ async def test_every_table_is_a_file(relay: Relay, visitor: Visitor) -> None:
     assert ["'@SUM(A1)", "'=1+1", "1"] in [row[:3] for row in tables["videos"]]
     assert [row[1] for row in tables["days"]] == ["started people", "3"]
     assert len(tables["hours"]) == 25
+
+
+async def test_a_file_says_in_its_last_row_what_it_leaves_out(
+    relay: Relay, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send_a_day(relay)
+    whole = (await visitor.client.get("/audience/videos.csv")).text.splitlines()
+    monkeypatch.setattr(files, "GROUPS_MAX", 1)
+    answer = await visitor.client.get("/audience/videos.csv")
+    assert answer.text.splitlines() == [
+        *whole[:2],
+        '"1 more are left out: choose fewer days, or a source."',
+    ]
+    assert len(whole) == 3
 
 
 async def test_few_videos_are_shown_and_the_rest_is_said(relay: Relay, visitor: Visitor) -> None:

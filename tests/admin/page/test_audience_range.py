@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from relay.admin.page.views.audience.range import Chosen, days_of, zone_names
+from relay.admin.page.views.audience.range import AudienceForm, days_of, zone_names
 
 NOW = datetime(2026, 3, 30, 22, 30, tzinfo=UTC)
 """The day after the clocks of Berlin were put forward, where it is the 31st."""
@@ -18,38 +18,40 @@ def ms(day: int, zone: ZoneInfo | None = None, month: int = 3) -> int:
 
 
 def test_a_period_ends_with_today_in_its_zone() -> None:
-    assert days_of(Chosen(period="today"), NOW_MS).times == {
+    assert days_of(AudienceForm(period="today"), NOW_MS).times == {
         "since_ms": ms(30),
         "until_ms": ms(31),
     }
-    assert days_of(Chosen(period="7d", zone="Europe/Berlin"), NOW_MS).times == {
+    assert days_of(AudienceForm(period="7d", zone="Europe/Berlin"), NOW_MS).times == {
         "since_ms": ms(25, BERLIN),
         "until_ms": ms(1, BERLIN, month=4),
     }
-    assert days_of(Chosen(period="all"), NOW_MS).times == {"since_ms": None, "until_ms": None}
+    assert days_of(AudienceForm(period="all"), NOW_MS).times == {"since_ms": None, "until_ms": None}
 
 
 def test_dates_replace_the_period_and_the_last_is_whole() -> None:
-    chosen = Chosen(period="today", since=date(2026, 3, 28), zone="Europe/Berlin")
-    assert days_of(chosen, NOW_MS).times == {"since_ms": ms(28, BERLIN), "until_ms": None}
-    chosen = Chosen(until=date(2026, 3, 29), zone="Europe/Berlin")
-    assert days_of(chosen, NOW_MS).times == {"since_ms": None, "until_ms": ms(30, BERLIN)}
+    form = AudienceForm(period="today", since=date(2026, 3, 28), zone="Europe/Berlin")
+    assert days_of(form, NOW_MS).times == {"since_ms": ms(28, BERLIN), "until_ms": None}
+    form = AudienceForm(until=date(2026, 3, 29), zone="Europe/Berlin")
+    assert days_of(form, NOW_MS).times == {"since_ms": None, "until_ms": ms(30, BERLIN)}
 
 
 @pytest.mark.parametrize(
-    ("chosen", "oldest", "shown"),
+    ("form", "oldest", "shown"),
     [
-        (Chosen(period="all"), "2026-03-28", ["2026-03-28", "2026-03-29", "2026-03-30"]),
-        (Chosen(period="all"), None, ["2026-03-30"]),
-        (Chosen(period="all"), "2020-01-01", [f"2026-03-{day}" for day in range(27, 31)]),
-        (Chosen(since=date(2026, 3, 29)), "2026-03-30", ["2026-03-29", "2026-03-30"]),
-        (Chosen(since=date(2026, 4, 5)), None, []),
-        (Chosen(until=date(2027, 1, 1)), "2026-03-30", ["2026-03-30"]),
-        (Chosen(until=date(2026, 3, 2)), "2026-03-02", ["2026-03-02"]),
+        (AudienceForm(period="all"), "2026-03-28", ["2026-03-28", "2026-03-29", "2026-03-30"]),
+        (AudienceForm(period="all"), None, ["2026-03-30"]),
+        (AudienceForm(period="all"), "2020-01-01", [f"2026-03-{day}" for day in range(27, 31)]),
+        (AudienceForm(since=date(2026, 3, 29)), "2026-03-30", ["2026-03-29", "2026-03-30"]),
+        (AudienceForm(since=date(2026, 4, 5)), None, []),
+        (AudienceForm(until=date(2027, 1, 1)), "2026-03-30", ["2026-03-30"]),
+        (AudienceForm(until=date(2026, 3, 2)), "2026-03-02", ["2026-03-02"]),
     ],
 )
-def test_days_are_shown_without_gaps(chosen: Chosen, oldest: str | None, shown: list[str]) -> None:
-    assert days_of(chosen, NOW_MS).shown(oldest, limit=4) == shown
+def test_days_are_shown_without_gaps(
+    form: AudienceForm, oldest: str | None, shown: list[str]
+) -> None:
+    assert days_of(form, NOW_MS).shown(oldest, limit=4) == shown
 
 
 def test_zones_are_offered_by_their_usual_names() -> None:

@@ -300,7 +300,7 @@ async def test_a_viewer_sees_replays_without_personal_data_and_changes_nothing(
         page = await viewer.see("/replays/1")
         assert person not in viewer.html
         assert ADA not in viewer.html
-        assert "Words …" in page.text
+        assert "Words in the body …" in page.text
         token = page.form("/find").fields()["form_token"]
         for path in (
             "/replays/1/cancel",

@@ -126,16 +126,16 @@ async def test_pages_of_changes_follow_one_another(tmp_path: Path) -> None:
 async def test_the_file_has_all_pages_of_the_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "PAGE_MAX", 2)
+    monkeypatch.setattr(visit, "PAGE_MAX", 1)
     async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
         await record(relay, "resume_sink", target="s")
-        for _ in range(5):
+        for _ in range(12):
             await record(relay, "pause_sink", target="=cmd()", actor="admin", via="page")
         page = await visitor.see("/changes?operation=pause_sink")
         answer = await visitor.client.get(page.links()["CSV"])
     assert answer.headers["content-type"].startswith("text/csv")
     head, *rows = csv.reader(io.StringIO(answer.text))
-    assert len(rows) == 5
+    assert len(rows) == 12
     row = dict(zip(head, rows[0], strict=True))
     assert (row["change"], row["target"]) == ("Paused =cmd()", "'=cmd()")
     assert (row["state"], row["by"], row["via"]) == ("done", "admin token", "this page")

@@ -73,6 +73,29 @@ async def test_what_runs_is_shown_without_secrets(tmp_path: Path) -> None:
             assert secret not in visitor.html
 
 
+async def test_the_senders_api_is_shown_without_its_key(tmp_path: Path) -> None:
+    service.read(tmp_path, tables=ADMIN)
+    rewrite(
+        tmp_path,
+        'secrets = ["env:RELAY_SECRET"]',
+        'secrets = ["env:RELAY_SECRET"]\n[source.api]\nbase_url = "https://api.example.com"\n'
+        'key = "env:OTHER_SECRET"\nendpoint = "wh_01"\nfields = { "video.id" = "uid" }',
+    )
+    config = config_module.load(tmp_path / "config.toml", ENVIRON)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        page = await visitor.see("/config")
+        assert settings(page, "source.main.api") == {
+            "source.main.api.base_url": "https://api.example.com",
+            "source.main.api.key": "set",
+            "source.main.api.endpoint": "wh_01",
+            "source.main.api.fields": "video.id: uid",
+            "source.main.api.give_up_after": "11 min 20 s · default",
+        }
+        assert ENVIRON["OTHER_SECRET"] not in visitor.html
+        await visitor.see(ROTATION)
+        assert "relay rotate run --source main" in visitor.html
+
+
 async def test_secrets_are_shown_with_labels_and_ends(tmp_path: Path) -> None:
     service.read(tmp_path, tables=ADMIN)
     rewrite(

@@ -196,14 +196,14 @@ async def test_one_letter_is_discarded_and_the_filter_stays(
 async def test_the_file_holds_all_that_the_filter_selects(
     serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "PAGE_MAX", 2)
+    monkeypatch.setattr(visit, "PAGE_MAX", 1)
     async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, *(body(f"e{number}") for number in range(5)))
+        await kill(relay, *(body(f"e{number}") for number in range(101)))
         page = await visitor.see("/dead-letters?sink=leads")
         answer = await visitor.client.get(page.links()["CSV"])
         assert answer.headers["content-disposition"] == 'attachment; filename="dead-letters.csv"'
         rows = list(csv.DictReader(io.StringIO(answer.text)))
-        assert [row["id"] for row in rows] == ["e4", "e3", "e2", "e1", "e0"]
+        assert [row["id"] for row in rows] == [f"e{number}" for number in reversed(range(101))]
         assert (rows[0]["sink"], rows[0]["attempts"]) == ("leads", "1")
 
 

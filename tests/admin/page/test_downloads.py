@@ -1,27 +1,73 @@
-"""Files of tables: a stranger's text is no formula in any spreadsheet."""
+"""Files of tables: sent while they are read, and a stranger's text is no formula in them."""
 
 import csv
 import io
+from collections.abc import AsyncGenerator
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
-from relay.admin.page.downloads import as_csv
+from relay.admin.page.downloads import Rows, as_csv
+from relay.core.errors import StoreUnavailable
+from tests.conftest import ManualClock
 
 
-def cell(value: object) -> str:
-    ((read,),) = csv.reader(io.StringIO(bytes(as_csv([[value]], "a.csv").body).decode()))
+async def written(parts: AsyncGenerator[Rows, None]) -> list[list[str]]:
+    response = await as_csv(parts, "a.csv", ManualClock())
+    assert isinstance(response, StreamingResponse)
+    chunks = [bytes(chunk) async for chunk in response.body_iterator if not isinstance(chunk, str)]
+    return list(csv.reader(io.StringIO(b"".join(chunks).decode())))
+
+
+async def cell(value: object) -> str:
+    async def one() -> AsyncGenerator[Rows, None]:
+        yield [[value]]
+
+    ((read,),) = await written(one())
     return read
 
 
 @pytest.mark.parametrize("begin", [*"=+-@＝＋－＠", "\t=", "\r=", "\n=", "\ta", " =", "\u00a0="])  # noqa: RUF001
-def test_a_formula_begins_with_an_apostrophe(begin: str) -> None:
-    assert cell(f"{begin}1+1") == f"'{begin}1+1"
+async def test_a_formula_begins_with_an_apostrophe(begin: str) -> None:
+    assert await cell(f"{begin}1+1") == f"'{begin}1+1"
 
 
 @pytest.mark.parametrize("value", ["a=1", " a", "1-2", ""])
-def test_other_texts_stay_as_they_are(value: str) -> None:
-    assert cell(value) == value
+async def test_other_texts_stay_as_they_are(value: str) -> None:
+    assert await cell(value) == value
 
 
-def test_numbers_stay_numbers() -> None:
-    assert cell(-1) == "-1"
+async def test_numbers_stay_numbers() -> None:
+    assert await cell(-1) == "-1"
+
+
+async def test_a_file_that_is_cut_says_so_in_its_last_row() -> None:
+    async def cut() -> AsyncGenerator[Rows, None]:
+        yield [["id"], ["a"]]
+        raise StoreUnavailable("the disk is gone")
+
+    text = "The rest is missing; load the file again. The reason: the disk is gone"
+    assert await written(cut()) == [["id"], ["a"], [text]]
+
+
+async def test_a_table_that_cannot_be_read_is_no_file() -> None:
+    async def refused() -> AsyncGenerator[Rows, None]:
+        raise HTTPException(404, "Unknown sink.")
+        yield []
+
+    with pytest.raises(HTTPException):
+        await written(refused())
+
+
+async def test_rows_are_read_as_they_are_sent() -> None:
+    read: list[int] = []
+
+    async def many() -> AsyncGenerator[Rows, None]:
+        for number in range(3):
+            read.append(number)
+            yield [[number]]
+
+    response = await as_csv(many(), "a.csv", ManualClock())
+    assert isinstance(response, StreamingResponse)
+    assert read == [0]

@@ -126,6 +126,31 @@ text = "{{ data.email.split('@')[1] }}"
         assert "The sink cannot make a message of it" in card(page, "Body").text
 
 
+async def test_a_message_says_what_it_lacks_until_it_is_sent(start: Start) -> None:
+    enriched = """
+[source.api]
+base_url = "http://127.0.0.1:9"
+key = "an-api-key-of-the-tests"
+
+[[sink]]
+name = "enriched"
+type = "http"
+url = "http://127.0.0.1:9/hook"
+enrich = true
+"""
+    async with start(enriched) as relay, visiting(relay) as visitor:
+        await send(relay, lead(), body("v", "video.ready"))
+        page = await visitor.see("/events/1?body=as:enriched")
+        assert page.by_id("remark").text == (
+            "What the person has watched is asked when the message is sent, and not shown here."
+        )
+        for path in ("/events/1?body=as:all", "/events/2?body=as:enriched"):
+            await visitor.see(path)
+            assert 'id="remark"' not in visitor.html
+        page = await visitor.see("/sinks/enriched/try?seq=1")
+        assert "not shown here" in page.by_id("remark").text
+
+
 async def test_events_link_to_their_neighbours_and_to_those_of_the_same_person_and_video(
     start: Start,
 ) -> None:

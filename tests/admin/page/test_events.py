@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from relay.admin.page import visit
 from relay.admin.page.views.events import section as view
 from tests.admin.page.document import Element
 from tests.admin.page.visiting import (
@@ -262,18 +263,36 @@ async def test_the_file_has_the_same_events_and_no_formulas(start: Start, far_en
         )
 
 
-async def test_a_file_that_is_cut_off_says_where_the_rest_is(
+async def test_the_file_holds_all_that_the_filter_matches(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "CSV_ROWS", 1)
-    monkeypatch.setattr(view, "PAGE_MAX", 2)
+    monkeypatch.setattr(visit, "PAGE_MAX", 2)
+    monkeypatch.setattr(view, "PART_MS", 0)
     async with start() as relay, visiting(relay) as visitor:
-        await send(relay, *(body(f"e{number}") for number in range(3)))
-        first = (await visitor.client.get("/events.csv?kind=lead.*")).text.splitlines()
-        assert len(first) == 4
-        target = first[-1].removeprefix("The rest is at ")
-        rest = (await visitor.client.get(target)).text.splitlines()
-        assert [line.split(",")[3] for line in rest[1:]] == ["e0"]
+        await send(relay, *(body(f"e{number}") for number in range(5)), body("x", "video.ready"))
+        answer = await visitor.client.get("/events.csv?kind=lead.*")
+        heads, *rows = csv.reader(io.StringIO(answer.text))
+        assert [row[heads.index("id")] for row in rows] == ["e4", "e3", "e2", "e1", "e0"]
+        answer = await visitor.client.get("/events.csv?kind=lead.*&before=3")
+        assert [row[3] for row in csv.reader(io.StringIO(answer.text))] == ["id", "e1", "e0"]
+        assert not (await visitor.client.get("/events.csv?id=nowhere")).text.splitlines()[1:]
+
+
+async def test_a_file_ends_when_its_login_does(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "PAGE_MAX", 1)
+    async with start() as relay, visiting(relay) as visitor:
+        await send(relay, *(body(f"e{number}") for number in range(200)))
+        (cookie,) = visitor.client.cookies.jar
+        async with visitor.client.stream("GET", "/events.csv") as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            await relay.service._store.sessions.close(bytes.fromhex(cookie.value or ""))
+            rest = [line async for line in lines]
+        assert len(rest) < 200
+        assert rest[-1].startswith("The rest is missing; load the file again.")
+        assert rest[-1].endswith("The login has ended.")
 
 
 async def test_an_empty_relay_says_how_to_send_the_first_event(start: Start) -> None:

@@ -16,9 +16,9 @@ from relay.admin.page.views import SECTIONS
 from relay.core.errors import StoreBroken, StoreFull, StoreUnavailable
 from tests import service
 from tests.admin.page.document import Element, parse
+from tests.admin.page.nginx import PrefixingNginx
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.admin.test_api import body, send
-from tests.brokers.program import Program
 from tests.caller import post
 from tests.guarantees.process import http_client
 from tests.operator import TOKEN, operating
@@ -30,6 +30,8 @@ FORM_VIEWS = [view for section in SECTIONS for view in section.views if view.is_
 EXPORTS = [export for section in SECTIONS for export in section.exports]
 ACTIONS = [action for section in SECTIONS for action in section.actions]
 DOWNLOADS = [download for section in SECTIONS for download in section.downloads]
+TABLES = [table for section in SECTIONS for table in section.tables]
+FILES = [each.path for each in DOWNLOADS] + [each.path for each in TABLES]
 
 _VALUES = {"/sinks/": "all", "/config/sources/": "main", "/unreadable/": "00ff"}
 """Values of the first parameter of a path, by what stands before it; of all others, 1."""
@@ -125,14 +127,14 @@ async def test_a_viewer_gets_no_form_of_a_change(relay: Relay) -> None:
 
 async def test_every_download_is_a_file(relay: Relay) -> None:
     async with visiting(relay) as visitor, visiting(relay, token=VIEWER_TOKEN) as viewer:
-        for download in DOWNLOADS:
-            answer = await visitor.client.get(concrete(download.path))
-            assert answer.status_code in (200, 404), download.path
+        for path in FILES:
+            answer = await visitor.client.get(concrete(path))
+            assert answer.status_code in (200, 404), path
             if answer.status_code == 200:
                 assert answer.headers["content-disposition"].startswith("attachment;")
-            if download.admin_only:
-                answer = await viewer.client.get(concrete(download.path))
-                assert answer.status_code == 403, download.path
+        for download in DOWNLOADS:
+            answer = await viewer.client.get(concrete(download.path))
+            assert answer.status_code == (403 if download.admin_only else 200), download.path
 
 
 async def test_unknown_parameters_get_a_page_with_the_fault(relay: Relay) -> None:
@@ -172,7 +174,7 @@ async def test_every_response_has_the_security_headers(relay: Relay) -> None:
         assets += [each["href"] for each in page.all("link")]
         assert len(assets) >= 3
         answers = [await visitor.client.get(path) for path in [*paths(), "/nowhere", "/?x=1"]]
-        answers += [await visitor.client.get(each.path) for each in DOWNLOADS]
+        answers += [await visitor.client.get(path) for path in FILES]
         answers += [await visitor.client.get("/assets/nothing.js"), await stranger.client.get("/")]
         answers += [await stranger.client.get("/login"), await stranger.client.get("/?again=1")]
         answers += [await stranger.post("/login", {"token": "wrong"}), await stranger.post("/", {})]
@@ -449,7 +451,7 @@ async def test_the_cookie_opens_pages_only_and_the_bearer_the_api_only(relay: Re
             assert (await visitor.client.get(path)).status_code == 401
         assert (await visitor.client.post("/-/reload")).status_code == 401
         assert (await operator.client.get("/api/v1/sinks")).status_code == 200
-        for path in [*paths(), *(each.path for each in DOWNLOADS), "/live"]:
+        for path in [*paths(), *FILES, "/live"]:
             answer = await operator.client.get(f"{path}?again=1")
             assert answer.status_code in (303, 401), path
 
@@ -461,42 +463,6 @@ async def test_a_viewers_token_opens_nothing_of_the_api(relay: Relay, token: str
 
 
 # A proxy with a path prefix
-
-
-class PrefixingNginx(Program):
-    """Serves a relay under /ops/relay; `slash` makes it strip that from the path."""
-
-    name = "nginx"
-
-    def __init__(self, folder: Path, *, relay_port: int, slash: str) -> None:
-        super().__init__(folder)
-        text = NGINX.format(folder=folder, port=self.port, relay=relay_port, slash=slash)
-        (folder / "nginx.conf").write_text(text, encoding="utf-8")
-
-    def command(self) -> list[str]:
-        files = ["-c", str(self.folder / "nginx.conf"), "-e", str(self.folder / "error.log")]
-        return [self.name, *files, "-g", "daemon off;"]
-
-
-NGINX = """
-pid {folder}/nginx.pid;
-events {{}}
-http {{
-    client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
-    uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
-    access_log off;
-    server {{
-        listen 127.0.0.1:{port};
-        location /ops/relay/ {{
-            proxy_pass http://127.0.0.1:{relay}{slash};
-            proxy_set_header Host $http_host;
-            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-            proxy_set_header X-Forwarded-Proto $scheme;
-            proxy_set_header X-Forwarded-Prefix /ops/relay;
-        }}
-    }}
-}}
-"""
 
 
 def addresses(page: Element) -> Iterator[str]:
@@ -512,12 +478,8 @@ def addresses(page: Element) -> Iterator[str]:
 async def test_the_page_works_under_the_path_of_a_proxy(
     tmp_path: Path, relay: Relay, slash: str
 ) -> None:
-    (tmp_path / "nginx").mkdir()
-    nginx = PrefixingNginx(
-        tmp_path / "nginx",
-        relay_port=relay.service.admin.port,
-        slash="/" if slash else "",
-    )
+    port = relay.service.admin.port
+    nginx = PrefixingNginx(tmp_path / "nginx", relay_port=port, slash=slash)
     nginx.start()
     try:
         async with http_client(base_url=f"http://127.0.0.1:{nginx.port}") as client:

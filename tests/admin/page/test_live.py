@@ -125,7 +125,11 @@ async def test_the_stream_ends_with_the_relay(
 
 
 def test_every_activity_has_a_topic() -> None:
-    assert set(TOPICS) == stream.KINDS.keys() - {"missed"} | {"change", "replay"}
+    assert set(TOPICS) == stream.KINDS.keys() - {"missed"} | {
+        "change",
+        "replay",
+        "reconciliation",
+    }
 
 
 class Opener:

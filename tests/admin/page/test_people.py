@@ -144,7 +144,7 @@ async def test_an_export_is_a_file_with_all_of_a_person_and_is_audited(
         assert answer.headers["content-disposition"] == 'attachment; filename="person.json"'
         assert answer.headers["cache-control"] == "no-store"
         document = answer.json()
-        assert list(document) == ["events", "unreadable", "mentions", "views"]
+        assert list(document) == ["events", "unreadable", "mentions", "views", "watched"]
         assert (len(document["events"]), len(document["views"])) == found
         assert OTHER not in answer.text
     async with operating(relay) as operator:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.exceptions import HTTPException
 
-from relay.admin.page.slow_results import KEPT_MAX, RUNNING_MAX, SlowResults
+from relay.admin.page.slow_results import KEPT_MAX, RUNNING_MAX, SlowReads, SlowResults
 from relay.core.errors import StoreError
 
 
@@ -43,6 +43,21 @@ async def test_a_slow_result_is_shown_again_for_twenty_times_its_time() -> None:
     assert await slow.get("b", read) == 2
     clock.now_s += 0.2
     assert await slow.get("a", read) == 3
+
+
+async def test_a_visit_knows_when_an_older_result_is_read_anew() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 0.2)
+    first, second, third = (SlowReads(slow, clock) for _ in range(3))
+    assert await first.get("a", read) == 1
+    assert first.again_ms is None
+    clock.now_s += 1
+    assert await second.get("a", read) == 1
+    assert second.again_ms == pytest.approx(3001, abs=1)
+    clock.now_s += 3.1
+    assert second.again_ms == 1
+    assert await third.get("a", read) == 2
+    assert third.again_ms is None
 
 
 async def test_a_quick_result_is_read_each_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from jinja2 import nodes
 
 from relay.admin.page import rendering
-from relay.admin.page.app import FAILED
+from relay.admin.page.frame import FAILED
 from relay.admin.page.views import SECTIONS
 
 PAGE = files("relay.admin.page")
@@ -35,6 +35,12 @@ def test_every_template_is_rendered_by_a_view_or_used_by_another_template() -> N
     views = {view.template for section in SECTIONS for view in section.views}
     used = {name for tree in TREES.values() for name in used_by(tree)}
     assert views | BY_LOGIN | {FAILED.template} | used == TREES.keys()
+
+
+def test_the_filter_bar_exists_once() -> None:
+    assert [name for name, source in SOURCES.items() if "data-filter" in source] == [
+        "filter_bar.html"
+    ]
 
 
 @pytest.mark.parametrize("name", TREES)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.servers import BehindDoor
 
 _NUMBERS = count()
@@ -46,7 +46,8 @@ class AmqpHarness(BehindDoor[RabbitMq]):
 
     def messages(self) -> list[Message]:
         self._found += [
-            Message(str(each.message_id), each.body) for each in self.server.read(self.queue)
+            Message(str(each.message_id), each.body, watched_in(each.headers))
+            for each in self.server.read(self.queue)
         ]
         return list(self._found)
 

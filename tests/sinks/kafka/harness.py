@@ -8,7 +8,7 @@ from relay.sinks.kafka.sink import KafkaSink, build
 from tests.brokers.kafka import TOPIC, KafkaCluster
 from tests.brokers.kafka_mock import PRODUCE
 from tests.conftest import ManualClock
-from tests.sinks.conformance import Harness, Message
+from tests.sinks.conformance import Harness, Message, watched_in
 
 PRODUCE_CODES: Mapping[str, int] = {
     "fewer replicas than the topic demands": 19,
@@ -54,7 +54,10 @@ class KafkaHarness(Harness):
         return {"brokers": self.cluster.brokers, "topic": TOPIC, "timeout": "2500ms"}
 
     def messages(self) -> list[Message]:
-        return [Message(each.headers["relay-id"], each.value) for each in self.cluster.read()]
+        return [
+            Message(each.headers["relay-id"], each.value, watched_in(each.headers))
+            for each in self.cluster.read()
+        ]
 
     async def fail(self, how: str) -> None:
         if how == self.down:

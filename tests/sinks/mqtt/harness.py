@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.servers import OwnServer
 
 
@@ -44,8 +44,9 @@ class MqttHarness(OwnServer[Mosquitto]):
 
     def messages(self) -> list[Message]:
         return [
-            Message(user_properties(message)["relay-id"], bytes(message.payload))
+            Message(named["relay-id"], bytes(message.payload), watched_in(named))
             for message in self.server.read()
+            for named in (user_properties(message),)
         ]
 
     async def fail(self, how: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.nats import PASSWORD, STREAM, NatsServer
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.servers import OwnServer
 
 WINDOW_S = 0.1
@@ -38,7 +38,10 @@ class NatsHarness(OwnServer[NatsServer]):
         return {"servers": self.server.url, "stream": STREAM}
 
     def messages(self) -> list[Message]:
-        return [Message((each.headers or {})["relay-id"], each.data) for each in self.server.read()]
+        return [
+            Message((each.headers or {})["relay-id"], each.data, watched_in(each.headers or {}))
+            for each in self.server.read()
+        ]
 
     async def fail(self, how: str) -> None:
         await asyncio.sleep(WINDOW_S)  # for what came last to be no duplicate any more

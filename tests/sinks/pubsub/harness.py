@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.far_end import Reply, Request
 from tests.sinks.servers import OverHttp
 
@@ -89,7 +89,11 @@ class PubsubHarness(OverHttp):
 
     def messages(self) -> list[Message]:
         return [
-            Message(each["attributes"]["relay-id"], base64.b64decode(each["data"]))
+            Message(
+                each["attributes"]["relay-id"],
+                base64.b64decode(each["data"]),
+                watched_in(each["attributes"]),
+            )
             for each in self.double.messages
         ]
 

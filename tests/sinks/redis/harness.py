@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Temporary
 from tests.brokers.redis import PASSWORD, STREAM, RedisServer
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.servers import OwnServer
 
 
@@ -37,7 +37,14 @@ class RedisHarness(OwnServer[RedisServer]):
 
     def messages(self) -> list[Message]:
         entries = self.server.read()
-        return [Message(fields[b"id"].decode(), fields[b"body"]) for fields in entries]
+        return [
+            Message(
+                fields[b"id"].decode(),
+                fields[b"body"],
+                watched_in({name.decode(): value.decode() for name, value in fields.items()}),
+            )
+            for fields in entries
+        ]
 
     async def fail(self, how: str) -> None:
         FAILURES[how](self.server)

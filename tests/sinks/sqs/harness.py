@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.moto_sqs import REGION, MotoSqs
-from tests.sinks.conformance import Message
+from tests.sinks.conformance import Message, watched_in
 from tests.sinks.far_end import FarEnd, Reply, Request, until
 from tests.sinks.servers import BehindDoor
 
@@ -41,7 +41,10 @@ class SqsHarness(BehindDoor[MotoSqs]):
         **{code: kind for code, (_, kind) in CODES.items()},
         **{how: kind for how, (_, kind) in ENTRIES.items()},
     }
-    deviations: ClassVar = {"retry_after_is_kept_in_both_forms": "SQS does not ask for a pace"}
+    deviations: ClassVar = {
+        "cloudevents_have_an_extension_attribute_for_it": "ten attributes are all that SQS takes",
+        "retry_after_is_kept_in_both_forms": "SQS does not ask for a pace",
+    }
 
     def __init__(self) -> None:
         self.double = FarEnd()
@@ -68,10 +71,7 @@ class SqsHarness(BehindDoor[MotoSqs]):
 
     def messages(self) -> list[Message]:
         self._taken += self.server.read(self.queue_url)
-        return [
-            Message(each["MessageAttributes"]["relay-id"]["StringValue"], each["Body"].encode())
-            for each in self._taken
-        ]
+        return [_message(each) for each in self._taken]
 
     async def fail(self, how: str) -> None:
         if how == self.down:
@@ -118,3 +118,8 @@ def _refuse_entries(request: Request, how: str) -> Reply:
 
 def reply(said: dict[str, Any], status: int = 200) -> Reply:
     return Reply(status, json.dumps(said).encode(), {"content-type": "application/x-amz-json-1.0"})
+
+
+def _message(entry: Any) -> Message:
+    attributes = {name: each["StringValue"] for name, each in entry["MessageAttributes"].items()}
+    return Message(attributes["relay-id"], entry["Body"].encode(), watched_in(attributes))

@@ -66,7 +66,7 @@ def fill(db: sqlite3.Connection, count: int, *, keys: int) -> OrderingKeys:
     made = OrderingKeys.of(db)
     db.execute("BEGIN")
     db.executemany(
-        "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, ?, x'', x'')",
+        "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, ?, x'', x'', 0)",
         ((seq, f"old{seq}", NOW_MS, digest(b"")) for seq in range(1, count + 1)),
     )
     db.executemany(

@@ -50,7 +50,7 @@ def _wear(db: sqlite3.Connection, random: Random) -> list[bytes]:
         attempt = (number + 1, "crm", NOW_MS, 5, "delivered", 200, "", answer, None)
         request = ("main", random.randbytes(32), NOW_MS, "odd", head, body)
         for table, row in (
-            ("events", (*event, head, body)),
+            ("events", (*event, head, body, 0)),
             ("attempts", attempt),
             ("unreadable", request),
             ("quarantine", (number + 1, "main", NOW_MS, len(body), b"t=1,v1=2", head, body)),

@@ -138,6 +138,7 @@
     if (document.activeElement !== active && active?.isConnected) active.focus({ preventScroll: true });
     document.title = fresh.title;
     setClock(fresh.body);
+    readAnew(fresh.body);
     decorate();
   }
 
@@ -203,6 +204,14 @@
     timer = setTimeout(fetchPage, Math.max(0, refreshedAt + REFRESH_MS - performance.now()));
   }
 
+  let anew = 0; // timer
+
+  /** Fetch the page again once the server reads anew what it took from an older, slow read. */
+  function readAnew(body) {
+    clearTimeout(anew);
+    if (body.dataset.againMs) anew = setTimeout(refresh, Number(body.dataset.againMs));
+  }
+
   /** Return what a refresh leaves alone; the server shows a notice once. */
   const kept = () => new Set([...all("[data-hold]").filter(isHeld), ...all("#notice")]);
 
@@ -265,8 +274,8 @@
       relay = message.started_ms;
       say("live", isOther ? `Live, relay restarted ${minute(relay)}` : "Live");
       refresh();
-    } else if (topics().some((each) => message.topics.includes(each))) {
-      refresh();
+    } else if (going || topics().some((each) => message.topics.includes(each))) {
+      refresh(); // the view to come may have other topics than the one that is shown
     }
   }
 
@@ -430,6 +439,7 @@
   addEventListener("popstate", () => go(location.href));
   for (const box of all("[data-keys-off]")) box.checked = localStorage.getItem(KEYS_OFF) !== null;
   setClock(document.body);
+  readAnew(document.body);
   decorate();
   setInterval(() => document.hidden || decorate(), 1000);
   setInterval(refresh, IDLE_REFRESH_MS);

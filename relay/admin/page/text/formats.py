@@ -40,10 +40,10 @@ def relative(ms: int, now_ms: int) -> str:
 
 
 def duration(ms: float) -> str:
-    """Format how long something took: `84 ms`, `1.2 s`, `4 min 11 s`."""
-    if ms < 1000:
+    """Format how long something took: `84 ms`, `1.2 s`, `44 s`, `4 min 11 s`."""
+    if ms < 999.5:
         return f"{ms:.0f} ms"
-    if ms < 60_000:
+    if ms < 9950:
         return f"{ms / 1000:.1f} s"
     seconds = round(ms / 1000)
     for length, name, part, part_name in (

@@ -31,7 +31,7 @@ POLICY = (
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <link rel="icon" href="data:,"><script src="/page.js" defer></script></head>
-<body data-live-url="/live" data-now="{now_ms}">
+<body data-live-url="/live" data-now="{now_ms}"{again}>
 <header id="top" data-live=""><nav><a href="/" data-key="n">Now</a>
 <a href="/other" data-key="o">Other <b id="count">{count}</b></a></nav>
 <form role="search" action="/" data-filter><input aria-label="Find" name="q" value="{q}"
@@ -68,6 +68,8 @@ class FixturePage:
     counts: int = 0
     started_ms: int = 1_750_000_000_000
     now_ms: int | None = None
+    again_ms: int | None = None
+    """Given once."""
     answer: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared, posts wait."""
     fetched_s: list[float] = field(default_factory=list)
@@ -153,11 +155,16 @@ class FixturePage:
         notice, self.notice = self.notice, ""
         return notice and f'<p id="notice" role="status">{notice}</p>'
 
+    def _take_again(self) -> str:
+        again_ms, self.again_ms = self.again_ms, None
+        return "" if again_ms is None else f' data-again-ms="{again_ms}"'
+
     def _page(self, path: str, q: str) -> Response:
         now_ms = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
         text = _PAGE.format(
             title="Events" if path == "/" else "Other",
             now_ms=now_ms,
+            again=self._take_again(),
             count=self.counts,
             q=escape(q),
             main=self.main,

@@ -348,7 +348,7 @@ async def test_the_audience_of_other_days_is_chosen_and_taken_along(week_tab: Pa
     assert "vid_0be3a10c77f0" in await text_of(file)
     await tab.get_by_label("From").fill("2020-01-01")
     await tab.get_by_label("To", exact=True).fill("2020-01-02")
-    await press(tab, "Show")
+    await press(tab, "Filter")
     await expect(tab.locator("#empty")).to_contain_text("No views and no leads here")
 
 

@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 from relay import config
 from tests import service
-from tests.admin.page.browser import Browser, Login, Window
+from tests.admin.page.browser import Browser, Login, Window, see_live
 from tests.admin.page.browser.entering import log_in, login_of
 from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body, send
@@ -71,7 +71,7 @@ async def window(browser: Browser, login: Login) -> AsyncIterator[Window]:
 async def live(window: Window, path: str) -> Page:
     """Open a view, and wait for its stream."""
     tab = await window.tab(path)
-    await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+    await see_live(tab)
     return tab
 
 
@@ -157,7 +157,7 @@ async def test_the_keys_of_the_page(window: Window, relay: Relay) -> None:
     await tab.keyboard.press("g")
     await tab.keyboard.press("e")
     await expect(tab).to_have_url(re.compile("/events$"))
-    await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+    await see_live(tab)
     await tab.keyboard.press("/")
     await expect(tab.get_by_role("searchbox")).to_be_focused()
     await tab.get_by_role("searchbox").blur()
@@ -215,4 +215,4 @@ async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Re
     await load
     for tab in (now, events):
         assert await tab.evaluate("window.longest") < LONGEST_TASK_MS
-        await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+        await see_live(tab)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.admin.page.browser import Browser, Window, assert_accessible, set_hidden
+from tests.admin.page.browser import Browser, Window, assert_accessible, see_live, set_hidden
 from tests.admin.page.browser.fixture_page import FixturePage
 from tests.admin.page.browser.served import Served, serving
 from tests.sinks.far_end import until
@@ -44,7 +44,7 @@ async def served(shown: FixturePage) -> AsyncIterator[Served]:
 @pytest.fixture
 async def page(served: Served, window: Window, shown: FixturePage) -> Open:
     tab = await window.tab(served.url())
-    await expect(tab.locator("[data-live-state]")).to_have_text("Live")
+    await see_live(tab)
     await until(lambda: len(shown.fragments) == 1, what="the first refresh")
     return Open(tab, shown, window, served)
 
@@ -157,6 +157,13 @@ async def test_a_busy_relay_is_asked_four_times_a_second_and_never_twice_at_once
     assert page.shown.most_at_once == 1
 
 
+async def test_an_older_result_is_fetched_again_once_it_may_be_read_anew(page: Open) -> None:
+    page.shown.again_ms = 300
+    await page.refreshed()
+    page.shown.state = "read anew"
+    await expect(page.tab.locator("#state-1")).to_have_text("read anew")
+
+
 async def test_a_change_of_another_topic_fetches_nothing(page: Open) -> None:
     await page.shown.change("config")
     before = len(page.shown.fragments)
@@ -217,7 +224,7 @@ async def test_a_refresh_that_fails_leaves_the_page_and_is_tried_again(page: Ope
     await page.shown.change()
     await until(lambda: page.shown.failures == 0, what="the failure")
     await expect(page.tab.locator("#count")).to_have_text("1")
-    await expect(page.tab.locator("[data-live-state]")).to_have_text("Live")
+    await see_live(page.tab)
 
 
 @pytest.mark.parametrize("cut", ["refresh", "stream", "action"])
@@ -299,6 +306,17 @@ async def test_a_button_is_off_while_its_action_runs_and_keeps_the_focus(page: O
     await expect(button).to_be_enabled()
     await expect(button).to_be_focused()
     assert len(page.shown.posts) == 1
+
+
+async def test_a_change_of_any_topic_during_an_action_is_shown_after_it(page: Open) -> None:
+    page.shown.answer.clear()
+    await page.tab.get_by_role("button", name="Pause crm").click()
+    await until(lambda: len(page.shown.posts) == 1, what="the action")
+    before = len(page.shown.fragments)
+    await page.shown.change("config")
+    await page.tab.evaluate("new Promise((done) => setTimeout(done, 200))")
+    page.shown.answer.set()
+    await until(lambda: len(page.shown.fragments) == before + 2, what="a refresh of the new view")
 
 
 async def test_keys_move_through_rows_views_and_search(page: Open) -> None:

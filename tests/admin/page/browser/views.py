@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from playwright.async_api import Page, expect
 
+from tests.admin.page.browser.day import LEAD
+
 OpenView = Callable[[Page], Awaitable[object]]
 """Takes a tab of a window with a login to a view."""
 
@@ -57,6 +59,7 @@ VIEWS: Mapping[str, OpenView] = {
     "events by filter": _at("/events?kind=video.*&outcome=delivered&video=vid_0be3a10c77f0"),
     "events, none": _at("/events?id=evt_nowhere"),
     "event": _row_of("/events?kind=lead.captured"),
+    "event, failed": _row_of(f"/events?exact_id={LEAD}"),
     "event, raw": _row_of("/events?kind=lead.captured", more="?body=raw"),
     "event, message": _row_of("/events?kind=lead.captured", more="?body=as:sales"),
     "event, dead": _row_of("/events?outcome=dead&sink=crm"),

@@ -30,7 +30,7 @@ _OTHERS = ("Etc/", "SystemV/", "US/", "Canada/", "Brazil/", "Chile/", "Mexico/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class AudienceForm:
     """What the view shows; dates replace the period."""
 
     period: Period = "30d"
@@ -72,18 +72,18 @@ class Days:
         return round(datetime.combine(day, time.min, self.zone).timestamp() * 1000)
 
 
-def days_of(chosen: Chosen, now_ms: int) -> Days:
+def days_of(form: AudienceForm, now_ms: int) -> Days:
     """Return the chosen days; raises HTTPException."""
-    zone = time_zone(chosen.zone)
+    zone = time_zone(form.zone)
     today = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone).date()
-    first, last = chosen.since, chosen.until
+    first, last = form.since, form.until
     for day in (first, last):
         if day is not None and day.year not in YEARS:
             raise HTTPException(400, f"{day} is too far away; take a day as {today}.")
     if first is not None and last is not None and first > last:
         raise HTTPException(400, f"{first} is after {last}; swap the two days.")
-    if first is None and last is None and chosen.period in DAYS:
-        first, last = today - timedelta(days=DAYS[chosen.period] - 1), today
+    if first is None and last is None and form.period in DAYS:
+        first, last = today - timedelta(days=DAYS[form.period] - 1), today
     return Days(zone=zone, today=today, first=first, last=last)
 
 
@@ -94,9 +94,9 @@ def zone_names() -> list[str]:
     return ["UTC", *sorted(each for each in names if not each.startswith(_OTHERS))]
 
 
-def filter_of(chosen: Chosen, days: Days, by: Grouping, limit: int) -> AudienceFilter:
+def filter_of(form: AudienceForm, days: Days, by: Grouping, limit: int) -> AudienceFilter:
     """Return the API's filter for the chosen range."""
-    zone = chosen.zone if by in ("day", "hour") else None
+    zone = form.zone if by in ("day", "hour") else None
     return AudienceFilter(
-        by=by, limit=limit, zone=zone, source=chosen.source, video=chosen.video, **days.times
+        by=by, limit=limit, zone=zone, source=form.source, video=form.video, **days.times
     )

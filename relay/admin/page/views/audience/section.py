@@ -8,13 +8,14 @@ from datetime import date
 
 from relay.admin.api.audience import AudienceFilter, show_audience
 from relay.admin.page import charts
+from relay.admin.page.filter_bar import Field, filter_bar, same
 from relay.admin.page.view import Section, View
 from relay.admin.page.views.audience import files
 from relay.admin.page.views.audience.funnel import Step, steps_of
 from relay.admin.page.views.audience.range import (
     PERIODS,
     VIDEOS_MAX,
-    Chosen,
+    AudienceForm,
     Days,
     days_of,
     filter_of,
@@ -60,13 +61,13 @@ class Course:
     """Names below the columns, at equal distances."""
 
 
-async def read_audience(visit: Visit, chosen: Chosen) -> Context:
+async def read_audience(visit: Visit, form: AudienceForm) -> Context:
     """Read all figures of the chosen days."""
-    days = days_of(chosen, visit.now_ms)
+    days = days_of(form, visit.now_ms)
     questions = (
-        filter_of(chosen, days, "video", chosen.limit),
-        filter_of(chosen, days, "day", DAYS_SHOWN),
-        filter_of(chosen, days, "hour", 24),
+        filter_of(form, days, "video", form.limit),
+        filter_of(form, days, "day", DAYS_SHOWN),
+        filter_of(form, days, "hour", 24),
     )
     figures: Context = {}
     with suppress(TimeoutError):
@@ -74,20 +75,40 @@ async def read_audience(visit: Visit, chosen: Chosen) -> Context:
         async with asyncio.timeout(WAIT_S):
             found = await asyncio.gather(*(_kept(visit, each) for each in questions))
             figures = _figures(visit, days, *found)
-    sources = {*visit.admin.rotations.sources, *await visit.admin.store.audience.sources()}
+    kept = {} if form.since or form.until else {"period": form.period}
     return {
-        "chosen": chosen,
+        "form": form,
+        "filters": filter_bar(visit, await _fields(visit, form, figures.get("videos", ())), kept),
         "periods": PERIODS,
         "dates": days,
         "is_ready": bool(figures),
         "videos_max": VIDEOS_MAX,
         "days_shown": DAYS_SHOWN,
         "wait_s": WAIT_S,
-        "sources": sorted(sources),
-        "zones": await asyncio.to_thread(zone_names),
         "config_file": visit.admin.config().file,
         **figures,
     }
+
+
+async def _fields(visit: Visit, form: AudienceForm, videos: Sequence[Video]) -> Sequence[Field]:
+    """Return the fields of the filter bar; the chosen video is named by its title."""
+    titles = {each.video: each.title for each in videos}
+    sources = {*visit.admin.rotations.sources, *await visit.admin.store.audience.sources()}
+    zones = await asyncio.to_thread(zone_names)
+    since, until = (None if day is None else str(day) for day in (form.since, form.until))
+    return (
+        Field(name="since", label="From", value=since, type="date"),
+        Field(name="until", label="To", value=until, type="date"),
+        Field(name="zone", label="Time zone", value=form.zone, default="UTC", suggestions=zones),
+        Field(name="source", label="Source", value=form.source, choices=same(sorted(sources))),
+        Field(
+            name="video",
+            label="Video",
+            value=form.video,
+            words=titles.get(form.video),
+            hint="its id",
+        ),
+    )
 
 
 def _figures(
@@ -160,5 +181,5 @@ SECTION = Section(
         # Without topics: its figures are read at leisure, and cost more than a list.
         View(path="/audience", title="Audience", template="audience.html", read=read_audience),
     ),
-    downloads=files.DOWNLOADS,
+    tables=files.TABLES,
 )

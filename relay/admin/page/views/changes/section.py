@@ -1,18 +1,17 @@
 """Changes by operators, with their origins and results."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from relay.admin.api.audit import ChangeList, Page, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
+from relay.admin.page.downloads import Rows
+from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar
 from relay.admin.page.text.formats import iso
 from relay.admin.page.text.moments import Time, moment
-from relay.admin.page.view import Download, Section, View
+from relay.admin.page.view import Section, Table, View
 from relay.admin.page.views.changes.words import OPERATIONS, ChangeRow, change_row
 from relay.admin.page.visit import Context, Visit
-
-CSV_PAGES_MAX = 10
-"""Pages of a file, so that it ends at 5,000 rows; older ones take a filter by time."""
 
 _COLUMNS: Sequence[object] = (
     *("when", "change", "operation", "target", "state", "status", "count", "counted"),
@@ -21,7 +20,7 @@ _COLUMNS: Sequence[object] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChangeFilter:
     """The filter, with times as people type them."""
 
     operation: Text | None = None
@@ -45,32 +44,42 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenPage(Chosen):
+class ChangesPage(ChangeFilter):
     """One page of the list."""
 
     before: Number | None = None
     limit: Limit = 50
 
 
-async def read_changes(visit: Visit, chosen: ChosenPage) -> Context:
+async def read_changes(visit: Visit, page: ChangesPage) -> Context:
     """Read one page of the list."""
-    page = chosen.page(visit, before=chosen.before, limit=chosen.limit)
-    found: ChangeList = await visit.run(list_changes, page)
+    asked = page.page(visit, before=page.before, limit=page.limit)
+    found: ChangeList = await visit.run(list_changes, asked)
     return {
-        "chosen": chosen,
+        "page": page,
+        "filters": filter_bar(visit, _fields(page)),
         "rows": [change_row(visit, change) for change in found.changes],
         "next": found.next,
-        "operations": {name: words.plain.format("…") for name, words in OPERATIONS.items()},
-        "csv": visit.url("/changes.csv", **chosen.given),
+        "csv": visit.url("/changes.csv", **page.given),
     }
 
 
-async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
-    """Read the newest changes that match."""
-    rows = [_COLUMNS]
-    async for page in visit.pages(list_changes, chosen.page(visit), pages_max=CSV_PAGES_MAX):
-        rows += [_cells(change_row(visit, change), change.operation) for change in page.changes]
-    return rows
+def _fields(chosen: ChangeFilter) -> Sequence[Field]:
+    operations = {name: words.plain.format("…") for name, words in OPERATIONS.items()}
+    return (
+        Field(name="operation", label="Change", value=chosen.operation, choices=operations),
+        Field(name="since", label="From (UTC)", value=chosen.since, hint=SINCE),
+        Field(name="until", label="Until (UTC)", value=chosen.until, hint=UNTIL),
+    )
+
+
+async def read_table(visit: Visit, chosen: ChangeFilter) -> AsyncIterator[Rows]:
+    """Read all changes that match."""
+    heads = [_COLUMNS]
+    async for page in visit.pages(list_changes, chosen.page(visit)):
+        rows = [_cells(change_row(visit, change), change.operation) for change in page.changes]
+        yield heads + rows
+        heads = []
 
 
 def _cells(row: ChangeRow, operation: str) -> Sequence[object]:
@@ -92,5 +101,5 @@ SECTION = Section(
             topics=("changes",),
         ),
     ),
-    downloads=(Download(path="/changes.csv", file="changes.csv", read=read_file),),
+    tables=(Table(path="/changes.csv", file="changes.csv", read=read_table),),
 )

@@ -58,6 +58,14 @@ OPERATIONS: Mapping[str, Words] = {
         "kept request verified",
         "kept requests verified",
     ),
+    "begin_reconciliation": Words(
+        "Asked what an outage cost",
+        "Ask what an outage cost",
+        "reconciliations",
+        "source",
+        "sources",
+    ),
+    "cancel_reconciliation": Words("Cancelled reconciliation {}", "Cancel reconciliation {}"),
     "acknowledge_absence": Words("Acknowledged absence {}", "Acknowledge absence {}"),
 }
 """Every audited operation."""

@@ -39,6 +39,7 @@ async def read_rotation(visit: Visit, path: SourceName) -> Context:
         "name": path.name,
         "labels": [] if source is None else [key.label for key in source.keys],
         "file": visit.admin.config().file,
+        "has_endpoint": source is not None and source.api is not None and source.api.endpoint,
         "minutes": MINUTES,
     }
 

@@ -116,7 +116,8 @@ def _tables(config: Config) -> dict[str, Sequence[Setting]]:
         "admin": config.admin,
         "log": config.log,
     }
-    return {name: list(settings_of(table)) for name, table in tables.items()}
+    apis = {f"source.{each.name}.api": each.api for each in config.sources if each.api is not None}
+    return {name: list(settings_of(table)) for name, table in (tables | apis).items()}
 
 
 async def reload(visit: Visit, _: Nothing, __: Nothing) -> Done:

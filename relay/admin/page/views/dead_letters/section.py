@@ -1,6 +1,6 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 
 from relay.admin.api.dead_letters import (
@@ -14,22 +14,23 @@ from relay.admin.api.replays import begin_replay
 from relay.admin.api.unreadable import count_unreadable, list_unreadable
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
+from relay.admin.page.downloads import Rows
+from relay.admin.page.filter_bar import ANY_KIND, Field, filter_bar, same
 from relay.admin.page.text.formats import iso
-from relay.admin.page.view import Action, Download, Section, View
+from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.dead_letters import unreadable
 from relay.admin.page.views.dead_letters.causes import cause_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.event import KINDS
 from relay.store.operations import DeadLetter
 
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50
 CAUSES_SHOWN = 50
-CSV_PAGES_MAX = 100
-"""Pages of a file, so that it ends at 50,000 rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class DeadLetterFilter:
     """Filter of the dead letters."""
 
     sink: Text | None = None
@@ -57,30 +58,38 @@ class OneDelivery:
     sink: Text
 
 
-async def read_dead_letters(visit: Visit, chosen: Chosen) -> Context:
+async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     """Read the causes and a page of dead letters."""
     visit.check_filter(*asdict(chosen.filter).values())
-    page = await visit.run(list_dead_letters, chosen.page)
+    found = await visit.run(list_dead_letters, chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
-        "chosen": chosen,
-        "is_filtered": chosen.filter != Filter(),
+        "filters": filter_bar(visit, await _fields(visit, chosen)),
+        "before": chosen.before,
         "total": sum(reason.count for reason in reasons),
         "causes": [
             cause_of(each, kind=chosen.kind, source=chosen.source)
             for each in reasons[:CAUSES_SHOWN]
         ],
         "causes_total": len(reasons),
-        "letters": page.dead_letters,
-        "next": page.next,
-        "sinks": await _sinks(visit),
-        "sources": visit.admin.rotations.sources,
+        "letters": found.dead_letters,
+        "next": found.next,
         "csv": visit.url("/dead-letters.csv", **asdict(chosen.filter)),
         "command": f"{command(chosen.filter, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
         "unreadable": newest.unreadable,
         "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
     }
+
+
+async def _fields(visit: Visit, chosen: DeadLetterFilter) -> Sequence[Field]:
+    sinks, sources = await _sinks(visit), visit.admin.rotations.sources
+    return (
+        Field(name="sink", label="Sink", value=chosen.sink, choices=same(sinks)),
+        Field(name="reason", label="Reason contains", value=chosen.reason),
+        Field(name="kind", label="Kind", value=chosen.kind, hint=ANY_KIND, suggestions=KINDS),
+        Field(name="source", label="Source", value=chosen.source, choices=same(sources)),
+    )
 
 
 async def _sinks(visit: Visit) -> list[str]:
@@ -92,15 +101,13 @@ async def _sinks(visit: Visit) -> list[str]:
     ]
 
 
-async def read_file(visit: Visit, chosen: Chosen) -> Sequence[Sequence[object]]:
+async def read_table(visit: Visit, chosen: DeadLetterFilter) -> AsyncIterator[Rows]:
     """Read all dead letters that a filter selects."""
     visit.check_filter(*asdict(chosen.filter).values())
-    rows: list[Sequence[object]] = [
-        ("died", "received", "sink", "source", "kind", "id", "attempts", "reason")
-    ]
-    async for page in visit.pages(list_dead_letters, chosen.page, pages_max=CSV_PAGES_MAX):
-        rows += [_row(visit, letter) for letter in page.dead_letters]
-    return rows
+    heads = [("died", "received", "sink", "source", "kind", "id", "attempts", "reason")]
+    async for page in visit.pages(list_dead_letters, chosen.page):
+        yield [*heads, *(_row(visit, letter) for letter in page.dead_letters)]
+        heads = []
 
 
 def _row(visit: Visit, letter: DeadLetter) -> Sequence[object]:
@@ -148,5 +155,5 @@ SECTION = Section(
         Action(path="/dead-letters/discard", perform=discard_one),
         *unreadable.ACTIONS,
     ),
-    downloads=(Download(path="/dead-letters.csv", file="dead-letters.csv", read=read_file),),
+    tables=(Table(path="/dead-letters.csv", file="dead-letters.csv", read=read_table),),
 )

@@ -10,7 +10,8 @@ from relay.admin.api.filters import selected, selected_dead
 from relay.admin.api.parameters import Filter, Text
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
-from relay.admin.page.filters import EventFilter, chips
+from relay.admin.page.filter_bar import chips, fixed_chips
+from relay.admin.page.filters import EventFilter, event_fields
 from relay.admin.page.jobs import Change, Job
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, View
@@ -60,7 +61,7 @@ def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
         return {
             "change": change,
             "chosen": chosen,
-            "chips": chips(visit, chosen),
+            "chips": chips(visit, event_fields(visit, chosen)),
             "sample": await _sample(visit, wanted),
             "sinks": [route.sink for route in visit.admin.routes],
             "command": _command(change, wanted),
@@ -132,7 +133,7 @@ async def read_job(visit: Visit, path: JobId) -> Context:
     parts = sorted(job.parts, key=lambda part: -part.count)
     return {
         "job": job,
-        "chips": chips(visit, chosen, fixed=True),
+        "chips": fixed_chips(event_fields(visit, chosen)),
         "parts": parts[:PARTS_SHOWN],
         "more_parts": len(parts) - PARTS_SHOWN,
         "typed": TYPED,

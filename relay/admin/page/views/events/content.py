@@ -12,6 +12,7 @@ from relay.core.delivery import Status
 from relay.core.errors import RelayError
 from relay.core.event import Engagement, Event, engagement
 from relay.core.routing import Route
+from relay.outbound.watched import NOT_SHOWN
 from relay.store.operations import DeliveryRecord, History
 
 COPIED_MAX = 16 * 1024
@@ -51,6 +52,8 @@ class Body:
     text: Shown | None = None
     parts: Sequence[Part] = ()
     fault: str = ""
+    remark: str = ""
+    """What a sink's message lacks here."""
     is_json: bool = True
 
     @property
@@ -147,4 +150,9 @@ def _message(visit: Visit, event: Event | None, form: str) -> Body:
         return Body(form=form, fault="The sink is not running.")
     except RelayError as error:
         return Body(form=form, fault=f"The sink cannot make a message of it: {error}.")
-    return Body(form=form, parts=parts_of(message))
+    return Body(form=form, parts=parts_of(message), remark=_remark(visit, event, form))
+
+
+def _remark(visit: Visit, event: Event, form: str) -> str:
+    sinks = {sink.name: sink for sink in visit.admin.config().sinks}
+    return NOT_SHOWN if sinks[form.removeprefix(AS)].enriches(event) else ""

@@ -55,20 +55,20 @@ class DeliveryState:
     """Its status in words, with the next try of a pending one."""
 
 
-async def read_event(visit: Visit, asked: EventPage) -> Context:
+async def read_event(visit: Visit, page: EventPage) -> Context:
     """Read everything about one event that the visitor may see."""
-    history = await _history(visit, asked.seq)
-    inside = await asyncio.to_thread(content, visit, history, asked.body)
+    history = await _history(visit, page.seq)
+    inside = await asyncio.to_thread(content, visit, history, page.body)
     record = await _record(visit, history)
     return {
         "event": history.event,
         "is_damaged": history.is_damaged,
         "content": inside,
         "deliveries": [_state(record, each) for each in history.event.deliveries],
-        "timeline": await asyncio.to_thread(timeline, record, before=asked.attempts),
-        "related": await _related(visit, asked.seq),
-        "older": await _older(visit, asked.seq),
-        "newer": await _newer(visit, asked.seq),
+        "timeline": await asyncio.to_thread(timeline, record, before=page.attempts),
+        "related": await _related(visit, page.seq),
+        "older": await _older(visit, page.seq),
+        "newer": await _newer(visit, page.seq),
         "hindrance": _hindrance(history, inside),
         "commands": _commands(visit, history.event) if visit.may_change else (),
     }

@@ -11,7 +11,8 @@ from relay.admin.api.replays import (
     show_replay,
 )
 from relay.admin.operation import Nothing
-from relay.admin.page.filters import Chip, form_fields, selection_chips
+from relay.admin.page.filter_bar import Chip
+from relay.admin.page.filters import form_fields, selection_chips
 from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit

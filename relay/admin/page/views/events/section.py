@@ -1,6 +1,6 @@
 """Events: the newest first, filtered and counted."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -13,15 +13,16 @@ from relay.admin.api.events import (
     count_events,
     list_events,
 )
-from relay.admin.api.parameters import PAGE_MAX, Filter, Number, Text
+from relay.admin.api.parameters import Filter, Number, Text
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import api_request, command
-from relay.admin.page.filters import EventFilter, chips
+from relay.admin.page.downloads import Rows
+from relay.admin.page.filter_bar import filter_bar
+from relay.admin.page.filters import EventFilter, event_fields
 from relay.admin.page.text.formats import iso
-from relay.admin.page.view import Action, Download, Section, View
+from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.events import bulk, event, find, replays
 from relay.admin.page.visit import Context, Done, Visit
-from relay.core.event import KINDS
 from relay.store.operations import EventRecord
 from relay.store.search import Count
 
@@ -31,8 +32,8 @@ BUDGET_MS = 200
 LONG_MS = 5000
 """Time to count if the visitor asks for a longer count."""
 
-CSV_ROWS = 10_000
-CSV_BUDGET_MS = 2000
+PART_MS = 500
+"""Time to search for a part of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,10 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
         fault = error.detail
     return {
         "page": page,
-        "chips": chips(visit, page),
+        "filters": filter_bar(visit, event_fields(visit, page)),
         "fault": fault,
         "found": found,
         "count": count,
-        "kinds": KINDS,
-        "sources": visit.admin.rotations.sources,
-        "sinks": [route.sink for route in visit.admin.routes],
         "kept": {name: value for name, value in page.given.items() if name != "person"},
         "csv": visit.url("/events.csv", **page.given, before=page.before),
         "command": command(chosen, "events", "list"),
@@ -89,29 +87,21 @@ async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
     return result
 
 
-async def read_file(visit: Visit, page: EventsPage) -> Sequence[Sequence[object]]:
-    """Read the events from this page on; a last row says where the rest is, if there is more."""
-    rows: list[Sequence[object]] = [
-        ("received", "source", "kind", "id", "created", "bytes", "deliveries")
-    ]
-    listing = page.filter(visit).extended(Listing, before=page.before, limit=PAGE_MAX)
-    ends_s = visit.admin.clock.monotonic() + CSV_BUDGET_MS / 1000
-    while True:
-        left_ms = max(0, int((ends_s - visit.admin.clock.monotonic()) * 1000))
-        found = await visit.run(list_events, replace(listing, within_ms=left_ms))
-        rows += [_row(visit, event) for event in found.events]
-        if found.next is None:
-            return rows
-        if len(rows) > CSV_ROWS or not left_ms:
-            rest = visit.url("/events.csv", **page.given, before=found.next)
-            return [*rows, (f"The rest is at {rest}",)]
-        listing = replace(listing, before=found.next)
+async def read_table(visit: Visit, page: EventsPage) -> AsyncIterator[Rows]:
+    """Read the events from this page on."""
+    heads = [("received", "source", "kind", "id", "created", "bytes", "deliveries", "mark")]
+    # With a time limit the store searches in steps, between which other searches get on.
+    listing = page.filter(visit).extended(Listing, before=page.before, within_ms=PART_MS)
+    async for found in visit.pages(list_events, listing):
+        yield [*heads, *(_row(visit, event) for event in found.events)]
+        heads = []
 
 
 def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
     deliveries = "; ".join(f"{each.sink} {each.status}" for each in event.deliveries)
     texts = (event.source, event.kind, event.id, event.created_at)
-    return (iso(event.received_ms), *map(visit.text, texts), event.bytes, deliveries)
+    mark = ("superseded" if event.superseded else "reconstructed") if event.reconstructed else ""
+    return (iso(event.received_ms), *map(visit.text, texts), event.bytes, deliveries, mark)
 
 
 async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
@@ -144,8 +134,6 @@ SECTION = Section(
         *replays.ACTIONS,
         *event.ACTIONS,
     ),
-    downloads=(
-        Download(path="/events.csv", file="events.csv", read=read_file),
-        *event.DOWNLOADS,
-    ),
+    tables=(Table(path="/events.csv", file="events.csv", read=read_table),),
+    downloads=event.DOWNLOADS,
 )

@@ -80,9 +80,15 @@ def receipt(event: EventRecord) -> Step:
         at_ms=event.received_ms,
         icon="in",
         tone="info",
-        text="Received",
-        detail=f"verified and stored, for {listed(sinks)}" if sinks else "no sink took it",
+        text="Reconstructed" if event.reconstructed else "Received",
+        detail=_taken(event, sinks),
     )
+
+
+def _taken(event: EventRecord, sinks: Sequence[str]) -> str:
+    if not sinks:
+        return "no sink took it"
+    return f"{'stored' if event.reconstructed else 'verified and stored'}, for {listed(sinks)}"
 
 
 def attempts(record: Record, first: int, last: int) -> Iterator[Step]:

@@ -4,7 +4,7 @@ import msgspec
 
 from relay.admin.api.people import PersonRecords
 
-LISTS = ("events", "unreadable", "mentions", "views")
+LISTS = ("events", "unreadable", "mentions", "views", "watched")
 """Of an export, in the order in which its parts fill them."""
 
 

@@ -32,7 +32,7 @@ OVER_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SinkPage:
     """One sink, and the time over which its attempts are summed up."""
 
     name: Text
@@ -49,16 +49,16 @@ class ResultRow:
     durations: Sequence[int]
 
 
-async def read_sink(visit: Visit, asked: Asked) -> Context:
+async def read_sink(visit: Visit, page: SinkPage) -> Context:
     """Read the facts on a sink, which may be only in the store."""
-    since_ms = visit.now_ms - OVER_MS[asked.over]
-    attempts = await visit.run(summarize_attempts, AttemptsOf(name=asked.name, since_ms=since_ms))
-    facts = await _facts(visit, asked.name)
+    since_ms = visit.now_ms - OVER_MS[page.over]
+    attempts = await visit.run(summarize_attempts, AttemptsOf(name=page.name, since_ms=since_ms))
+    facts = await _facts(visit, page.name)
     spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
-    settings = settings_named(visit, asked.name)
+    settings = settings_named(visit, page.name)
     return {
-        "name": asked.name,
-        "over": asked.over,
+        "name": page.name,
+        "over": page.over,
         "facts": facts,
         "status": facts.status(),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
@@ -69,7 +69,7 @@ async def read_sink(visit: Visit, asked: Asked) -> Context:
         "durations": _DURATIONS,
         "commands": _commands(facts.status()),
         "sources": visit.admin.rotations.sources,
-        **_states(spans.get(asked.name, ()), visit.now_ms),
+        **_states(spans.get(page.name, ()), visit.now_ms),
     }
 
 

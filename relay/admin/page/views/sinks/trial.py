@@ -19,6 +19,7 @@ from relay.core.errors import SinkError
 from relay.core.event import WEBHOOK_TEST, Event
 from relay.core.routing import Route, Verdict
 from relay.core.sink import SinkSettings
+from relay.outbound.watched import NOT_SHOWN
 
 BOX_MAX = FORM_MAX // 4
 """Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
@@ -61,6 +62,8 @@ class Trial:
     message: Sequence[Part]
     failure: str | None
     """Why there is no message."""
+    remark: str = ""
+    """What the message lacks here."""
 
 
 async def read_stored(visit: Visit, asked: Stored) -> Context:
@@ -137,6 +140,7 @@ def _try(visit: Visit, sink: SinkSettings, event: Event) -> Trial:
         others=[each for each in verdicts if each.sink != sink.name],
         message=message,
         failure=failure,
+        remark=NOT_SHOWN if sink.enriches(event) else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""`relay rotate`: changes a source's secret without losing events signed with the new one."""
+"""The group of `relay rotate`, and its commands for a rotation by hand."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +11,8 @@ from relay.cli.moments import duration
 from relay.cli.output import moment, pairs, when
 from relay.cli.parameters import name_option, parsed
 from relay.cli.printing import Output
+from relay.cli.rotate.run import run
+from relay.cli.rotate.view import counts, finished
 from relay.core.config_values import Duration
 
 source_option = name_option("source", "The source whose secret changes.", required=True)
@@ -28,6 +30,9 @@ def _length(text: str) -> Duration:
 @click.group()
 def rotate() -> None:
     """Change a source's secret without losing an event."""
+
+
+rotate.add_command(run)
 
 
 @rotate.command()
@@ -61,18 +66,7 @@ def begin(client: Client, *, source: str, length: Duration) -> Output:
 def finish(client: Client, *, source: str) -> Output:
     """Reload the config, accept the kept requests that it verifies, and stop keeping others."""
     view = client.post(f"{_url(source)}/finish")
-    return Output(view, _finished(source, view))
-
-
-def _finished(source: str, view: dict[str, Any]) -> Iterator[str]:
-    yield f"{source}: finished"
-    yield from pairs(_counts(view), indent="  ")
-    if view["waiting"]:
-        yield (
-            f"Unverified requests match no secret of {source}: they are forged, or signed with a "
-            f"secret that is not in the config. They are kept until {moment(view['expires_ms'])}; "
-            "if a secret is wrong, correct it and run finish again."
-        )
+    return Output(view, finished(source, view))
 
 
 @rotate.command()
@@ -91,16 +85,8 @@ def _state(source: str, view: dict[str, Any]) -> Iterator[str]:
     state = "armed" if view["state"] == "armed" else "finished, keeps no further requests"
     yield f"{source}: {state}"
     times = [(name, when(view[f"{name}_ms"])) for name in ("begun", "until", "expires")]
-    yield from pairs([*times, *_counts(view)], indent="  ")
+    yield from pairs([*times, *counts(view)], indent="  ")
 
 
 def _url(source: str) -> str:
     return f"/sources/{quote(source, safe='')}/rotation"
-
-
-def _counts(view: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    for name in ("kept", "verified", "duplicates"):
-        yield name, view[name]
-    yield "unverified", view["waiting"]
-    if view["dropped"]:
-        yield "dropped", f"{view['dropped']}, over a limit"

@@ -1,0 +1,175 @@
+"""Reconciliations: what an outage cost, asked of the sender's API; started, shown, cancelled."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from relay.admin.api.parameters import Number, Paging
+from relay.admin.operation import Nothing, Operation
+from relay.admin.services import AdminServices, RunProgress
+from relay.core.errors import NotReconciled
+from relay.store.reconstructions import Run, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunId:
+    """One reconciliation."""
+
+    id: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationOrder:
+    """Which sources and which period; by default all that have an API, and the oldest absence."""
+
+    source: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Exclusive; by default now."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """What a reconciliation is doing."""
+
+    doing: str
+    """waiting, videos, views, store or people."""
+    done: int
+    total: int
+    """0 if it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationView:
+    """A reconciliation; `until_ms` leaves out what the sender may still be sending."""
+
+    id: int
+    source: str
+    since_ms: int
+    until_ms: int
+    dry_run: bool
+    begun_ms: int
+    ended_ms: int | None
+    state: RunState
+    progress: Doing | None
+    """None if it is over."""
+    report: Mapping[str, Any] | None
+    words: Sequence[str]
+    """The report in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationList:
+    """One page, newest first; `next` is None on the last."""
+
+    reconciliations: Sequence[ReconciliationView]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The reconciliations that were started."""
+
+    reconciliations: Sequence[ReconciliationView]
+
+
+async def list_reconciliations(admin: AdminServices, page: Paging) -> ReconciliationList:
+    """Reconciliations, newest first."""
+    found = await admin.store.reconstructions.runs(before=page.before, limit=page.limit + 1)
+    shown, more = found[: page.limit], len(found) > page.limit
+    return ReconciliationList(
+        reconciliations=[_view(admin, run) for run in shown], next=shown[-1].id if more else None
+    )
+
+
+async def begin_reconciliation(
+    admin: AdminServices, _: Nothing, order: ReconciliationOrder
+) -> Begun:
+    """Ask the sender's API what an outage cost, and deliver it as reconstructed events."""
+    names = _names(admin, order.source)
+    begun, refusals = [], []
+    for name in names:
+        try:
+            run = await admin.reconciliations.begin(
+                name, since_ms=order.since_ms, until_ms=order.until_ms, dry_run=order.dry_run
+            )
+        except NotReconciled as error:
+            refusals.append(error)
+        else:
+            begun.append(_view(admin, run))
+    if not begun:
+        raise refusals[0]
+    return Begun(reconciliations=begun)
+
+
+async def show_reconciliation(admin: AdminServices, path: RunId) -> ReconciliationView:
+    """One reconciliation with its progress and its report."""
+    run = await admin.store.reconstructions.run(path.id)
+    if run is None:
+        raise HTTPException(404, f"There is no reconciliation {path.id}.")
+    return _view(admin, run)
+
+
+async def cancel_reconciliation(admin: AdminServices, path: RunId) -> ReconciliationView:
+    """End a reconciliation; what it has made stays."""
+    view = await show_reconciliation(admin, path)
+    admin.reconciliations.cancel(path.id)
+    return view
+
+
+def _names(admin: AdminServices, source: str | None) -> Sequence[str]:
+    known = [each.name for each in admin.config().sources]
+    if source is not None and source not in known:
+        raise HTTPException(422, f"There is no source {source}; there are: {', '.join(known)}.")
+    names = list(admin.reconciliations.sources) if source is None else [source]
+    if not names:
+        raise HTTPException(409, "No source of the config has [source.api].")
+    return names
+
+
+def _view(admin: AdminServices, run: Run) -> ReconciliationView:
+    progress = admin.reconciliations.progress(run.id)
+    # One whose end could not be written is over all the same.
+    state = "failed" if run.state == "running" and progress is None else run.state
+    return ReconciliationView(
+        id=run.id,
+        source=run.source,
+        since_ms=run.since_ms,
+        until_ms=run.until_ms,
+        dry_run=run.dry_run,
+        begun_ms=run.begun_ms,
+        ended_ms=run.ended_ms,
+        state=state,
+        progress=_doing(progress),
+        report=run.report,
+        words=admin.reconciliations.words(run),
+    )
+
+
+def _doing(progress: RunProgress | None) -> Doing | None:
+    if progress is None:
+        return None
+    return Doing(doing=progress.doing, done=progress.done, total=progress.total)
+
+
+_MISSING = {404: "There is no such reconciliation."}
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/reconciliations", list_reconciliations),
+    Operation(
+        "POST",
+        "/api/v1/reconciliations",
+        begin_reconciliation,
+        {
+            409: "There is nothing to reconcile; the detail says why.",
+            422: "There is no such source.",
+        },
+    ),
+    Operation("GET", "/api/v1/reconciliations/{id:number}", show_reconciliation, _MISSING),
+    Operation(
+        "POST", "/api/v1/reconciliations/{id:number}/cancel", cancel_reconciliation, _MISSING
+    ),
+)

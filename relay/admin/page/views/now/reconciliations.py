@@ -1,0 +1,72 @@
+"""Reconciliations: what outages cost, asked of the sender's API, and their reports."""
+
+from dataclasses import dataclass
+
+from relay.admin.api.parameters import Paging
+from relay.admin.api.reconciliations import (
+    ReconciliationList,
+    ReconciliationOrder,
+    RunId,
+    begin_reconciliation,
+    cancel_reconciliation,
+    list_reconciliations,
+)
+from relay.admin.operation import Nothing
+from relay.admin.page.view import Action, View
+from relay.admin.page.visit import Context, Done, Notice, Visit
+
+PATH = "/reconciliations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The form that starts a run of one source, for its oldest absence that none has covered."""
+
+    source: str
+    trial: str | None = None
+    """Set for a dry run."""
+
+
+async def read_reconciliations(visit: Visit, page: Paging) -> Context:
+    """Read one page of the list, and the sources that can be asked."""
+    found: ReconciliationList = await visit.run(list_reconciliations, page)
+    service = visit.admin.reconciliations
+    return {
+        "runs": found.reconciliations,
+        "next": found.next,
+        "before": page.before,
+        "sources": [(name, len(service.unreconciled.get(name, ()))) for name in service.sources],
+    }
+
+
+async def begin(visit: Visit, _: Nothing, form: Start) -> Done:
+    """Start a run."""
+    is_trial = form.trial is not None
+    order = ReconciliationOrder(source=form.source, dry_run=is_trial)
+    (run,) = (await visit.run(begin_reconciliation, Nothing(), order)).reconciliations
+    text = f"Reconciliation {run.id} of {form.source} has begun"
+    return Done(
+        to=visit.url(PATH),
+        notice=Notice(text=f"{text}, as a trial: it changes nothing." if is_trial else f"{text}."),
+    )
+
+
+async def cancel(visit: Visit, path: RunId, _: Nothing) -> Done:
+    """End a run."""
+    await visit.run(cancel_reconciliation, path)
+    text = f"Reconciliation {path.id} ends; what it has made stays."
+    return Done(to=visit.url(PATH), notice=Notice(text=text))
+
+
+VIEW = View(
+    path=PATH,
+    title="Reconciliations",
+    template="reconciliations.html",
+    read=read_reconciliations,
+    topics=("changes",),
+)
+
+ACTIONS = (
+    Action(path=f"{PATH}/begin", perform=begin),
+    Action(path=f"{PATH}/{{id:number}}/cancel", perform=cancel),
+)

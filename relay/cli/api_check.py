@@ -1,0 +1,102 @@
+"""Checks of the senders' APIs for `relay check-config --connect`; they change nothing."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from relay.cli.output import safe
+from relay.cli.subscription import Subscription, listed, wanted
+from relay.config import Config
+from relay.core.api_settings import ApiSettings
+from relay.video_service.api.errors import ApiError
+
+if TYPE_CHECKING:
+    from relay.video_service.api.client import Api
+
+TIMEOUT_S = 20.0
+"""For all requests of one check, those included that a limit makes wait."""
+
+_OF_KEY = frozenset({"key refused", "cannot connect", "no answer", "TLS failed"})
+"""Failures that concern the API as a whole, so that another request would fail as well."""
+
+
+@dataclass(frozen=True)
+class ApiCheck:
+    """The result for the API of one source."""
+
+    source: str
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class _Finding:
+    ok: bool
+    text: str
+
+
+def check(config: Config) -> Sequence[ApiCheck]:
+    """Check all APIs at once."""
+    return asyncio.run(_check_all(config))
+
+
+def line(result: ApiCheck) -> str:
+    return f"  source {result.source} (API): {result.text}"
+
+
+async def _check_all(config: Config) -> Sequence[ApiCheck]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_check(source.name, source.api, wanted(config, source.name)))
+            for source in config.sources
+            if source.api is not None
+        ]
+    return tuple(task.result() for task in tasks)
+
+
+async def _check(source: str, settings: ApiSettings, wants: Subscription) -> ApiCheck:
+    # Imported here, because most configs have no API.
+    from relay.video_service.api.client import Api  # noqa: PLC0415
+
+    try:
+        async with asyncio.timeout(TIMEOUT_S), Api(settings) as api:
+            findings = [await _key(api), await _endpoint(api, settings.endpoint, wants)]
+    except TimeoutError:
+        findings = [_Finding(ok=False, text=f"no result within {TIMEOUT_S:g} s")]
+    except ApiError as error:
+        findings = [_Finding(ok=False, text=error.reason)]
+    text = "; ".join(finding.text for finding in findings)
+    return ApiCheck(source, all(finding.ok for finding in findings), safe(text))
+
+
+async def _key(api: "Api") -> _Finding:
+    """Try to read analytics; raises ApiError where no other request would succeed either."""
+    try:
+        await api.check_analytics()
+    except ApiError as error:
+        if error.reason in _OF_KEY:
+            raise
+        return _Finding(ok=False, text=f"analytics: {error.reason}")
+    return _Finding(ok=True, text="the key works and may read analytics")
+
+
+async def _endpoint(api: "Api", endpoint: str | None, wants: Subscription) -> _Finding:
+    if endpoint is None:
+        return _Finding(ok=True, text="no endpoint is set: relay endpoint register")
+    try:
+        webhook = await api.webhook(endpoint)
+    except ApiError as error:
+        return _Finding(ok=False, text=f"endpoint {endpoint}: {error.reason}{_advice(error)}")
+    receives = f"endpoint {endpoint} receives {listed(webhook.events)}"
+    if lacking := wants.lacking(webhook):
+        return _Finding(
+            ok=False,
+            text=f"{receives}, and the sinks also want {', '.join(lacking)}: "
+            "relay endpoint events --from-sinks",
+        )
+    return _Finding(ok=True, text=receives)
+
+
+def _advice(error: ApiError) -> str:
+    return ", which needs a key with the access Admin" if error.reason == "no access" else ""

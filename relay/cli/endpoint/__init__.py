@@ -1,0 +1,1 @@
+"""`relay endpoint`: the webhook endpoint, through the sender's API."""

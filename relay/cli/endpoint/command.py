@@ -1,0 +1,90 @@
+"""The group of `relay endpoint`, and its commands that only ask or remove."""
+
+from collections.abc import Iterator
+
+import click
+
+from relay.cli.endpoint.events import events
+from relay.cli.endpoint.register import register
+from relay.cli.output import ago, pairs, safe, table
+from relay.cli.printing import Output
+from relay.cli.sender_api import SenderApi, sender_command
+from relay.cli.subscription import listed
+from relay.video_service.api.records import WebhookAttempt
+
+RESPONSE_CHARS = 60
+
+
+@click.group()
+def endpoint() -> None:
+    """Register, show or change the webhook endpoint, through the sender's API."""
+
+
+endpoint.add_command(register)
+endpoint.add_command(events)
+
+
+@endpoint.command()
+@sender_command
+def show(sender: SenderApi) -> Output:
+    """Show the webhook endpoint as the video service has it."""
+    webhook = sender.ask(lambda api: api.webhook(sender.endpoint))
+    rows = [
+        ("id", webhook.id),
+        ("url", webhook.url or "not said"),
+        ("events", listed(webhook.events)),
+    ]
+    document = {"source": sender.source, "webhook": webhook}
+    return Output(document, [f"{sender.source}:", *pairs(rows, indent="  ")])
+
+
+@endpoint.command()
+@sender_command
+def test(sender: SenderApi) -> Output:
+    """Have the video service send a `webhook.test`."""
+    event_id = sender.ask(lambda api: api.send_test(sender.endpoint))
+    lines = [
+        f"{sender.source}: the video service sends a webhook.test",
+        "Look whether it arrived: relay endpoint deliveries",
+    ]
+    if event_id is not None:
+        lines[0] += f", {safe(event_id)}"
+    return Output({"source": sender.source, "event_id": event_id}, lines)
+
+
+@endpoint.command()
+@sender_command
+def deliveries(sender: SenderApi) -> Output:
+    """List the video service's last attempts, the newest first."""
+    attempts = sender.ask(lambda api: api.deliveries(sender.endpoint))
+    document = {"source": sender.source, "deliveries": attempts}
+    return Output(document, table(map(_row, attempts), empty="no attempt yet"))
+
+
+@endpoint.command()
+@sender_command
+def remove(sender: SenderApi) -> Output:
+    """Remove the webhook endpoint: the video service sends nothing more to it."""
+    sender.ask(lambda api: api.remove(sender.endpoint))
+    document = {"source": sender.source, "removed": sender.endpoint}
+    return Output(document, _removed(sender))
+
+
+def _removed(sender: SenderApi) -> Iterator[str]:
+    yield safe(f"{sender.source}: removed {sender.endpoint}")
+    yield f"Take `endpoint` out of its [source.api] in {safe(str(sender.file))}."
+
+
+def _row(attempt: WebhookAttempt) -> dict[str, object]:
+    response = attempt.response
+    if response is not None and len(response) > RESPONSE_CHARS:
+        response = f"{response[:RESPONSE_CHARS]}..."
+    return {
+        "when": ago(attempt.started_ms),
+        "event": attempt.event,
+        "id": attempt.event_id,
+        "attempt": attempt.number,
+        "state": attempt.state,
+        "status": attempt.status,
+        "response": response,
+    }

@@ -1,0 +1,127 @@
+"""`relay reconcile` and `relay reconciliations`: what an outage cost, given back."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from relay.cli.client import Client, relay_command
+from relay.cli.output import ago, moment
+from relay.cli.parameters import moment_option, name_option
+from relay.cli.printing import Output
+from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
+from relay.core.errors import ApiError
+
+POLL_INTERVAL_S = 0.3
+
+number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange(min=1))
+
+
+@click.command()
+@name_option("source", "Only this source; default all that have [source.api].")
+@moment_option("since", "The begin of the period; default that of the oldest absence not covered.")
+@moment_option("until", "The end of the period; default now.")
+@dry_run_option
+@relay_command
+def reconcile(client: Client, **order: Any) -> Output:
+    """Ask the sender's API what an outage cost, and deliver it as reconstructed events.
+
+    They go to sinks with `reconstructed = true`. The relay continues if this command ends;
+    `relay reconciliations cancel` ends it. What the sender may still be sending is left out.
+    """
+    begun = client.post("/reconciliations", order)["reconciliations"]
+    ended = [_watch(client, run) for run in begun]
+    lines = [line for run in ended for line in _lines(run)]
+    failed = [run for run in ended if run["state"] != "done"]
+    return Output({"reconciliations": ended}, lines, ok=not failed)
+
+
+@click.group()
+def reconciliations() -> None:
+    """List reconciliations, or watch or cancel one."""
+
+
+@reconciliations.command("list")
+@before_option
+@limit_option
+@relay_command
+def list_(client: Client, **query: Any) -> Output:
+    """List reconciliations, newest first."""
+    page = client.get("/reconciliations", query)
+    rows = map(_row, page["reconciliations"])
+    return Output(page, page_lines(page, rows, empty="There are no reconciliations."))
+
+
+def _row(run: dict[str, Any]) -> dict[str, object]:
+    return {
+        "NUMBER": run["id"],
+        "SOURCE": run["source"],
+        "BEGUN": moment(run["begun_ms"]),
+        "AGE": ago(run["begun_ms"]),
+        "STATE": f"{run['state']} (dry run)" if run["dry_run"] else run["state"],
+        "SINCE": moment(run["since_ms"]),
+        "UNTIL": moment(run["until_ms"]),
+        "EVENTS": sum((run["report"] or {}).get("events", {}).values()),
+    }
+
+
+@reconciliations.command()
+@number_argument
+@relay_command
+def watch(client: Client, *, number: int) -> Output:
+    """Show the progress of a reconciliation until it ends, then its report."""
+    run = _watch(client, client.get(f"/reconciliations/{number}"))
+    return Output(run, _lines(run))
+
+
+@reconciliations.command()
+@number_argument
+@relay_command
+def cancel(client: Client, *, number: int) -> Output:
+    """End a reconciliation; what it has made stays."""
+    client.post(f"/reconciliations/{number}/cancel")
+    run = _watch(client, client.get(f"/reconciliations/{number}"))
+    return Output(run, [f"Reconciliation {number} is {run['state']}."])
+
+
+def _watch(client: Client, run: dict[str, Any]) -> dict[str, Any]:
+    told = ""
+    try:
+        while run["state"] == "running":
+            text = _doing(run["progress"])
+            if text != told:
+                click.echo(f"Source {run['source']}: {text}.", err=True)
+                told = text
+            time.sleep(POLL_INTERVAL_S)
+            run = client.get(f"/reconciliations/{run['id']}")
+    except (KeyboardInterrupt, click.Abort):
+        raise ApiError(
+            "the reconciliation continues in the relay; "
+            f"`relay reconciliations cancel {run['id']}` ends it"
+        ) from None
+    return run
+
+
+def _doing(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return "ending"
+    of = f" of {progress['total']}" if progress["total"] else ""
+    return f"{_DOING.get(progress['doing'], progress['doing'])} {progress['done']}{of}"
+
+
+_DOING = {
+    "waiting": "waiting",
+    "videos": "videos read:",
+    "views": "views read:",
+    "store": "videos compared:",
+    "people": "views compared:",
+}
+
+
+def _lines(run: dict[str, Any]) -> Iterator[str]:
+    period = f"{moment(run['since_ms'])} to {moment(run['until_ms'])}"
+    yield f"Source {run['source']}, {period}: {run['state']}."
+    words: Sequence[str] = run["words"]
+    for line in words:
+        yield f"  {line}"

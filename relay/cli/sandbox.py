@@ -1,0 +1,124 @@
+"""`relay sandbox`: a stand-in of the whole video service, until SIGTERM or SIGINT."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+import uvloop
+
+from relay.cli.parameters import Number, parsed
+from relay.core.config_values import Address
+from relay.sandbox import state
+from relay.sandbox.api.controls import SPEED_MAX
+from relay.sandbox.model import Workspace
+from relay.sandbox.population import VIDEOS_MAX, VIEWERS_MAX
+from relay.sandbox.sandbox import Sandbox
+from relay.telemetry import log
+
+_OPENING = """\
+The video service's stand-in listens on {url}
+
+  API       {url}/v1, described by {url}/v1/openapi.json
+  controls  {url}/sandbox
+  speed     {speed:g} times
+
+Keys, sent as `Authorization: Bearer KEY`:
+
+{keys}
+
+Register an endpoint; the answer shows its secret once:
+
+  curl -s {url}/v1/webhooks \\
+    -H 'Authorization: Bearer {admin}' \\
+    -d '{{"url": "http://127.0.0.1:8080/webhooks", "events": []}}'
+
+Ctrl-C stops it{kept}.
+"""
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1:8090",
+    show_default=True,
+    metavar="ADDRESS",
+    callback=parsed(Address.parse),
+    help="Address of the API; port 0 is any free port.",
+)
+@click.option(
+    "--state",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="File to go on from, and to keep the state in; default: none.",
+)
+@click.option(
+    "--speed",
+    type=Number(0.001, SPEED_MAX),
+    default="60",
+    show_default=True,
+    metavar="N",
+    help="Divides waits, processing times and viewing times.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="Makes a new state; a kept one has its own.",
+)
+@click.option(
+    "--viewers",
+    type=click.IntRange(min=0, max=VIEWERS_MAX),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="People who watch; 0 for a sandbox where nothing happens by itself.",
+)
+@click.option(
+    "--videos",
+    type=click.IntRange(min=0, max=VIDEOS_MAX),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Videos that a new state begins with.",
+)
+def sandbox(
+    *, listen: Address, path: Path | None, speed: float, seed: int, viewers: int, videos: int
+) -> None:
+    """Run a stand-in of the video service, to develop and test against without an account.
+
+    Viewers watch its videos. It serves the service's API, and sends signed webhooks to the
+    endpoints that are registered there. For development only: everyone who reaches it may use its
+    controls.
+    """
+    log.configure(log.LogSettings(format="console"))
+    workspace = None if path is None else state.read(path)
+    opened = Sandbox(workspace or Workspace(seed=seed), speed=speed, state=path)
+    opened.populate(viewers=viewers, videos=videos)
+    uvloop.run(_run(opened, listen))
+
+
+async def _run(sandbox: Sandbox, listen: Address) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with sandbox.listen(listen) as url:
+            click.echo(_opening(sandbox, url), nl=False)
+            await stop.wait()
+    finally:
+        await sandbox.close()
+
+
+def _opening(sandbox: Sandbox, url: str) -> str:
+    keys = sandbox.keys.create_missing()
+    return _OPENING.format(
+        url=url,
+        speed=sandbox.schedule.speed,
+        keys="\n".join(f"  {key.access:20}{key.value}" for key in keys),
+        admin=keys[-1].value,
+        kept=" and keeps its state" if sandbox.is_kept else "; its state is lost then",
+    )

@@ -1,0 +1,35 @@
+"""Reads the config's text as TOML, without checking what it says."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from relay.core.config_values import read_text
+from relay.core.errors import ConfigError, Fault
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read and parse a document; raises ConfigError."""
+    return parse(path, read_file(path))
+
+
+def read_file(path: Path) -> str:
+    """Return a document's text; raises ConfigError."""
+    try:
+        return read_text(path)
+    except ValueError as error:
+        raise ConfigError(str(path), (Fault("", str(error)),)) from None
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """Parse a document's text as TOML; raises ConfigError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        fault = "is nested too deeply"
+    except ValueError as error:  # not only TOMLDecodeError: also for a number of many digits
+        last = text.rstrip().count("\n") + 1
+        where = re.sub(r"at end of document", f"at the end, line {last}", str(error))
+        fault = f"is not TOML: {where}"
+    raise ConfigError(str(path), (Fault("", fault),))

@@ -1,0 +1,1 @@
+"""What an outage cost, given back: reconstructed events, from the API of the sender."""

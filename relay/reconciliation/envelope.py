@@ -1,0 +1,129 @@
+"""Reconstructed events: envelopes as the sender makes them, marked, with an id of what they say."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from relay.core import reconstruction
+from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
+from relay.reconciliation.library import Change
+from relay.reconciliation.milestones import Milestone
+from relay.reconciliation.views import Form, History, ViewsRead
+from relay.video_service.api.records import Video
+
+_PROGRESS = dict(zip(MILESTONES, (0, 25, 50, 75, 100), strict=True))
+"""`progress` by milestone (video-service.md, section 6)."""
+
+
+def candidates(read: ViewsRead, listed: Iterable[Video], known: Iterable[str]) -> frozenset[str]:
+    """Return the ids of all events that a run may make, or more; `known` are ids of videos."""
+    ids = set[str]()
+    for (person, video), history in read.histories.items():
+        if history.is_of_period:
+            viewer = {"video": {"id": video}, "viewer": {"email": person}}
+            ids.update(_id(VIDEO_WATCHED, viewer | {"milestone": name}) for name in MILESTONES)
+    for form in read.forms:
+        ids.update(_ids(LEAD_CAPTURED, _lead(form)))
+    for video_listed in listed:
+        ids.update(_id(kind, data(video_listed)) for kind, data in _DATA.items())
+    ids.update(_id("video.deleted", {"id": video, "trashed": False}) for video in known)
+    return frozenset(ids)
+
+
+def watched(source: str, video: str, history: History, reached: Milestone, now_ms: int) -> Event:
+    """Return the `video.watched` of one milestone."""
+    data = {
+        "video": {"id": video, "title": history.title},
+        "viewer": {"email": history.email, "name": history.name},
+        "progress": _PROGRESS[reached.name],
+        "milestone": reached.name,
+        "completed": reached.name == MILESTONES[-1],
+    }
+    return _event(source, VIDEO_WATCHED, data, at_ms=reached.at_ms, now_ms=now_ms)
+
+
+def lead(source: str, form: Form, now_ms: int) -> Event:
+    """Return the `lead.captured` of a form, as far as the form is known."""
+    return _event(source, LEAD_CAPTURED, _lead(form), at_ms=form.at_ms, now_ms=now_ms)
+
+
+def changed(source: str, change: Change, now_ms: int) -> Event:
+    """Return the event of a video's change."""
+    data = _DATA[change.kind](change.video)
+    return _event(source, change.kind, data, at_ms=change.at_ms, now_ms=now_ms)
+
+
+def _lead(form: Form) -> dict[str, Any]:
+    submission = form.submission
+    return {
+        "id": submission.id,
+        "email": submission.email,
+        "name": submission.name,
+        "fields": submission.fields or {},
+        "video": {"id": form.video, "title": form.title},
+        "createdAt": _time(form.at_ms),
+    }
+
+
+def _created(video: Video) -> dict[str, Any]:
+    return {"id": video.id, "title": video.title}
+
+
+def _processed(video: Video) -> dict[str, Any]:
+    return {
+        "id": video.id,
+        "title": video.title,
+        "status": video.status,
+        "version": video.version,
+        "durationSeconds": video.duration_s,
+        "width": video.width,
+        "height": video.height,
+        "errorMessage": video.error,
+    }
+
+
+def _deleted(video: Video) -> dict[str, Any]:
+    return {"id": video.id, "title": video.title, "trashed": bool(video.trashed)}
+
+
+_DATA = {
+    "video.created": _created,
+    "video.ready": _processed,
+    "video.failed": _processed,
+    "video.deleted": _deleted,
+}
+
+
+def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_ms: int) -> Event:
+    id_, created_at = _id(kind, data), _time(at_ms)
+    body = {
+        "id": id_,
+        "event": kind,
+        "createdAt": created_at,
+        "reconstructed": True,
+        "data": data,
+    }
+    return Event(
+        source=source,
+        id=id_,
+        kind=kind,
+        created_at=created_at,
+        received_ms=now_ms,
+        body=orjson.dumps(body),
+        reconstructed=True,
+    )
+
+
+def _id(kind: str, data: Mapping[str, Any]) -> str:
+    return _ids(kind, data)[0]
+
+
+def _ids(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
+    return reconstruction.ids(kind, {"data": data})
+
+
+def _time(ms: int) -> str:
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

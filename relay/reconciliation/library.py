@@ -1,0 +1,112 @@
+"""Which changes of videos the store has not seen: the list of videos against what it knows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from relay.core.reconstruction import CREATED, DELETED, TRASHED, processed
+from relay.reconciliation.period import Period
+from relay.reconciliation.reasons import Reason
+from relay.store.reconstructions import KnownVideo
+from relay.video_service.api.records import Video
+
+PROCESSED = {"ready": "video.ready", "failed": "video.failed"}
+"""The kind of the event that a video's status implies."""
+
+ERASED = "erased-"
+"""Ids of videos that an erasure replaced begin with this."""
+
+
+class Change(NamedTuple):
+    """A change of a video that no event told of; by `at_ms` at the latest."""
+
+    kind: str
+    video: Video
+    at_ms: int
+
+
+@dataclass(slots=True)
+class LibraryFound:
+    """Changes of videos in a period."""
+
+    changes: list[Change] = field(default_factory=list)
+    unsure: list[Reason] = field(default_factory=list)
+    left: list[Reason] = field(default_factory=list)
+
+
+def compare(
+    listed: Sequence[Video],
+    known: Iterable[KnownVideo],
+    period: Period,
+    *,
+    now_ms: int,
+    forgotten_ms: int,
+) -> LibraryFound:
+    """Compare the whole list of videos with the store.
+
+    A video that the store knows and the list does not show was deleted for good, at an unknown
+    time. Deletions before `forgotten_ms` may have been seen and forgotten.
+    """
+    found, seen = LibraryFound(), {video.id: video for video in known}
+    for video in listed:
+        changes = seen[video.id].changes if video.id in seen else {}
+        _existing(video, changes, period, found)
+    listed_ids = {video.id for video in listed}
+    for known_video in seen.values():
+        if known_video.id in listed_ids or known_video.id.startswith(ERASED):
+            continue
+        if DELETED in known_video.changes:
+            continue
+        if known_video.seen_ms < forgotten_ms:
+            found.unsure.append("deletion_forgotten")
+        elif not period.is_quiet:
+            found.left.append("video_recent")
+        else:
+            video = Video(id=known_video.id, title=known_video.title, trashed=False)
+            found.changes.append(Change("video.deleted", video, now_ms))
+            if TRASHED not in known_video.changes:
+                found.unsure.append("trash_gone")
+    return found
+
+
+def _existing(
+    video: Video, changes: Mapping[str, int], period: Period, found: LibraryFound
+) -> None:
+    created_ms, updated_ms = video.created_ms, video.updated_ms
+    is_new = created_ms is not None and period.has(created_ms)
+    if created_ms is not None and is_new and CREATED not in changes:
+        found.changes.append(Change("video.created", video, created_ms))
+    if updated_ms is not None and updated_ms >= period.horizon_ms:
+        if _expected(video) - changes.keys():
+            found.left.append("video_recent")
+        return
+    if updated_ms is None or not period.has(updated_ms):
+        return
+    kind = PROCESSED.get(video.status or "")
+    # A change of place alone leaves a version that was processed before the period.
+    is_processed = is_new or not video.trashed
+    if kind is not None and is_processed and processed(kind, video.version) not in changes:
+        if is_new or changes:
+            found.changes.append(Change(kind, video, updated_ms))
+            _note_versions_gone(video, changes, is_new=is_new, found=found)
+        else:
+            # It may have been processed before the store knew of anything.
+            found.unsure.append("older_video")
+    if video.trashed and TRASHED not in changes:
+        found.changes.append(Change("video.deleted", video, updated_ms))
+
+
+def _expected(video: Video) -> set[str]:
+    kind = PROCESSED.get(video.status or "")
+    expected = set() if kind is None else {processed(kind, video.version)}
+    return expected | ({TRASHED} if video.trashed else set())
+
+
+def _note_versions_gone(
+    video: Video, changes: Mapping[str, int], *, is_new: bool, found: LibraryFound
+) -> None:
+    """Count the versions before the last one that the store has not seen either."""
+    versions = {int(change.split()[1]) for change in changes if change.startswith("ready ")}
+    first = 1 if is_new else max(versions, default=video.version or 1)
+    unseen = set(range(first, video.version or 1)) - versions
+    found.unsure.extend(["version_gone"] * len(unseen))

@@ -1,0 +1,99 @@
+"""Absences that lost events: which of them no run has covered, and when one is due by itself."""
+
+from collections.abc import Mapping, Sequence
+
+from relay.core.authentication import SourceSettings
+from relay.core.clock import Clock
+from relay.core.errors import NotReconciled
+from relay.reconciliation.reporter import ReconciliationReporter
+from relay.store import Store
+from relay.store.absences import Absence
+
+RETRY_MS = 300_000
+"""Wait before a source is tried again by itself after a failure."""
+
+FOLLOW_UP_MS = 24 * 3_600_000
+"""For this long after an absence, what a run had to leave is asked for again by itself."""
+
+_RUNS_READ = 20
+
+
+class Outages:
+    """Knows the open absences of each source, as of the last look."""
+
+    def __init__(self, store: Store, *, reporter: ReconciliationReporter, clock: Clock) -> None:
+        self._store = store
+        self._reporter = reporter
+        self._clock = clock
+        self._not_before_ms: dict[str, int] = {}
+        self._unreconciled: Mapping[str, Sequence[Absence]] = {}
+
+    @property
+    def unreconciled(self) -> Mapping[str, Sequence[Absence]]:
+        """By source; without those that an operator has acknowledged."""
+        return self._unreconciled
+
+    async def look(self, sources: Mapping[str, SourceSettings]) -> None:
+        """Find the absences that no run has covered, and report them; raises StoreError."""
+        found: dict[str, Sequence[Absence]] = {}
+        for name, source in sources.items():
+            if source.api is not None and source.reconcile != "off":
+                absences = await self._store.reconstructions.unreconciled(name)
+                found[name] = [each for each in absences if each.acknowledged_ms is None]
+        for name, source in sources.items():
+            absences = found.get(name, ())
+            known = {absence.id for absence in self.unreconciled.get(name, ())}
+            new = [absence for absence in absences if absence.id not in known]
+            if new and source.reconcile == "ask":
+                self._reporter.lost(name, new)
+            self._reporter.unreconciled(name, absences)
+        self._unreconciled = found
+
+    async def due_since_ms(self, source: str, *, give_up_ms: int) -> int | None:
+        """Return the begin of the period that is to be reconciled by itself now, if any.
+
+        Before `give_up_ms` after an absence, the sender may still deliver what it tried first in
+        it. Raises StoreError.
+        """
+        now_ms = self._clock.now_ms()
+        if now_ms < self._not_before_ms.get(source, 0):
+            return None
+        over = [
+            each for each in self.unreconciled.get(source, ()) if each.to_ms + give_up_ms <= now_ms
+        ]
+        return over[0].from_ms if over else await self._unfinished_ms(source, now_ms - give_up_ms)
+
+    async def _unfinished_ms(self, source: str, before_ms: int) -> int | None:
+        """Return the begin of the last run's period if it had to leave something before this time.
+
+        None if the last absence was long ago.
+        """
+        for run in await self._store.reconstructions.runs(before=None, limit=_RUNS_READ):
+            if run.source == source and not run.dry_run and run.state == "done":
+                is_due = before_ms >= (run.ended_ms or 0)
+                is_recent = before_ms < await self.back_ms() + FOLLOW_UP_MS
+                has_left = bool((run.report or {}).get("left"))
+                return run.since_ms if has_left and is_due and is_recent else None
+        return None
+
+    def failed(self, source: str) -> None:
+        """Put off what is due of a source."""
+        self._not_before_ms[source] = self._clock.now_ms() + RETRY_MS
+
+    async def oldest_ms(self, source: str) -> int:
+        """Return the begin of the oldest absence that no run has covered.
+
+        Raises NotReconciled if there is none, and StoreError.
+        """
+        absences = await self._store.reconstructions.unreconciled(source)
+        if not absences:
+            raise NotReconciled(
+                "no absence beyond the sender's retries is unreconciled; give --since for another "
+                "period"
+            )
+        return absences[0].from_ms
+
+    async def back_ms(self) -> int:
+        """Return the end of the last absence; 0 if there was none. Raises StoreError."""
+        newest = await self._store.absences.newest(before=None, limit=1)
+        return newest[0].to_ms if newest else 0

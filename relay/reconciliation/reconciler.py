@@ -1,0 +1,250 @@
+"""Reconciliations: started by an operator or by themselves, one after another."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from relay.core.api_settings import ApiSettings
+from relay.core.authentication import SourceSettings
+from relay.core.clock import Clock
+from relay.core.errors import NotReconciled, RelayError, StoreBroken, StoreError, StoreUnavailable
+from relay.core.event import Event
+from relay.core.routing import Route, Verdict, match
+from relay.reconciliation.outages import Outages
+from relay.reconciliation.period import Period
+from relay.reconciliation.report import Report, words
+from relay.reconciliation.reporter import ReconciliationReporter
+from relay.store import Store
+from relay.store.absences import Absence
+from relay.store.reconstructions import Given, Place, RunState
+from relay.store.reconstructions import Run as Record
+
+POLL_INTERVAL_S = 10.0
+"""How often it looks whether a source is to be reconciled by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run is doing."""
+
+    doing: str = "waiting"
+    done: int = 0
+    total: int = 0
+    """0 if it is not known."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    record: Record
+    settings: ApiSettings
+    period: Period
+    progress: Progress = Progress()
+    task: asyncio.Task[None] | None = None
+    is_cancelled: bool = False
+
+
+class Reconciler:
+    """Starts, runs and ends reconciliations; a restart ends them too."""
+
+    def __init__(
+        self,
+        store: Store,
+        sources: Sequence[SourceSettings],
+        routes: Sequence[Route],
+        *,
+        reporter: ReconciliationReporter,
+        clock: Clock,
+        wake: Callable[[str], None],
+    ) -> None:
+        """`wake` is called with each sink that gets deliveries."""
+        self._store = store
+        self._sources = {source.name: source for source in sources}
+        self._routes = routes
+        self._reporter = reporter
+        self._clock = clock
+        self._wake = wake
+        self._jobs: deque[_Job] = deque()
+        self._wakeup = asyncio.Event()
+        self._outages = Outages(store, reporter=reporter, clock=clock)
+
+    def adopt(self, sources: Sequence[SourceSettings], routes: Sequence[Route]) -> None:
+        """Use another config for what begins from now on."""
+        self._sources = {source.name: source for source in sources}
+        self._routes = routes
+        self._wakeup.set()
+
+    @property
+    def sources(self) -> Mapping[str, SourceSettings]:
+        """The sources that have an API."""
+        return {name: each for name, each in self._sources.items() if each.api is not None}
+
+    @property
+    def unreconciled(self) -> Mapping[str, Sequence[Absence]]:
+        """Absences by source that lost events, and that no run has covered.
+
+        Only of sources with an API, unless `reconcile` is off; as of the last look.
+        """
+        return self._outages.unreconciled
+
+    def progress(self, number: int) -> Progress | None:
+        """Return what a run is doing; None if it is over."""
+        return next((job.progress for job in self._jobs if job.record.id == number), None)
+
+    def words(self, run: Record) -> Sequence[str]:
+        """Return a run's report as sentences, without an address."""
+        return () if run.report is None else words(Report.read(run.report), dry_run=run.dry_run)
+
+    def under_way(self, source: str) -> int | None:
+        """Return the number of the source's run that is waiting or running."""
+        return next((job.record.id for job in self._jobs if job.record.source == source), None)
+
+    async def begin(
+        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+    ) -> Record:
+        """Start a run; without `since_ms` from the oldest absence that none has covered.
+
+        Raises NotReconciled if there is no such absence, or another run is under way, and
+        StoreError.
+        """
+        settings = self._sources[source].api
+        if settings is None:
+            raise NotReconciled(f"source {source} has no [source.api]")
+        if (running := self.under_way(source)) is not None:
+            raise NotReconciled(f"run {running} of source {source} is under way")
+        if since_ms is None:
+            since_ms = await self._outages.oldest_ms(source)
+        now_ms, back_ms = self._clock.now_ms(), await self._outages.back_ms()
+        until_ms = now_ms if until_ms is None else min(until_ms, now_ms)
+        if until_ms <= since_ms:
+            raise NotReconciled("the period ends before it begins")
+        period = Period.of(
+            since_ms=since_ms,
+            until_ms=until_ms,
+            now_ms=now_ms,
+            back_ms=back_ms,
+            give_up_ms=settings.give_up_after,
+        )
+        record = await self._store.reconstructions.begin(
+            source,
+            since_ms=since_ms,
+            until_ms=period.horizon_ms,
+            dry_run=dry_run,
+            now_ms=now_ms,
+        )
+        self._jobs.append(_Job(record, settings, period))
+        self._reporter.begun(record)
+        self._wakeup.set()
+        return record
+
+    def cancel(self, number: int) -> bool:
+        """End a run; what it has made stays made. False if it is not under way."""
+        for job in self._jobs:
+            if job.record.id == number:
+                job.is_cancelled = True
+                if job.task is not None:
+                    job.task.cancel()
+                self._wakeup.set()
+                return True
+        return False
+
+    async def run(self) -> None:
+        """Run what is started, and start what is to be done by itself; raises StoreBroken."""
+        while True:
+            self._wakeup.clear()
+            try:
+                await self._look()
+                while self._jobs:
+                    await self._work(self._jobs[0])
+                    await self._look()
+            except StoreUnavailable as error:
+                self._reporter.unavailable(error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_INTERVAL_S):
+                    await self._wakeup.wait()
+
+    async def _work(self, job: _Job) -> None:
+        """Run a job to its end; raises StoreError."""
+        try:
+            if job.is_cancelled:
+                await self._end(job, "cancelled", Report(), None)
+                return
+            # A task of its own, so that an operator can cancel it alone.
+            async with asyncio.TaskGroup() as group:
+                job.task = group.create_task(self._reconcile(job))
+        except* StoreError as errors:
+            raise _leaf(errors) from None
+        finally:
+            self._jobs.remove(job)
+
+    async def _reconcile(self, job: _Job) -> None:
+        # A relay without a sender's API does not need the client.
+        from relay.reconciliation.run import reconcile  # noqa: PLC0415
+
+        report, place = Report(), None
+        state: RunState = "failed"
+
+        def told(doing: str, done: int, total: int) -> None:
+            job.progress = Progress(doing, done, total)
+
+        try:
+            place = await reconcile(
+                job.record,
+                job.settings,
+                job.period,
+                store=self._store.reconstructions,
+                clock=self._clock,
+                report=report,
+                verdicts=lambda event: match(event, self._routes),
+                stored=self._stored,
+                told=told,
+            )
+            state = "done"
+        except asyncio.CancelledError:
+            if not job.is_cancelled:
+                raise
+            state = "cancelled"
+        except StoreBroken:
+            raise
+        except RelayError as error:
+            report.failed = str(error)
+        except Exception as error:  # noqa: BLE001  a bug here must not stop the relay
+            report.failed = "a bug of the relay; its log has the traceback"
+            self._reporter.bug(error)
+        await self._end(job, state, report, place)
+
+    async def _end(self, job: _Job, state: RunState, report: Report, place: Place | None) -> None:
+        keeps_place = state == "done" and not job.record.dry_run
+        ended = await self._store.reconstructions.end(
+            job.record,
+            state,
+            report=report.numbers(),
+            place=place if keeps_place else None,
+            now_ms=self._clock.now_ms(),
+        )
+        if state == "failed":
+            self._outages.failed(job.record.source)
+        self._reporter.ended(ended, report)
+
+    def _stored(self, event: Event, verdicts: Sequence[Verdict], given: Given) -> None:
+        if given == "accepted":
+            self._reporter.reconstructed(event, verdicts)
+            for verdict in verdicts:
+                self._wake(verdict.sink)
+
+    async def _look(self) -> None:
+        await self._outages.look(self._sources)
+        for name, source in self.sources.items():
+            api = source.api
+            if api is not None and source.reconcile == "auto" and self.under_way(name) is None:
+                since_ms = await self._outages.due_since_ms(name, give_up_ms=api.give_up_after)
+                if since_ms is not None:
+                    await self.begin(name, since_ms=since_ms, until_ms=None, dry_run=False)
+
+
+def _leaf(errors: ExceptionGroup[StoreError]) -> StoreError:
+    error: StoreError | ExceptionGroup[StoreError] = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

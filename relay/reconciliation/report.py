@@ -1,0 +1,120 @@
+"""The report of a reconciliation: numbers, and the words for them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from relay.core.event import VIDEO_WATCHED, Event
+from relay.reconciliation.reasons import WORDS, Reason
+from relay.store.reconstructions import Given
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What one run found; for a dry run, what it would have made."""
+
+    views: int = 0
+    """Views that the API listed."""
+    videos: int = 0
+    """Videos that the API listed."""
+    people_asked: int = 0
+    """Persons of whom the API was asked what they watched."""
+    events: dict[str, int] = {}
+    """Reconstructed events by kind."""
+    milestones: dict[str, int] = {}
+    """Reconstructed `video.watched` by milestone."""
+    known: int = 0
+    """Events that were reconstructed before."""
+    arrived: int = 0
+    """Events whose original arrived during the run."""
+    erased: int = 0
+    """Events and views that were refused, because they are about erased persons."""
+    leads_without_fields: int = 0
+    """Reconstructed leads of which the API does not say the fields."""
+    unknown: dict[str, int] = {}
+    """What cannot be known, by reason."""
+    left: dict[str, int] = {}
+    """What the next run may find, by reason."""
+    failed: str | None = None
+    """Why the run ended early."""
+
+    def note(self, event: Event, given: Given) -> None:
+        """Count the outcome of one reconstruction."""
+        match given:
+            case "accepted":
+                _add(self.events, event.kind)
+                if event.kind == VIDEO_WATCHED:
+                    _add(self.milestones, str(event.milestone()))
+            case "known":
+                self.known += 1
+            case "arrived":
+                self.arrived += 1
+            case "erased":
+                self.erased += 1
+
+    def cannot_know(self, *reasons: Reason, count: int = 1) -> None:
+        for reason in reasons:
+            _add(self.unknown, reason, count)
+
+    def leave(self, *reasons: Reason, count: int = 1) -> None:
+        for reason in reasons:
+            _add(self.left, reason, count)
+
+    @classmethod
+    def read(cls, numbers: Mapping[str, Any]) -> "Report":
+        """Return the report of a stored run."""
+        return msgspec.convert(numbers, cls)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
+
+
+def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
+    if count:
+        counts[name] = counts.get(name, 0) + count
+
+
+def words(report: Report, *, dry_run: bool) -> list[str]:
+    """Return the report as sentences for the operator, without an address."""
+    return [*_given(report, dry_run=dry_run), *_rest(report)]
+
+
+def _given(report: Report, *, dry_run: bool) -> Iterable[str]:
+    verb = "would be reconstructed" if dry_run else "reconstructed"
+    total = sum(report.events.values())
+    yield f"{_count(total, 'event')} {verb}" + _parts(report.events)
+    if report.milestones:
+        yield f"of video.watched{_parts(report.milestones)}"
+    if report.leads_without_fields:
+        yield f"{_count(report.leads_without_fields, 'lead')} without fields: the API has none"
+    if report.known:
+        yield f"{_count(report.known, 'event')} had been reconstructed before"
+    if report.arrived:
+        yield f"{_count(report.arrived, 'original')} arrived meanwhile"
+    if report.erased:
+        yield f"{report.erased} refused, because they are about erased persons"
+
+
+def _rest(report: Report) -> Iterable[str]:
+    for reason, count in sorted(report.unknown.items()):
+        yield f"cannot be known: {_words(reason)} ({count})"
+    for reason, count in sorted(report.left.items()):
+        yield f"left for the next run: {_words(reason)} ({count})"
+    yield "never known: videos that were created and deleted for good within the period"
+    if report.failed is not None:
+        yield f"ended early: {report.failed}"
+
+
+def _words(reason: str) -> str:
+    return next((text for name, text in WORDS.items() if name == reason), reason)
+
+
+def _parts(counts: Mapping[str, int]) -> str:
+    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    return f": {parts}" if parts else ""
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

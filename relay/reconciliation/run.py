@@ -1,0 +1,206 @@
+"""One reconciliation of one source: asks the sender's API, compares, and gives back."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from relay.core.api_settings import ApiSettings
+from relay.core.clock import Clock
+from relay.core.event import Event
+from relay.core.routing import Verdict
+from relay.reconciliation import envelope, leads, library, reading
+from relay.reconciliation.milestones import Judgement, Knowledge, judge
+from relay.reconciliation.period import Period
+from relay.reconciliation.reading import Told
+from relay.reconciliation.report import Report
+from relay.reconciliation.views import History, ViewsRead
+from relay.store.reconstructions import Given, Place, Reconstructions, Step
+from relay.store.reconstructions import Run as Record
+from relay.video_service.api.client import Api
+from relay.video_service.api.records import Video, Watched
+
+Person = str
+"""A folded address."""
+
+Steps = Mapping[tuple[Person, str], Sequence[Step]]
+"""What the store knows, by person and video."""
+
+
+class Give(Protocol):
+    """Makes an event, or only counts it in a dry run; raises StoreError."""
+
+    async def __call__(self, event: Event, *, person: Person | None) -> Given: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a run asks and what it compares with."""
+
+    name: str
+    api: Api
+    store: Reconstructions
+    clock: Clock
+
+
+class Run:
+    """Reads everything first, then makes the events one by one."""
+
+    def __init__(
+        self, source: Source, period: Period, *, give: Give, told: Told, report: Report
+    ) -> None:
+        self._source = source
+        self._api, self._store, self._clock = source.api, source.store, source.clock
+        self._period = period
+        self._give_event = give
+        self._told = told
+        self._answers: dict[Person, Mapping[str, Watched]] = {}
+        self._report = report
+        self.place: Place | None = None
+        """Where the next run may begin to read, once the views were read."""
+
+    async def reconcile(self) -> None:
+        """Raises ApiError and StoreError; what was made until then stays made."""
+        report, name = self._report, self._source.name
+        place = await self._store.place(name)
+        listed = await reading.videos(self._api, told=self._told)
+        views = await reading.views(self._api, self._period, place=place, told=self._told)
+        read = views.read
+        report.views, report.videos = read.views, len(listed)
+        await self._refuse_erased(read)
+        known_videos = await self._store.library(name)
+        ids = envelope.candidates(read, listed, [video.id for video in known_videos])
+        # From here on, an original that arrives keeps its reconstruction from being made.
+        self._store.announce(name, ids)
+        try:
+            known = await self._steps(read)
+            await self._give_milestones(read, known, is_whole=views.is_whole)
+            await self._give_leads(read, known)
+            await self._give_changes(listed)
+        finally:
+            self._store.conclude(name)
+        report.cannot_know("anonymous", count=read.anonymous)
+        report.cannot_know("undated", count=read.undated)
+        report.leave("form_recent", count=read.forms_left)
+        self.place = views.place
+
+    async def _refuse_erased(self, read: ViewsRead) -> None:
+        """Drop what erased persons did, before the API is asked about anyone."""
+        people = {person for person, _ in read.histories}
+        people.update(who for form in read.forms if (who := leads.person_of(form)) is not None)
+        erased = await self._store.erased(people)
+        if not erased:
+            return
+        refused = [key for key in read.histories if key[0] in erased]
+        self._report.erased += sum(read.histories.pop(key).is_of_period for key in refused)
+        kept = [form for form in read.forms if leads.person_of(form) not in erased]
+        self._report.erased += len(read.forms) - len(kept)
+        read.forms = kept
+
+    async def _steps(self, read: ViewsRead) -> Steps:
+        people: defaultdict[str, set[Person]] = defaultdict(set)
+        for (person, video), history in read.histories.items():
+            if history.is_of_period:
+                people[video].add(person)
+        for form in read.forms:
+            who = leads.person_of(form)
+            if who is not None:
+                people[form.video or ""].add(who)
+        known: dict[tuple[Person, str], Sequence[Step]] = {}
+        for done, (video, persons) in enumerate(people.items()):
+            self._told("store", done, len(people))
+            steps = await self._store.steps(self._source.name, video, persons)
+            known |= {(person, video): steps.get(person, ()) for person in persons}
+        return known
+
+    async def _give_milestones(self, read: ViewsRead, known: Steps, *, is_whole: bool) -> None:
+        report, source = self._report, self._source.name
+        since_ms = await self._store.known_since_ms(source)
+        histories = [each for each in read.histories.items() if each[1].is_of_period]
+        for done, (key, history) in enumerate(histories):
+            self._told("people", done, len(histories))
+            steps = {step.step: step.at_ms for step in known.get(key, ())}
+            knowledge = Knowledge(steps=steps, since_ms=since_ms, is_whole=is_whole)
+            judgement = await self._judge(key, history, knowledge)
+            report.cannot_know(*judgement.unsure)
+            report.leave(*judgement.left)
+            for milestone in judgement.reached:
+                now_ms = self._clock.now_ms()
+                event = envelope.watched(source, key[1], history, milestone, now_ms)
+                await self._give(event, person=key[0])
+
+    async def _judge(
+        self, key: tuple[Person, str], history: History, knowledge: Knowledge
+    ) -> Judgement:
+        """Ask the API about the person only if their views leave a doubt."""
+        person, video = key
+        if person not in self._answers:
+            judgement = judge(history, knowledge, self._period)
+            if not judgement.in_doubt:
+                return judgement
+            answer = await self._api.viewer(history.email)
+            self._answers[person] = {each.video_id: each for each in answer}
+            self._report.people_asked += 1
+        watched = self._answers[person].get(video)
+        return judge(history, replace(knowledge, is_asked=True, watched=watched), self._period)
+
+    async def _give_leads(self, read: ViewsRead, known: Steps) -> None:
+        report = self._report
+        nameless = sum(leads.person_of(form) is None for form in read.forms)
+        report.cannot_know("lead_without_address", count=nameless)
+        for form in leads.missing(read.forms, known):
+            event = envelope.lead(self._source.name, form, self._clock.now_ms())
+            given = await self._give(event, person=leads.person_of(form))
+            report.leads_without_fields += given == "accepted" and not form.submission.fields
+
+    async def _give_changes(self, listed: Sequence[Video]) -> None:
+        report, name, now_ms = self._report, self._source.name, self._clock.now_ms()
+        found = library.compare(
+            listed,
+            await self._store.library(name),
+            self._period,
+            now_ms=now_ms,
+            forgotten_ms=await self._store.forgotten_ms(),
+        )
+        report.cannot_know(*found.unsure)
+        report.leave(*found.left)
+        for change in found.changes:
+            await self._give(envelope.changed(name, change, now_ms), person=None)
+
+    async def _give(self, event: Event, *, person: Person | None) -> Given:
+        given = await self._give_event(event, person=person)
+        self._report.note(event, given)
+        return given
+
+
+async def reconcile(
+    record: Record,
+    settings: ApiSettings,
+    period: Period,
+    *,
+    store: Reconstructions,
+    clock: Clock,
+    report: Report,
+    verdicts: Callable[[Event], Sequence[Verdict]],
+    stored: Callable[[Event, Sequence[Verdict], Given], None],
+    told: Told,
+) -> Place | None:
+    """Carry out a run, and fill in its report on the way; return the place for the next one.
+
+    `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
+    Raises ApiError and StoreError; what was made until then stays made.
+    """
+
+    async def give(event: Event, *, person: Person | None) -> Given:
+        if record.dry_run:
+            return "accepted"
+        wanted = verdicts(event)
+        return await store.accept(
+            event, wanted, person=person, stored=lambda given: stored(event, wanted, given)
+        )
+
+    async with Api(settings) as api:
+        source = Source(name=record.source, api=api, store=store, clock=clock)
+        run = Run(source, period, give=give, told=told, report=report)
+        await run.reconcile()
+        return run.place

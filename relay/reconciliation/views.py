@@ -1,0 +1,156 @@
+"""Views of videos by person: what is known of them from the sender's list of views."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from relay.core.event import folded
+from relay.reconciliation.period import VIEW_MAX_MS, Period
+from relay.video_service.api.records import Session, Submission
+
+FULL = 100.0
+
+ROUNDING = 1.0
+"""A percentage that an answer shows may have been rounded down by so much."""
+
+When = Literal["before", "within", "open"]
+"""Before: over before the period. Open: may go on, or may have gone on after the horizon."""
+
+
+@dataclass(slots=True)
+class Views:
+    """Some views of one video by one person, added up."""
+
+    count: int = 0
+    low: float = 0.0
+    """At least this part of the video was seen in them together, 0 to 100."""
+    high: float = 0.0
+    """At most this part was seen in them together."""
+    has_finished: bool = False
+    """Whether some view said that the video was finished by its end."""
+    last_finished: bool | None = None
+    """Whether the view that ended last said so; None if it said nothing."""
+    first_ms: int = 0
+    last_ms: int = 0
+
+    def add(self, view: Session, *, started_ms: int, ended_ms: int) -> None:
+        percent = view.percent
+        self.first_ms = min(self.first_ms, started_ms) if self.count else started_ms
+        self.low = max(self.low, percent or 0.0)
+        self.high = min(FULL, self.high + (FULL if percent is None else percent + ROUNDING))
+        self.has_finished = self.has_finished or view.finished is True
+        if ended_ms >= self.last_ms:
+            self.last_ms, self.last_finished = ended_ms, view.finished
+        self.count += 1
+
+
+class Reached(NamedTuple):
+    """A view of the period: from its end on, at least this part was seen."""
+
+    ended_ms: int
+    low: float
+
+
+@dataclass(slots=True)
+class History:
+    """All views of one video by one person that were read."""
+
+    email: str
+    name: str | None = None
+    title: str | None = None
+    before: Views = field(default_factory=Views)
+    within: Views = field(default_factory=Views)
+    open: int = 0
+    """Views that may go on, or ended after the horizon."""
+    first_within_ms: int | None = None
+    """The begin of the first view that began within the period."""
+    ends: list[Reached] = field(default_factory=list)
+
+    @property
+    def is_of_period(self) -> bool:
+        """Whether some view may have lasted into the period."""
+        return bool(self.within.count or self.open)
+
+
+class Form(NamedTuple):
+    """A form that was sent within the period, as a view says it."""
+
+    video: str | None
+    title: str | None
+    submission: Submission
+    at_ms: int
+
+
+@dataclass(slots=True)
+class ViewsRead:
+    """What the list of views says, gathered page by page."""
+
+    histories: dict[tuple[str, str], History] = field(default_factory=dict)
+    """By the folded address and the video."""
+    forms: list[Form] = field(default_factory=list)
+    views: int = 0
+    anonymous: int = 0
+    """Views of the period without an address."""
+    undated: int = 0
+    """Views without a begin or without a video."""
+    forms_left: int = 0
+    """Forms that may still be on their way."""
+
+    def add(self, views: Iterable[Session], period: Period) -> bool:
+        """Gather a page; whether every view of it was over before the horizon."""
+        settled = True
+        for view in views:
+            self.views += 1
+            settled = self._add(view, period) and settled
+        return settled
+
+    def _add(self, view: Session, period: Period) -> bool:
+        if view.started_ms is None or view.video_id is None:
+            self.undated += 1
+            return True
+        ended_ms = _end(view, view.started_ms, period)
+        when = _when(view.started_ms, ended_ms, period)
+        self._add_forms(view, period)
+        if view.email is None or not view.email.strip():
+            self.anonymous += when != "before" and view.started_ms < period.horizon_ms
+            return when != "open"
+        history = self._history(view)
+        if period.has(view.started_ms) and history.first_within_ms is None:
+            history.first_within_ms = view.started_ms
+        if when == "open":
+            history.open += 1
+            return False
+        part = history.before if when == "before" else history.within
+        part.add(view, started_ms=view.started_ms, ended_ms=ended_ms or view.started_ms)
+        if when == "within":
+            history.ends.append(Reached(ended_ms or view.started_ms, view.percent or 0.0))
+        return True
+
+    def _history(self, view: Session) -> History:
+        email, video = str(view.email).strip(), str(view.video_id)
+        history = self.histories.setdefault((folded(email), video), History(email))
+        history.name = view.name or history.name
+        history.title = view.title or history.title
+        return history
+
+    def _add_forms(self, view: Session, period: Period) -> None:
+        for submission in view.submitted:
+            at_ms = submission.created_ms or view.started_ms or 0
+            if period.has(at_ms):
+                self.forms.append(Form(view.video_id, view.title, submission, at_ms))
+            elif at_ms >= period.horizon_ms:
+                self.forms_left += 1
+
+
+def _end(view: Session, started_ms: int, period: Period) -> int | None:
+    """Return the end of a view; None for one that may go on."""
+    if view.ended_ms is not None:
+        return view.ended_ms
+    longest_ms = started_ms + VIEW_MAX_MS
+    return longest_ms if longest_ms < period.horizon_ms else None
+
+
+def _when(started_ms: int, ended_ms: int | None, period: Period) -> When:
+    if ended_ms is None or ended_ms >= period.horizon_ms or started_ms >= period.horizon_ms:
+        return "open"
+    return "before" if ended_ms < period.since_ms else "within"

@@ -1,0 +1,1 @@
+"""The service's API and the sandbox's controls, a module for each section."""

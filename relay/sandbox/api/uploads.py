@@ -1,0 +1,193 @@
+"""Uploads in three steps, whole or in parts, and the storage that takes the files (section 4)."""
+
+import hashlib
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from relay.sandbox.api.operation import Answer, Body, Call, Id, Operation, Parameters
+from relay.sandbox.api.videos import Title, VideoAnswer, VideoRecord
+from relay.sandbox.model import Access, Upload
+from relay.sandbox.services import Services
+from relay.sandbox.uploads import PART_SIZE
+
+STORAGE = "/storage"
+"""Path of the upload URLs, which take no key."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=500)]
+MediaType = Annotated[
+    str,
+    Meta(
+        # It becomes the value of a header.
+        pattern=r"^[a-z]+/[A-Za-z0-9.+-]+$",
+        max_length=100,
+        extra_json_schema={"pattern": r"^(video|audio)/[A-Za-z0-9.+-]+$"},
+    ),
+]
+
+
+class NewUpload(Body):
+    """The file that is going to be sent."""
+
+    title: Title
+    filename: Name
+    size: Annotated[int, Meta(ge=1)]
+    """Bytes, at most 20 GB."""
+    type: MediaType
+    """A media type of video or audio."""
+
+
+class UploadTarget(Answer):
+    """Where the bytes go, with exactly these headers."""
+
+    url: str
+    method: Literal["PUT"]
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, upload: Upload, call: Call) -> "UploadTarget":
+        url = f"{call.base_url}{STORAGE}/{upload.token}"
+        return cls(url=url, method="PUT", headers=upload.headers)
+
+
+class UploadAnswer(Answer):
+    """A new video, and where its file goes."""
+
+    video: VideoRecord
+    upload: UploadTarget
+
+
+class Part(Answer):
+    """A part of a file that is still to come."""
+
+    number: int
+    size: int
+    upload: UploadTarget
+
+    @classmethod
+    def of(cls, upload: Upload, call: Call) -> "Part":
+        target = UploadTarget.of(upload, call)
+        return cls(number=upload.part or 0, size=upload.size, upload=target)
+
+
+class ArrivedPart(Answer):
+    """A part of a file that has arrived."""
+
+    number: int
+    size: int
+
+
+class Parts(Answer):
+    """All parts of a file, in order."""
+
+    part_size: int
+    parts: list[Part]
+
+
+class PartsLeft(Answer):
+    """The parts that arrived, and those that did not, with new URLs."""
+
+    part_size: int
+    arrived: list[ArrivedPart]
+    missing: list[Part]
+
+
+def create_upload(call: Call, _: Parameters, body: NewUpload) -> UploadAnswer:
+    """Create a video, and the URL for its file."""
+    services = call.services
+    video = services.library.create(
+        title=body.title, filename=body.filename, size=body.size, media_type=body.type
+    )
+    target = UploadTarget.of(services.uploads.begin(video), call)
+    return UploadAnswer(video=VideoRecord.of(video), upload=target)
+
+
+def complete_upload(call: Call, video: Id) -> VideoAnswer:
+    """Begin the processing of a file that has arrived."""
+    return VideoAnswer(video=VideoRecord.of(call.services.uploads.complete(video.id)))
+
+
+def begin_parts(call: Call, video: Id) -> Parts:
+    """Begin an upload in parts of 16 MB."""
+    parts = call.services.uploads.begin_parts(video.id)
+    return Parts(part_size=PART_SIZE, parts=[Part.of(part, call) for part in parts])
+
+
+def resume_parts(call: Call, video: Id) -> PartsLeft:
+    """Report which parts have arrived; the URLs of the others are new."""
+    arrived, missing = call.services.uploads.resume_parts(video.id)
+    return PartsLeft(
+        part_size=PART_SIZE,
+        arrived=[ArrivedPart(number=part.part or 0, size=part.size) for part in arrived],
+        missing=[Part.of(part, call) for part in missing],
+    )
+
+
+def complete_parts(call: Call, video: Id) -> VideoAnswer:
+    """Begin the processing of a file whose parts have all arrived."""
+    return VideoAnswer(video=VideoRecord.of(call.services.uploads.complete_parts(video.id)))
+
+
+def storage_routes(services: Services) -> list[Route]:
+    """Build the route of the upload URLs."""
+
+    async def put(request: Request) -> Response:
+        upload = services.uploads.admit(request.path_params["token"], request.headers)
+        digest, size = hashlib.md5(usedforsecurity=False), 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > upload.size:
+                break
+            digest.update(chunk)
+        services.uploads.arrived(upload, size=size)
+        services.save()
+        return Response(headers={"ETag": f'"{digest.hexdigest()}"'})
+
+    return [Route(f"{STORAGE}/{{token}}", put, methods=["PUT"])]
+
+
+_WRITE: Access = "Read & write videos"
+_FORBIDDEN_STATE = {409: "The state of the upload forbids it."}
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/videos/uploads",
+        create_upload,
+        access=_WRITE,
+        status=201,
+        problems={415: "The file is neither video nor audio."},
+    ),
+    Operation(
+        "POST",
+        "/v1/videos/{id}/complete",
+        complete_upload,
+        access=_WRITE,
+        problems=_FORBIDDEN_STATE,
+    ),
+    Operation(
+        "POST",
+        "/v1/videos/{id}/multipart",
+        begin_parts,
+        access=_WRITE,
+        status=201,
+        problems=_FORBIDDEN_STATE,
+    ),
+    Operation(
+        "POST",
+        "/v1/videos/{id}/multipart/resume",
+        resume_parts,
+        access=_WRITE,
+        problems=_FORBIDDEN_STATE,
+    ),
+    Operation(
+        "POST",
+        "/v1/videos/{id}/multipart/complete",
+        complete_parts,
+        access=_WRITE,
+        problems=_FORBIDDEN_STATE,
+    ),
+)

@@ -1,0 +1,42 @@
+"""The ASGI app of a sandbox: the service's API, its storage, and the controls."""
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from relay.sandbox.api import analytics, controls, openapi, uploads, videos, viewers, webhooks
+from relay.sandbox.api.answers import HANDLERS
+from relay.sandbox.api.operation import routes
+from relay.sandbox.connections import hang_up
+from relay.sandbox.faults import Faults
+from relay.sandbox.services import Services
+
+OPERATIONS = (*uploads.OPERATIONS, *videos.OPERATIONS, *webhooks.OPERATIONS, *analytics.OPERATIONS)
+
+
+def build(services: Services) -> ASGIApp:
+    """Build the app that serves one workspace."""
+    app = Starlette(
+        routes=[
+            *openapi.routes(OPERATIONS),
+            *routes(OPERATIONS, services),
+            *uploads.storage_routes(services),
+            *routes((*controls.OPERATIONS, *viewers.OPERATIONS), services),
+        ],
+        exception_handlers=HANDLERS,
+    )
+    return _Silence(app, services.faults)
+
+
+class _Silence:
+    """Hangs up on every request while the service is down, except on the controls."""
+
+    def __init__(self, app: ASGIApp, faults: Faults) -> None:
+        self._app = app
+        self._faults = faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_down = scope["type"] == "http" and self._faults.is_down
+        if is_down and not scope["path"].startswith(f"{controls.PREFIX}/"):
+            await hang_up(scope, receive)
+            return
+        await self._app(scope, receive, send)

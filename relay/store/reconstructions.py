@@ -1,0 +1,146 @@
+"""Protocol and records of reconciliation: what the store knows, and what it was given back."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from relay.core.event import Event
+from relay.core.routing import Verdict
+from relay.store.absences import Absence
+
+RunState = Literal["running", "done", "failed", "cancelled"]
+
+Given = Literal["accepted", "known", "arrived", "erased"]
+"""What became of a reconstruction.
+
+Known: it was made before. Arrived: the original came during the run. Erased: it names a person
+whose data was erased.
+"""
+
+
+class Step(NamedTuple):
+    """A step that a person reached in a video, as an event said."""
+
+    step: str
+    """A milestone, or `lead`."""
+    at_ms: int
+    """When the event was received, or what it says if it was reconstructed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVideo:
+    """A video that events of a source named."""
+
+    id: str
+    title: str | None
+    changes: Mapping[str, int]
+    """Times of receipt by change: created, `ready 2`, `failed 1`, trashed, deleted."""
+    seen_ms: int
+    """The time of the newest event about it."""
+
+
+class Place(NamedTuple):
+    """Where to go on in the sender's list of views; every view before it was over at `at_ms`."""
+
+    after: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One reconciliation of one source; times are milliseconds since the epoch."""
+
+    id: int
+    source: str
+    since_ms: int
+    until_ms: int
+    dry_run: bool
+    begun_ms: int
+    ended_ms: int | None
+    """None for one under way, and for one that was cut off by the relay's end."""
+    state: RunState
+    report: Mapping[str, Any] | None
+
+
+class Reconstructions(Protocol):
+    """Reconstructed events and the runs that make them; all methods may raise StoreError."""
+
+    def announce(self, source: str, ids: Collection[str]) -> None:
+        """Note originals of these reconstructions from now on, until `conclude`."""
+        ...
+
+    def conclude(self, source: str) -> None:
+        """End an announcement."""
+        ...
+
+    async def steps(
+        self, source: str, video: str, people: Collection[str]
+    ) -> Mapping[str, Sequence[Step]]:
+        """Return the steps that people, by address, are known to have reached in a video."""
+        ...
+
+    async def erased(self, people: Collection[str]) -> frozenset[str]:
+        """Return the addresses among these whose person was erased once."""
+        ...
+
+    async def known_since_ms(self, source: str) -> int | None:
+        """Return the time of the oldest view or lead of a source; None if there is none."""
+        ...
+
+    async def library(self, source: str) -> Sequence[KnownVideo]:
+        """Return the videos that events of a source named."""
+        ...
+
+    async def forgotten_ms(self) -> int:
+        """Return the time before which deletions of videos may have been seen and forgotten."""
+        ...
+
+    async def accept(
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        *,
+        person: str | None,
+        stored: Callable[[Given], None],
+    ) -> Given:
+        """Write a reconstruction and its deliveries in one transaction, as `Store.accept` does.
+
+        It adds to no total. `person` is the address that it names; `stored` is called with the
+        outcome once it is on disk.
+        """
+        ...
+
+    async def place(self, source: str) -> Place | None:
+        """Return where the last run of a source says that the next may begin to read."""
+        ...
+
+    async def begin(
+        self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
+    ) -> Run:
+        """Store the beginning of a run."""
+        ...
+
+    async def end(
+        self,
+        run: Run,
+        state: RunState,
+        *,
+        report: Mapping[str, Any] | None,
+        place: Place | None,
+        now_ms: int,
+    ) -> Run:
+        """Store the end of a run with its report, and the place for the next one."""
+        ...
+
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
+        """Return the newest runs, those before a number if one is given."""
+        ...
+
+    async def run(self, number: int) -> Run | None: ...
+
+    async def unreconciled(self, source: str) -> Sequence[Absence]:
+        """Return the absences that lost events and that no run of a source has covered.
+
+        The oldest come first; those that ended before the source's first event are not among them.
+        """
+        ...

@@ -1,0 +1,229 @@
+"""One UTC day's audience of a source and step, whose people are compressed bitmaps.
+
+Bitmaps, because people of several days count once: they are joined, which sums cannot be.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple, Self
+
+import msgspec
+from pyroaring import BitMap, BitMap64
+
+from relay.core.minutes import DAY_MS, HOUR_MS
+from relay.store.sqlite.audience_sets import (
+    NUMBER_MAX,
+    VIDEO_BITS,
+    Counts,
+    Damaged,
+    opened,
+    pair,
+    people_of,
+    sealed,
+    slots_of,
+    videos_of,
+    viewers_of,
+)
+from relay.store.sqlite.driver import Row, sqlite3
+
+SLOT_MS = HOUR_MS // 2
+"""The finest time of a day's audience: nearly every time zone is off UTC by a multiple of it."""
+
+COLUMNS = "people, half_hours, viewers, videos"
+_LOAD = f"SELECT {COLUMNS} FROM audience_days WHERE day = ? AND source = ? AND step = ?"
+_SAVE = f"""
+INSERT INTO audience_days (day, source, step, events, anonymous, {COLUMNS})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    events = excluded.events, anonymous = excluded.anonymous, people = excluded.people,
+    half_hours = excluded.half_hours, viewers = excluded.viewers, videos = excluded.videos
+"""
+_EACH = f"""
+SELECT 'on', day, source, {COLUMNS} FROM audience_days UNION ALL
+SELECT 'in the week from', week, source, {COLUMNS} FROM audience_weeks
+"""
+
+
+class Key(NamedTuple):
+    """Whose audience of which day."""
+
+    day_ms: int
+    source: str
+    step: str
+
+
+class View(NamedTuple):
+    """A row of `audience`, with small numbers."""
+
+    at_ms: int
+    source: str
+    step: str
+    video: int
+    """0 for none."""
+    person: int | None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.at_ms - self.at_ms % DAY_MS, self.source, self.step)
+
+    @property
+    def slot(self) -> int:
+        return self.at_ms % DAY_MS // SLOT_MS
+
+
+@dataclass(slots=True)
+class Slot:
+    """Half an hour of a day."""
+
+    events: int = 0
+    anonymous: int = 0
+    people: BitMap = field(default_factory=BitMap)
+
+
+@dataclass(slots=True)
+class Day:
+    """People and events of a day."""
+
+    people: BitMap = field(default_factory=BitMap)
+    slots: dict[int, Slot] = field(default_factory=dict)
+    """By their position in the day."""
+    viewers: BitMap64 = field(default_factory=BitMap64)
+    """Pairs of video and person."""
+    videos: dict[int, Counts] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, db: sqlite3.Connection, key: Key) -> Self:
+        """Return an empty one if there is none; raises Damaged."""
+        row = db.execute(_LOAD, key).fetchone()
+        return cls() if row is None else cls.parse(*row)
+
+    @classmethod
+    def parse(cls, people: bytes, slots: bytes, viewers: bytes, videos: bytes) -> Self:
+        """Read the columns; raises Damaged."""
+        return cls(
+            people_of(people),
+            {at: Slot(*counts, BitMap.deserialize(who)) for at, counts, who in slots_of(slots)},
+            viewers_of(viewers),
+            videos_of(videos),
+        )
+
+    def save(self, db: sqlite3.Connection, key: Key) -> None:
+        db.execute(_SAVE, (*key, *self.columns()))
+
+    def columns(self) -> Row:
+        """Return events, anonymous ones, and what `parse` reads."""
+        slots = {
+            at: (slot.events, slot.anonymous, slot.people.serialize())
+            for at, slot in self.slots.items()
+        }
+        blobs = (
+            self.people.serialize(),
+            msgspec.msgpack.encode(slots),
+            self.viewers.serialize(),
+            msgspec.msgpack.encode(self.videos),
+        )
+        return (*self.counts(), *map(sealed, blobs))
+
+    def counts(self) -> Counts:
+        """Return the numbers of all events and of those without an address."""
+        counts = self.videos.values()
+        return sum(events for events, _ in counts), sum(anonymous for _, anonymous in counts)
+
+    def add(self, views: Sequence[View]) -> None:
+        """Add views of this day, source and step."""
+        self.add_pairs(
+            [pair(view.video, view.person) for view in views if view.person is not None],
+            [view.video for view in views if view.person is None],
+        )
+        by_slot: defaultdict[int, list[int | None]] = defaultdict(list)
+        for view in views:
+            by_slot[view.at_ms % DAY_MS // SLOT_MS].append(view.person)
+        for at, people in by_slot.items():
+            known = [person for person in people if person is not None]
+            self._add_slot(at, Slot(len(people), len(people) - len(known), BitMap(known)))
+
+    def add_pairs(self, pairs: Sequence[int], anonymous: Sequence[int]) -> None:
+        """Add views without their half hours: pairs, and the videos of those without an address."""
+        self.people.update([each & NUMBER_MAX for each in pairs])
+        self.viewers.update(pairs)
+        for video, events in Counter([each >> VIDEO_BITS for each in pairs]).items():
+            self._count(video, events, 0)
+        for video, events in Counter(anonymous).items():
+            self._count(video, events, events)
+
+    def _count(self, video: int, events: int, anonymous: int) -> None:
+        before = self.videos.get(video, (0, 0))
+        self.videos[video] = before[0] + events, before[1] + anonymous
+
+    def _add_slot(self, at: int, other: Slot) -> None:
+        slot = self.slots.setdefault(at, Slot())
+        slot.events += other.events
+        slot.anonymous += other.anonymous
+        slot.people |= other.people
+
+    def merge(self, other: "Day") -> None:
+        """Add all of another one."""
+        self.people |= other.people
+        self.viewers |= other.viewers
+        for at, slot in other.slots.items():
+            self._add_slot(at, slot)
+        for video, counts in other.videos.items():
+            self._count(video, *counts)
+
+    def remove(self, view: View) -> None:
+        """Remove one view, and its person from the day: all of that person's views go.
+
+        Raises Damaged if the view is not in it.
+        """
+        if view.slot not in self.slots or view.video not in self.videos:
+            raise Damaged
+        slot = self.slots[view.slot]
+        slot.events -= 1
+        events, anonymous = self.videos.pop(view.video)
+        if events > 1:
+            self.videos[view.video] = events - 1, anonymous
+        if view.person is not None:
+            slot.people.discard(view.person)
+            self.people.discard(view.person)
+            self.viewers.discard(pair(view.video, view.person))
+
+
+def days_of(views: Iterable[View]) -> dict[Key, Day]:
+    """Count views by day, source and step."""
+    by_key: defaultdict[Key, list[View]] = defaultdict(list)
+    for view in views:
+        by_key[view.key].append(view)
+    days = {key: Day() for key in by_key}
+    for key, day in days.items():
+        day.add(by_key[key])
+    return days
+
+
+def damaged(db: sqlite3.Connection) -> tuple[str, ...]:
+    """Read all days and weeks; return a fault for each damaged one, with the next step."""
+    return tuple(
+        f"the audience of source {source} {when} {_date(day_ms)}: {_ADVICE}"
+        for when, day_ms, source, *blobs in db.execute(_EACH)
+        if _is_damaged(*blobs)
+    )
+
+
+def _date(day_ms: int) -> str:
+    return datetime.fromtimestamp(day_ms / 1000, UTC).date().isoformat()
+
+
+_ADVICE = (
+    "the stored counts are damaged; look at just this time on the page's Audience, in UTC, and all "
+    "are made anew from the rows"
+)
+
+
+def _is_damaged(*blobs: bytes) -> bool:
+    try:
+        for blob in blobs:
+            opened(blob)
+    except Damaged:
+        return True
+    return False

@@ -1,0 +1,256 @@
+"""Reconciliation in SQLite: what is known of a source's people and videos, and the runs."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+
+from relay.core.errors import StoreError
+from relay.core.event import Event, Outcome
+from relay.core.routing import Verdict
+from relay.store.absences import Absence
+from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState, Step
+from relay.store.sqlite import audience, reconstruct
+from relay.store.sqlite.absences import unreconciled
+from relay.store.sqlite.accept import Acceptance, Arrival
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.erasure_log import is_erased
+from relay.store.sqlite.funnel import oldest_uncounted
+from relay.store.sqlite.queries import recall
+from relay.store.sqlite.reconstruct import Superseded
+from relay.store.sqlite.shared import Part, Shared
+
+PEOPLE_MAX = 500
+"""People per query, because SQLite reads the views of a video once for each."""
+
+_STEPS = """
+SELECT person, step, min(at) FROM audience
+WHERE video = (SELECT number FROM videos WHERE id = ?) AND source = ?
+    AND person IN (SELECT value FROM json_each(?))
+GROUP BY 1, 2, iif(step = 'lead', event, 0)
+"""
+_SINCE = "SELECT at FROM audience WHERE source = ? ORDER BY at LIMIT 1"
+_VIDEOS = """
+SELECT v.id, v.title, max(
+    coalesce((SELECT max(at) FROM library l WHERE l.source = ?1 AND l.video = v.number), -1),
+    coalesce((SELECT max(at) FROM audience a WHERE a.video = v.number AND a.source = ?1), -1)
+) AS seen, (
+    SELECT json_group_object(change, at) FROM library l WHERE l.source = ?1 AND l.video = v.number
+)
+FROM videos v WHERE seen >= 0
+"""
+_PLACE = "SELECT place, at FROM reconciled_places WHERE source = ?"
+_KEEP_PLACE = """
+INSERT INTO reconciled_places VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET place = excluded.place, at = excluded.at
+"""
+_COLUMNS = "id, source, since, until, dry, begun_at, ended_at, state, report"
+_BEGIN = """
+INSERT INTO reconciliations (source, since, until, dry, begun_at, state)
+VALUES (?, ?, ?, ?, ?, 'running')
+"""
+_END = "UPDATE reconciliations SET state = ?, ended_at = ?, report = ? WHERE id = ?"
+_RUN = f"SELECT {_COLUMNS} FROM reconciliations WHERE id = ?"
+_RUNS = f"""
+SELECT {_COLUMNS} FROM reconciliations WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2
+"""
+
+
+class SqliteReconstructions(Part):
+    """Fulfils `relay.store.reconstructions.Reconstructions`."""
+
+    def __init__(self, shared: Shared, acceptance: Acceptance) -> None:
+        super().__init__(shared)
+        self._acceptance = acceptance
+        self._outstanding = shared.outstanding
+
+    def announce(self, source: str, ids: Collection[str]) -> None:
+        self._outstanding.announce(source, ids)
+
+    def conclude(self, source: str) -> None:
+        self._outstanding.conclude(source)
+
+    async def steps(
+        self, source: str, video: str, people: Collection[str]
+    ) -> Mapping[str, Sequence[Step]]:
+        await self._count_all()
+        numbers = {self._shared.digests.number(person): person for person in people}
+        known: defaultdict[str, list[Step]] = defaultdict(list)
+        ordered = sorted(numbers)
+        for start in range(0, len(ordered), PEOPLE_MAX):
+            values = (
+                video[: audience.ID_CHARS],
+                source,
+                orjson.dumps(ordered[start : start + PEOPLE_MAX]).decode(),
+            )
+            rows = await self._searcher.read(partial(_rows, sql=_STEPS, values=values))
+            for number, step, at_ms in rows:
+                known[numbers[number]].append(Step(step, at_ms))
+        return known
+
+    async def erased(self, people: Collection[str]) -> frozenset[str]:
+        digests = {person: self._shared.digests.digest(person) for person in people}
+        return await self._reader.read(
+            lambda db: frozenset(who for who, digest in digests.items() if is_erased(db, digest))
+        )
+
+    async def known_since_ms(self, source: str) -> int | None:
+        row = await self._searcher.read(lambda db: db.execute(_SINCE, (source,)).fetchone())
+        return None if row is None else int(row[0])
+
+    async def library(self, source: str) -> Sequence[KnownVideo]:
+        await self._count_all()
+        rows = await self._searcher.read(lambda db: db.execute(_VIDEOS, (source,)).fetchall())
+        return [
+            KnownVideo(id_, title, orjson.loads(changes), seen)
+            for id_, title, seen, changes in rows
+        ]
+
+    async def forgotten_ms(self) -> int:
+        return await self._reader.read(lambda db: recall(db, "library")) or 0
+
+    async def accept(
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        *,
+        person: str | None,
+        stored: Callable[[Given], None],
+    ) -> Given:
+        self._room.require()
+        if self._outstanding.has_arrived(event.source, event.id):
+            return "arrived"
+        digest = None if person is None else self._shared.digests.digest(person)
+        is_known = self._outstanding.is_open(event.source, event.id)
+
+        def write(db: sqlite3.Connection) -> tuple[Given, int]:
+            return reconstruct.add(db, event, verdicts, acceptance=self._acceptance, person=digest)
+
+        def done(result: tuple[Given, int]) -> None:
+            given, seq = result
+            if given == "accepted":
+                self._outstanding.written(event.source, event.id, seq)
+                self._shared.count_new(verdicts)
+            elif not is_known:
+                self._outstanding.remove(event.source, event.id)
+            stored(given)
+
+        if not is_known:
+            # An original that comes during the write supersedes it too.
+            self._outstanding.add(event.source, event.id)
+        try:
+            return (await self._writer.transact(write, done))[0]
+        except StoreError:
+            if not is_known:
+                self._outstanding.remove(event.source, event.id)
+            raise
+
+    async def supersede(
+        self,
+        arrival: Arrival,
+        known: tuple[str, int | None],
+        stored: Callable[[Outcome, Sequence[Verdict]], None],
+    ) -> Outcome:
+        """Accept the original of a reconstruction, which is withdrawn where it was not sent.
+
+        `stored` is called with the outcome and the deliveries that were made, once it is on disk.
+        """
+        shared, source = self._shared, arrival[0].source
+        id_, seq = known
+        claimed: set[int] = set()
+
+        def claim(seq: int) -> list[str]:
+            # Before the look at the leases: a lease under way must not take it either.
+            claimed.add(seq)
+            shared.superseded.add(seq)
+            return [sink for sink, leased in list(shared.leased.items()) if seq in leased]
+
+        def done(result: Superseded) -> None:
+            shared.count(result.moved)
+            if result.outcome == "accepted":
+                self._outstanding.remove(source, id_)
+            else:
+                shared.superseded.difference_update(claimed)
+            stored(result.outcome, result.verdicts)
+
+        def write(db: sqlite3.Connection) -> Superseded:
+            accept = self._acceptance
+            return reconstruct.supersede(db, arrival, id_, acceptance=accept, claim=claim)
+
+        if seq is not None:
+            claim(seq)
+        try:
+            return (await self._writer.transact(write, done)).outcome
+        except StoreError:
+            shared.superseded.difference_update(claimed)
+            raise
+
+    async def place(self, source: str) -> Place | None:
+        row = await self._reader.read(lambda db: db.execute(_PLACE, (source,)).fetchone())
+        return None if row is None else Place(*row)
+
+    async def begin(
+        self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
+    ) -> Run:
+        values = (source, since_ms, until_ms, dry_run, now_ms)
+
+        def begin(db: sqlite3.Connection) -> Run:
+            return _run(db.execute(_RUN, (db.execute(_BEGIN, values).lastrowid,)).fetchone())
+
+        return await self._writer.transact(begin)
+
+    async def end(
+        self,
+        run: Run,
+        state: RunState,
+        *,
+        report: Mapping[str, Any] | None,
+        place: Place | None,
+        now_ms: int,
+    ) -> Run:
+        text = None if report is None else orjson.dumps(report).decode()
+
+        def end(db: sqlite3.Connection) -> Run:
+            db.execute(_END, (state, now_ms, text, run.id))
+            if place is not None:
+                db.execute(_KEEP_PLACE, (run.source, *place))
+            return _run(db.execute(_RUN, (run.id,)).fetchone())
+
+        return await self._writer.transact(end)
+
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
+        rows = await self._reader.read(lambda db: db.execute(_RUNS, (before, limit)).fetchall())
+        return [_run(row) for row in rows]
+
+    async def run(self, number: int) -> Run | None:
+        row = await self._reader.read(lambda db: db.execute(_RUN, (number,)).fetchone())
+        return None if row is None else _run(row)
+
+    async def unreconciled(self, source: str) -> Sequence[Absence]:
+        return await self._reader.read(lambda db: unreconciled(db, source))
+
+    async def _count_all(self) -> None:
+        """Let the audience count every stored event."""
+        while await self._reader.read(oldest_uncounted) is not None:
+            await self._writer.transact(lambda db: audience.fill(db, self._shared.digests))
+
+
+def _rows(db: sqlite3.Connection, *, sql: str, values: Sequence[object]) -> list[Row]:
+    return db.execute(sql, values).fetchall()
+
+
+def _run(row: Row) -> Run:
+    number, source, since_ms, until_ms, dry, begun_ms, ended_ms, state, report = row
+    return Run(
+        id=number,
+        source=source,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        dry_run=bool(dry),
+        begun_ms=begun_ms,
+        ended_ms=ended_ms,
+        state=state,
+        report=None if report is None else orjson.loads(report),
+    )

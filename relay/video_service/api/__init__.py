@@ -1,0 +1,1 @@
+"""The video service's API, as far as the relay uses it."""

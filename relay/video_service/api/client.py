@@ -1,0 +1,141 @@
+"""Client of the video service's API: what the relay asks of it, in typed answers.
+
+video-service.md, section 4; docs/video-service.md lists the assumptions.
+"""
+
+from collections.abc import AsyncGenerator, Iterable
+from typing import Self
+from urllib.parse import quote
+
+from relay.core.api_settings import ApiSettings
+from relay.core.config_values import Secret
+from relay.video_service.api import answers, budget
+from relay.video_service.api.budget import Budget
+from relay.video_service.api.errors import ApiError
+from relay.video_service.api.exchange import Exchange
+from relay.video_service.api.fields import Fields
+from relay.video_service.api.records import (
+    Registration,
+    SessionPage,
+    Video,
+    Watched,
+    Webhook,
+    WebhookAttempt,
+)
+
+_SESSIONS = "/v1/analytics/sessions"
+_VIDEOS = "/v1/videos"
+_WEBHOOKS = "/v1/webhooks"
+
+
+class Api:
+    """The API with one key; any number of requests may run at once, and each raises ApiError.
+
+    Requests wait for the key's budget and for a 429 to end; callers set their own time limits.
+    """
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        *,
+        shared_budget: Budget | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        self._fields = Fields(settings.fields)
+        self._exchange = exchange or Exchange(
+            settings, budget=shared_budget or budget.shared(settings.key)
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection; may be called twice."""
+        await self._exchange.aclose()
+
+    @property
+    def skipped(self) -> int:
+        """Number of items in answers that were of no use, such as a video without an id."""
+        return self._fields.skipped
+
+    async def sessions(self, *, after: str | None = None) -> AsyncGenerator[SessionPage, None]:
+        """Yield the pages of all views, the oldest first, from a place on."""
+        places = set[str]()
+        while True:
+            document = await self._exchange.read(_SESSIONS, {"after": after})
+            page = answers.session_page(document, self._fields)
+            yield page
+            if (after := page.next) is None:
+                return
+            _expect_new(after, places)
+
+    async def viewer(self, email: str) -> tuple[Watched, ...]:
+        """Return what a person has watched; nothing for an unknown one."""
+        document = await self._exchange.read("/v1/analytics/viewer", {"email": email})
+        return tuple(answers.watched(document, self._fields))
+
+    async def videos(self) -> AsyncGenerator[Video, None]:
+        """Yield the videos of the library and of Trash."""
+        after, places = None, set[str]()
+        while True:
+            document = await self._exchange.read(_VIDEOS, {"after": after})
+            for video in answers.videos(document, self._fields):
+                yield video
+            if (after := answers.next_page(document, self._fields)) is None:
+                return
+            _expect_new(after, places)
+
+    async def check_analytics(self) -> None:
+        """Check that the key may read analytics, by the answer that is the smallest."""
+        await self._exchange.read("/v1/analytics/live")
+
+    async def webhooks(self) -> tuple[Webhook, ...]:
+        document = await self._exchange.read(_WEBHOOKS)
+        return tuple(answers.webhooks(document, self._fields))
+
+    async def webhook(self, endpoint: str) -> Webhook:
+        return answers.webhook(await self._exchange.read(_path(endpoint)), self._fields)
+
+    async def register(self, url: str, events: Iterable[str]) -> Registration:
+        """Create a webhook endpoint; no events means all of them."""
+        body = {"url": url, "events": list(events)}
+        document = await self._exchange.change("POST", _WEBHOOKS, body)
+        return answers.registration(document, self._fields)
+
+    async def set_events(self, endpoint: str, events: Iterable[str]) -> Webhook:
+        """Change the kinds that an endpoint receives; none means all of them."""
+        body = {"events": list(events)}
+        document = await self._exchange.change("PATCH", _path(endpoint), body)
+        return answers.changed_webhook(document, self._fields, endpoint=endpoint)
+
+    async def rotate_secret(self, endpoint: str) -> Secret:
+        """Return a new secret; the old one is invalid from the moment of the answer on."""
+        document = await self._exchange.change("POST", _path(endpoint, "rotate-secret"))
+        return answers.secret(document, self._fields)
+
+    async def remove(self, endpoint: str) -> None:
+        await self._exchange.change("DELETE", _path(endpoint))
+
+    async def send_test(self, endpoint: str) -> str | None:
+        """Have a `webhook.test` sent; returns its event's id, if the answer has it."""
+        document = await self._exchange.change("POST", _path(endpoint, "test"))
+        return self._fields.text(document, "delivery.event_id")
+
+    async def deliveries(self, endpoint: str) -> tuple[WebhookAttempt, ...]:
+        """Return the last attempts for an endpoint, the newest first."""
+        document = await self._exchange.read(_path(endpoint, "deliveries"))
+        return tuple(answers.attempts(document, self._fields))
+
+
+def _path(endpoint: str, *parts: str) -> str:
+    return "/".join((_WEBHOOKS, quote(endpoint, safe=""), *parts))
+
+
+def _expect_new(place: str, places: set[str]) -> None:
+    """Raise ApiError for a page that was read before: the list would never end."""
+    if place in places:
+        raise ApiError("broken answer")
+    places.add(place)

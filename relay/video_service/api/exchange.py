@@ -1,0 +1,209 @@
+"""One request to the API: within time and size, in the budget, tried again where that is safe.
+
+By httpx, because pages have megabytes and the client of the sinks reads 64 KiB.
+"""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import httpx
+import orjson
+
+from relay.core.api_settings import ApiSettings
+from relay.core.clock import SystemClock
+from relay.outbound import tls
+from relay.outbound.http.responses import retry_after_ms
+from relay.video_service.api.budget import Budget
+from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.fields import Document
+
+# Their messages hold URLs, and so e-mail addresses.
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+ANSWER_MAX_BYTES = 16 * 1024 * 1024
+"""A page of 1,000 sessions with long forms takes about a tenth of it."""
+
+TIMEOUT_S = 30.0
+"""Time limit of one try, to the end of its answer."""
+
+CONNECT_S = 5.0
+IDLE_S = 5.0
+"""An idle connection is dropped after this long: the service may have closed it by then."""
+
+CONNECTIONS = 8
+
+READ_RETRIES_S = (0.5, 2.0)
+"""Waits before a read is tried again; a change is never tried again, unless it was not taken."""
+
+PATIENCE_S = 120.0
+"""Time that a request waits in all for the service to take more; the limit is one of minutes."""
+
+FIRST_PAUSE_S = 2.0
+"""Wait after a 429 that names none; it doubles."""
+
+PAUSE_MIN_S = 0.1
+PAUSE_MAX_S = 3600.0
+"""Bounds of a pause, whatever an answer asks for."""
+
+_REASONS: Mapping[int, Reason] = {
+    401: "key refused",
+    403: "no access",
+    404: "not found",
+    429: "rate limited",
+}
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Exchange:
+    """Connections to one API with one key; every method raises ApiError."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        *,
+        budget: Budget,
+        timeout_s: float = TIMEOUT_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._base = settings.base_url.rstrip("/")
+        self._budget = budget
+        self._sleep = sleep
+        self._clock = SystemClock()
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(
+            headers={
+                "Authorization": f"Bearer {settings.key.reveal()}",
+                "Accept": "application/json",
+                # Compressed content has no known size.
+                "Accept-Encoding": "identity",
+                "User-Agent": f"relay/{version('relay')}",
+            },
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None),
+            limits=httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S),
+            verify=tls.trusting(),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def read(self, path: str, query: Mapping[str, str | None] | None = None) -> Document:
+        """Return the answer to a GET; values of None are left out of the query."""
+        waits = iter(READ_RETRIES_S)
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        while True:
+            try:
+                return _document(await self._taken("GET", path, params=params))
+            except ApiError as error:
+                wait_s = next(waits, None)
+                if wait_s is None or not _may_pass(error):
+                    raise
+            await self._sleep(wait_s)
+
+    async def change(self, method: str, path: str, body: object = None) -> Document:
+        """Return the answer to a request that changes something; an empty one has no fields.
+
+        It is sent once, and again only after a 429, which says that it was not taken.
+        """
+        content = await self._taken(method, path, json=body)
+        return _document(content) if content else {}
+
+    async def _taken(self, method: str, path: str, **content: Any) -> bytes:
+        """Return the answer's content, once the service does not answer 429."""
+        pause_s, left_s = FIRST_PAUSE_S, PATIENCE_S
+        while True:
+            if self._budget.paused_s() > left_s:
+                raise ApiError("rate limited", status=429)
+            await self._budget.grant(self)
+            answer = await self._attempt(method, path, **content)
+            if answer.status != httpx.codes.TOO_MANY_REQUESTS:
+                return _checked(answer)
+            wait_s = self._asked_wait_s(answer, default=pause_s)
+            self._budget.pause(wait_s)
+            left_s -= wait_s
+            pause_s *= 2
+
+    def _asked_wait_s(self, answer: _Answer, *, default: float) -> float:
+        asked_ms = retry_after_ms(answer.headers, now_ms=self._clock.now_ms())
+        return min(max(default if asked_ms is None else asked_ms / 1000, PAUSE_MIN_S), PAUSE_MAX_S)
+
+    async def _attempt(self, method: str, path: str, **content: Any) -> _Answer:
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._http.stream(method, self._base + path, **content) as response,
+            ):
+                body = await _read(response)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            failure = _failure(error)
+        else:
+            return _Answer(response.status_code, response.headers, body)
+        # Out here, because an error raised in the handler carries the first one, and that the URL.
+        raise failure
+
+
+async def _read(response: httpx.Response) -> bytes:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ApiError("broken answer", status=response.status_code, uncertain=True)
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > ANSWER_MAX_BYTES:
+            raise ApiError("answer too large", status=response.status_code, uncertain=True)
+    return bytes(body)
+
+
+def _failure(error: Exception) -> ApiError:
+    if any(isinstance(cause, ssl.SSLError) for cause in tls.causes(error)):
+        return ApiError("TLS failed")
+    if isinstance(error, (*_UNSENT, httpx.InvalidURL, httpx.UnsupportedProtocol)):
+        return ApiError("cannot connect")
+    return ApiError("no answer", uncertain=True)
+
+
+def _checked(answer: _Answer) -> bytes:
+    """Return the content of a success; raises ApiError for every other status."""
+    status = answer.status
+    if 200 <= status < 300:
+        return answer.content
+    if status >= 500:
+        raise ApiError("service failed", status=status, uncertain=True)
+    if status < 400:
+        raise ApiError("redirect refused", status=status, uncertain=True)
+    raise ApiError(_REASONS.get(status, "request refused"), status=status)
+
+
+def _may_pass(error: ApiError) -> bool:
+    return error.reason in {"cannot connect", "no answer", "broken answer", "service failed"}
+
+
+def _document(content: bytes) -> Document:
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        document = _repaired(content)
+    if not isinstance(document, dict):
+        raise ApiError("broken answer", uncertain=True)
+    return document
+
+
+def _repaired(content: bytes) -> Any:
+    """Read JSON with half a character in a text, which viewers can type; None for other faults."""
+    try:
+        text = json.dumps(json.loads(content), ensure_ascii=False, allow_nan=False)
+        return orjson.loads(text.encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,99 @@
+"""Reconciliations on the page: sources with an API, runs with reports, and marks of events."""
+
+import asyncio
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from relay.core import reconstruction
+from relay.core.event import LEAD_CAPTURED
+from relay.core.sample_events import event
+from tests import service
+from tests.admin.page.test_absences import be_away
+from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.service import Relay
+from tests.sinks.far_end import DEADLINE_S, until
+
+API = '[source.api]\nbase_url = "http://127.0.0.1:9"\nkey = "a-key-of-the-tests"\n'
+"""Of an API that does not answer, for the source before it."""
+
+BEGIN = "/reconciliations/begin"
+
+
+async def has_ended(relay: Relay) -> None:
+    """Wait for the newest run's end."""
+    store = relay.service._store
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            (run, *_) = await store.reconstructions.runs(before=None, limit=1)
+            if run.state != "running":
+                return
+            await asyncio.sleep(0.02)
+
+
+async def notice_absences(relay: Relay) -> None:
+    """Make the relay look now, and wait until it has found something."""
+    reconciler, config = relay.service.reconciler, relay.service._reloader.config
+    reconciler.adopt(config.sources, config.routes)
+    await until(lambda: bool(reconciler.unreconciled.get("main")), what="a noticed absence")
+
+
+async def test_a_source_with_an_open_absence_can_be_reconciled(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=API + ADMIN)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        await be_away(relay, hours=5)
+        await notice_absences(relay)
+        await visitor.see("/")
+        assert "relay reconcile --source main" in visitor.html
+        page = await visitor.see("/reconciliations")
+        forms = [form for form in page.all("form") if form.attributes.get("action") == BEGIN]
+        trial, _ = sorted(forms, key=lambda form: "trial" not in form.fields())
+        page = await visitor.submit(trial)
+        assert page.by_id("notice").text.startswith("Reconciliation 1 of main has begun, as a tri")
+        await has_ended(relay)
+        row = (await visitor.see("/reconciliations")).by_id("run-1").text
+        assert "failed" in row
+        assert "cannot connect" in row
+        assert "a-key-of-the-tests" not in visitor.html
+        assert "Asked what an outage cost" in (await visitor.see("/changes")).rows()[0][0]
+
+
+async def test_without_an_api_nothing_can_be_asked(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        page = await visitor.see("/reconciliations")
+        assert page.has_id("no-api")
+        assert page.has_id("none")
+        await visitor.see("/reconciliations?x=1", status=400)
+
+
+async def test_viewers_see_reconciliations_and_begin_none(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=API + ADMIN)
+    async with (
+        service.serving(config) as relay,
+        visiting(relay, token=VIEWER_TOKEN) as viewer,
+    ):
+        await be_away(relay, hours=5)
+        await notice_absences(relay)
+        await viewer.see("/reconciliations")
+        assert BEGIN not in viewer.html
+
+
+async def test_reconstructed_and_superseded_events_are_marked(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        store, now_ms = relay.service._store, relay.service._clock.now_ms()
+        sample = event(LEAD_CAPTURED, source="main", event_id="evt_1")
+        original = replace(sample, received_ms=now_ms)
+        id_ = reconstruction.ids(original.kind, original.document())[0]
+        made = replace(original, id=id_, reconstructed=True)
+        await store.reconstructions.accept(made, (), person=None, stored=lambda _: None)
+        assert "reconstructed" in (await visitor.see("/events")).by_id("event-1").text
+        mark = (await visitor.see("/events/1")).by_id("made").text
+        assert "because the original was lost in an outage" in mark
+        await store.accept(original, (), lambda _: None)
+        page = await visitor.see("/events")
+        assert "superseded" in page.by_id("event-1").text
+        assert "superseded" not in page.by_id("event-2").text
+        mark = (await visitor.see("/events/1")).by_id("made").text
+        assert "The original has arrived since" in mark

@@ -1,0 +1,95 @@
+"""`relay check-config --connect` says what the sender's API allows, and changes nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.sender import Developer, developing
+from tests.sinks.far_end import FarEnd, Reply
+
+pytestmark = pytest.mark.servers
+
+SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{}"\nevents = ["{}"]\n'
+
+
+async def checked(developer: Developer) -> tuple[int, dict[str, object]]:
+    """Return the exit code, and what is said of the API."""
+    done = await developer.run("check-config --connect --json")
+    (api,) = json.loads(done.output)["apis"]
+    assert api.pop("source") == "main"
+    return done.exit_code, api
+
+
+async def test_a_good_key_and_endpoint_are_reported(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer, FarEnd() as far_end:
+        developer.rest = SINK.format(far_end.url(), "lead.captured")
+        endpoint = await developer.register(more=" --events lead.captured")
+        assert await checked(developer) == (
+            0,
+            {
+                "ok": True,
+                "text": "the key works and may read analytics; "
+                f"endpoint {endpoint} receives lead.captured",
+            },
+        )
+        printed = await developer.run("check-config --connect")
+        assert "  source main (API): the key works" in printed.output
+
+
+async def test_events_that_sinks_miss_are_named(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer, FarEnd() as far_end:
+        developer.rest = SINK.format(far_end.url(), "*")
+        await developer.register(more=" --events lead.captured,video.watched,video.created")
+        code, api = await checked(developer)
+    assert code == 1
+    assert "the sinks also want video.ready, video.failed, video.deleted:" in str(api["text"])
+
+
+async def test_an_endpoint_that_is_missing_is_no_fault(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer:
+        await developer.register()
+        developer.write()
+        code, api = await checked(developer)
+    assert (code, api["ok"]) == (0, True)
+    assert str(api["text"]).endswith("no endpoint is set: relay endpoint register")
+
+
+async def test_what_a_key_may_not_read_is_named(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer:
+        endpoint = await developer.register()
+        developer.is_admin = False
+        developer.write(endpoint)
+        code, api = await checked(developer)
+        text = f"endpoint {endpoint}: no access, which needs a key with the access Admin"
+        assert (code, str(api["text"]).endswith(text)) == (1, True)
+        developer.is_admin = True
+        developer.write("wh_of_nobody")
+        code, api = await checked(developer)
+        assert (code, str(api["text"]).endswith("endpoint wh_of_nobody: not found")) == (1, True)
+
+
+async def test_a_key_that_is_refused_and_an_api_that_is_down_are_named(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer:
+        endpoint = await developer.register()
+        text = developer.config.read_text(encoding="utf-8")
+        developer.config.write_text(text.replace('key = "', 'key = "x'), encoding="utf-8")
+        assert await checked(developer) == (1, {"ok": False, "text": "key refused"})
+        developer.write(endpoint)
+        await developer.served.control("down", {"seconds": 60})
+        assert await checked(developer) == (1, {"ok": False, "text": "no answer"})
+
+
+async def test_the_check_sends_reads_only(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer, FarEnd() as far_end:
+        far_end.reply = lambda _: Reply(200, b'{"webhook": {"id": "wh_01"}}')
+        endpoint = await developer.register()
+        text = developer.config.read_text(encoding="utf-8")
+        url = far_end.url().rstrip("/")
+        developer.config.write_text(text.replace(developer.served.url, url), encoding="utf-8")
+        code, _ = await checked(developer)
+        assert code == 0
+        assert [(request.method, request.target) for request in far_end.requests] == [
+            ("GET", "/v1/analytics/live"),
+            ("GET", f"/v1/webhooks/{endpoint}"),
+        ]

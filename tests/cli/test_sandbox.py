@@ -1,0 +1,146 @@
+"""`relay sandbox`, run as a developer runs it."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.servers
+
+DEADLINE_S = 20
+COMMAND = [sys.executable, "-m", "relay", "sandbox", "--listen", "127.0.0.1:0"]
+EMPTY = ["--viewers", "0", "--videos", "0"]
+
+
+class Started:
+    """A sandbox process with what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.printed = self._read()
+        (self.url,) = re.findall(r"listens on (\S+)", self.printed)
+        pattern = r"^  (Read only|Read & write videos|Admin) +(\S+)$"
+        self.keys = dict(re.findall(pattern, self.printed, re.MULTILINE))
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        return "".join(lines)
+
+    def get(self, path: str, access: str = "Admin") -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.keys[access]}"}
+        return httpx.get(f"{self.url}{path}", headers=headers, trust_env=False)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Started]:
+    command = [*COMMAND, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Started(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_what_a_developer_needs_and_stops_at_a_signal(number: signal.Signals) -> None:
+    with running() as started:
+        assert list(started.keys) == ["Read only", "Read & write videos", "Admin"]
+        assert started.get("/v1/videos", "Read only").json()["next"] is None
+        assert started.get("/v1/webhooks", "Read only").status_code == 403
+        assert started.get("/v1/openapi.json").json()["openapi"] == "3.1.0"
+        assert started.stop(number) == 0
+
+
+def test_the_command_that_it_prints_registers_an_endpoint() -> None:
+    with running() as started:
+        command = re.search(r"^  curl .*?\}'$", started.printed, re.MULTILINE | re.DOTALL)
+        assert command is not None
+        done = subprocess.run(
+            ["sh", "-c", command[0]], capture_output=True, timeout=DEADLINE_S, check=True
+        )
+        assert '"secret":' in done.stdout.decode()
+        (webhook,) = started.get("/v1/webhooks").json()["webhooks"]
+    assert webhook["url"] == "http://127.0.0.1:8080/webhooks"
+
+
+def test_a_restart_on_the_same_state_has_the_same_keys_and_videos(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.json")
+    with running("--state", path, "--viewers", "0") as started:
+        keys = started.keys
+        answer = httpx.post(f"{started.url}/sandbox/videos", json={"title": "A"}, trust_env=False)
+        assert answer.status_code == 201
+        videos = started.get("/v1/videos").json()
+        assert started.stop() == 0
+    with running("--state", path, "--viewers", "0") as started:
+        assert len(videos["videos"]) == 13
+        assert started.keys == keys
+        assert started.get("/v1/videos").json() == videos
+
+
+def test_viewers_watch_its_videos() -> None:
+    with running("--speed", "3600", "--videos", "3") as started:
+        until = time.monotonic() + DEADLINE_S
+        sessions: list[object] = []
+        while not sessions and time.monotonic() < until:
+            sessions = started.get("/v1/analytics/sessions").json()["sessions"]
+            time.sleep(0.1)
+        assert sessions
+        assert len(started.get("/v1/videos").json()["videos"]) >= 3
+
+
+def test_a_kill_keeps_what_was_answered(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.json")
+    with running("--state", path, *EMPTY) as started:
+        httpx.post(f"{started.url}/sandbox/videos", json={"title": "A"}, trust_env=False)
+        started.stop(signal.SIGKILL)
+    with running("--state", path, *EMPTY) as started:
+        assert [each["title"] for each in started.get("/v1/videos").json()["videos"]] == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--listen", "nowhere"], "--listen"),
+        (["--speed", "0"], "--speed"),
+        (["--speed", "nan"], "--speed"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(arguments: list[str], text: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_a_file_that_is_no_state_and_an_address_in_use_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[server]")
+    command = [*COMMAND, "--state", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"relay: {path}: not the state of a sandbox; name another file\n"
+    with running() as started:
+        address = started.url.removeprefix("http://")
+        command = [*COMMAND, "--listen", address]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+    assert done.returncode == 71
+    assert done.stderr == f"relay: cannot listen on {address}: Address already in use\n"

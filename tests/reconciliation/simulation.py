@@ -1,0 +1,263 @@
+"""A sandbox with its population and a relay, on one clock that only the test steps."""
+
+import asyncio
+import contextlib
+import io
+import itertools
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from relay import config
+from relay.app import maintenance
+from relay.app.service import Host, Service
+from relay.reconciliation import reconciler
+from relay.sandbox.model import Workspace
+from relay.sandbox.sandbox import Sandbox
+from relay.sandbox.schedule import SteppedClock
+from relay.sandbox.truth import truth
+from relay.store.sqlite.driver import sqlite3
+from tests.conftest import NOW_MS
+from tests.service import logging_to_memory
+from tests.sinks.far_end import FarEnd, until
+
+TOKEN = "a-token-of-the-simulation"
+SECOND_MS = 1000
+HOUR_MS = 3600 * SECOND_MS
+GIVEN_UP_MS = 700 * SECOND_MS
+"""Time after a start until the sender has given up all that it tried first before."""
+
+DOCUMENT = """
+[server]
+listen = "127.0.0.1:{port}"
+admin_listen = "127.0.0.1:0"
+
+[admin]
+token = "env:RELAY_ADMIN_TOKEN"
+
+[store]
+path = "{folder}/relay.db"
+min_free = "1MiB"
+
+[[source]]
+name = "main"
+path = "/webhooks"
+secrets = ["env:RELAY_SECRET"]
+reconcile = "{reconcile}"
+
+[source.api]
+base_url = "{url}"
+key = "env:API_KEY"
+
+[[sink]]
+name = "crm"
+type = "http"
+url = "{sink}/crm"
+reconstructed = true
+
+[[sink]]
+name = "plain"
+type = "http"
+url = "{sink}/plain"
+"""
+
+Fact = tuple[str, ...]
+"""A milestone with person and video, a lead with its id, or a change of a video."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@dataclass
+class World:
+    """The sandbox, the relay when it runs, and the far end of its sinks."""
+
+    folder: Path
+    sandbox: Sandbox
+    clock: SteppedClock
+    url: str
+    far_end: FarEnd
+    reconcile: str = "ask"
+    port: int = field(default_factory=_free_port)
+    secret: str = ""
+    errors: io.BytesIO = field(default_factory=io.BytesIO)
+    """The log of the last relay."""
+
+    async def step(self, ms: int) -> None:
+        """Let the time pass for the sandbox and the relay."""
+        await self.sandbox.run_until(self.clock.now_ms() + ms)
+
+    async def step_hours(self, hours: float) -> None:
+        await self.step(round(hours * HOUR_MS))
+
+    def key(self) -> str:
+        """A key that may read only."""
+        keys = self.sandbox.workspace.keys.values()
+        return next(key.value for key in keys if key.access == "Read only")
+
+    async def listed_videos(self) -> list[dict[str, Any]]:
+        headers = {"authorization": f"Bearer {self.key()}"}
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False) as api:
+            videos: list[dict[str, Any]] = (await api.get("/v1/videos")).json()["videos"]
+        return videos
+
+    def register(self) -> None:
+        endpoint = self.sandbox.webhooks.create(f"http://127.0.0.1:{self.port}/webhooks", [])
+        self.secret = endpoint.secret
+        self.sandbox.webhooks.create(self.far_end.url("/control"), [])
+
+    @contextlib.asynccontextmanager
+    async def relay(self) -> AsyncIterator["RunningRelay"]:
+        """Run the relay for the block; its last heartbeat is from the block's end."""
+        file = self.folder / "config.toml"
+        file.write_text(
+            DOCUMENT.format(
+                port=self.port,
+                folder=self.folder,
+                url=self.url,
+                sink=self.far_end.url("").rstrip("/"),
+                reconcile=self.reconcile,
+            ),
+            encoding="utf-8",
+        )
+        environ = {
+            "RELAY_ADMIN_TOKEN": TOKEN,
+            "RELAY_SECRET": self.secret,
+            "API_KEY": self.key(),
+        }
+        with logging_to_memory() as self.errors:
+            async with self._running(config.load(file, environ), environ) as relay:
+                yield relay
+
+    @contextlib.asynccontextmanager
+    async def _running(
+        self, settings: config.Config, environ: dict[str, str]
+    ) -> AsyncIterator["RunningRelay"]:
+        service = await Service.open(settings, clock=self.clock, host=Host(environ=environ))
+        stop, ready = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(service.run(stop, ready=ready.set))
+        try:
+            await until(lambda: ready.is_set() or running.done(), what="the relay's readiness")
+            async with httpx.AsyncClient(
+                base_url=service.admin.url,
+                headers={"authorization": f"Bearer {TOKEN}"},
+                trust_env=False,
+            ) as admin:
+                yield RunningRelay(self, service, admin)
+                await until(self._has_beaten, what="a heartbeat")
+        finally:
+            stop.set()
+            await running
+
+    def _has_beaten(self) -> bool:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.folder}/relay.db?mode=ro", uri=True)
+        ) as db:
+            row = db.execute("SELECT value FROM state WHERE name = 'heartbeat'").fetchone()
+        return row is not None and int(row[0]) == self.clock.now_ms()
+
+    def received(self, sink: str = "crm") -> list[dict[str, Any]]:
+        """The bodies that a sink was sent."""
+        return [
+            orjson.loads(request.body)
+            for request in self.far_end.requests
+            if request.target == f"/{sink}" and request.method == "POST"
+        ]
+
+    def facts(self, sink: str = "crm") -> Counter[Fact]:
+        """What a sink was told, and by how many events."""
+        bodies = {body["id"]: body for body in self.received(sink)}
+        return Counter(fact_of(body) for body in bodies.values())
+
+    def truth(self) -> set[Fact]:
+        """What identified viewers did, by the sandbox's own account."""
+        told = truth(self.sandbox.workspace)
+        milestones = {(row.email, row.video.id, row.milestone) for row in told.milestones}
+        return milestones | {("lead", row.lead.id) for row in told.leads}
+
+
+@dataclass
+class RunningRelay:
+    world: World
+    service: Service
+    admin: httpx.AsyncClient
+
+    async def reconcile(self, **order: object) -> dict[str, Any]:
+        """Run a reconciliation to its end; returns its view."""
+        answer = await self.admin.post("/api/v1/reconciliations", json=order)
+        assert answer.status_code == 200, answer.text
+        (run,) = answer.json()["reconciliations"]
+        async with asyncio.timeout(60):
+            while run["state"] == "running":
+                await asyncio.sleep(0.02)
+                run = (await self.admin.get(f"/api/v1/reconciliations/{run['id']}")).json()
+        view: dict[str, Any] = run
+        return view
+
+    async def get(self, path: str) -> dict[str, Any]:
+        answer = await self.admin.get(path)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def commands(self) -> list[str]:
+        """The commands that the verdict names."""
+        return [problem["next"] for problem in (await self.get("/api/v1/status"))["problems"]]
+
+    async def metric(self, name: str) -> list[str]:
+        """The series of a metric that are not 0."""
+        lines = (await self.admin.get("/metrics")).text.splitlines()
+        return [line for line in lines if line.startswith(name) and not line.endswith(" 0.0")]
+
+    async def settled(self) -> None:
+        """Wait until nothing is pending; the time goes on for deliveries that are tried again."""
+        async with asyncio.timeout(30):
+            for turn in itertools.count(1):
+                sinks = (await self.get("/api/v1/sinks"))["sinks"]
+                if not any(sink["pending"] for sink in sinks):
+                    return
+                if not turn % 20:
+                    await self.world.step(10 * SECOND_MS)
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def world(
+    folder: Path, *, viewers: int, videos: int = 12, reconcile: str = "ask", seed: int = 7
+) -> AsyncIterator[World]:
+    clock = SteppedClock(NOW_MS)
+    sandbox = Sandbox(Workspace(seed=seed), clock=clock, timeout_s=30)
+    async with FarEnd() as far_end, sandbox.listen() as url:
+        with pytest.MonkeyPatch.context() as patch:
+            # The clock goes on by hours between two heartbeats, which are in real time.
+            patch.setattr(maintenance, "STALL_MS", 1 << 60)
+            patch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0.02)
+            patch.setattr(reconciler, "POLL_INTERVAL_S", 0.05)
+            made = World(folder, sandbox, clock, url, far_end, reconcile=reconcile)
+            made.register()
+            sandbox.populate(viewers=viewers, videos=videos)
+            try:
+                yield made
+            finally:
+                await sandbox.close()
+
+
+def fact_of(body: dict[str, Any]) -> Fact:
+    """Return what an event says."""
+    data = body["data"]
+    if body["event"] == "video.watched":
+        return data["viewer"]["email"], data["video"]["id"], data["milestone"]
+    if body["event"] == "lead.captured":
+        return "lead", data["id"]
+    return body["event"], data["id"], str(data.get("version", data.get("trashed", "")))

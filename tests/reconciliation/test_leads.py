@@ -1,0 +1,50 @@
+"""Forms without a lead in the store."""
+
+from relay.core.event import LEAD
+from relay.reconciliation import envelope
+from relay.reconciliation.leads import missing
+from relay.reconciliation.views import Form
+from relay.store.reconstructions import Step
+from relay.video_service.api.records import Submission
+from tests.conftest import NOW_MS
+
+ADA = "ada@example.com"
+MINUTE_MS = 60_000
+
+
+def form(minutes: int = 0, *, email: str | None = ADA, name: str = "lead_1") -> Form:
+    submission = Submission(id=name, email=email, created_ms=NOW_MS + minutes * MINUTE_MS)
+    return Form("vid_1", "Tour", submission, NOW_MS + minutes * MINUTE_MS)
+
+
+def received(*minutes: int) -> dict[tuple[str, str], list[Step]]:
+    return {(ADA, "vid_1"): [Step(LEAD, NOW_MS + each * MINUTE_MS) for each in minutes]}
+
+
+def test_a_form_without_a_lead_is_missing() -> None:
+    assert missing([form()], {}) == [form()]
+
+
+def test_a_lead_that_came_while_the_sender_tried_belongs_to_its_form() -> None:
+    assert missing([form(email=" ADA@example.com ")], received(0)) == []
+    assert missing([form()], received(11)) == []
+    assert missing([form()], received(30)) == [form()]
+    assert missing([form()], received(-30)) == [form()]
+
+
+def test_a_lead_belongs_to_one_form_only() -> None:
+    assert missing([form(0), form(1)], received(0)) == [form(1)]
+    assert missing([form(0), form(1)], received(1, 1)) == []
+
+
+def test_a_form_without_an_address_is_no_lead() -> None:
+    assert missing([form(email=None), form(email=" ")], {}) == []
+
+
+def test_a_reconstructed_lead_has_what_the_form_says() -> None:
+    event = envelope.lead("main", form(), NOW_MS)
+    document = event.document()
+    assert document["reconstructed"] is True
+    assert document["id"] == event.id
+    assert document["data"]["id"] == "lead_1"
+    assert document["data"]["fields"] == {}
