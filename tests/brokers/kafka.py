@@ -7,6 +7,7 @@ back with what they had, as replicated disks would; the loss of a broker's disk 
 import base64
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
@@ -68,8 +69,10 @@ class KafkaCluster:
         self.tell("up")
 
     def freeze(self) -> None:
+        """Return once it really stands still."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         assert self._process is not None
