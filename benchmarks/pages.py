@@ -39,6 +39,7 @@ VIEWS = (
 READS = 60
 WARM_UP = 3
 FETCHES_PER_S = 4
+FETCHING_SHARE = 0.1
 SECONDS = 2
 TURNS = 15
 
@@ -159,8 +160,10 @@ class OpenPage:
                     if line.startswith("data:") and json.loads(line[5:])["topics"]:
                         # From one begin to the next, as the page's script does.
                         time.sleep(max(0.0, next_s - time.monotonic()))
-                        next_s = time.monotonic() + 1 / FETCHES_PER_S
+                        begun_s = time.monotonic()
                         self._client.get("/", headers=_BY_SCRIPT).raise_for_status()
+                        took_s = time.monotonic() - begun_s
+                        next_s = begun_s + max(1 / FETCHES_PER_S, took_s / FETCHING_SHARE)
                         self.fetched += 1
         except (httpx.HTTPError, OSError, RuntimeError) as error:
             if not self._is_closed:

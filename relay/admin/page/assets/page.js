@@ -5,7 +5,9 @@
 // may change: `#main`, and every element with `data-live` and an id. Documents are parsed by
 // XMLHttpRequest, which is no Trusted Types sink and runs no script.
 (() => {
-  const REFRESH_MS = 250; // shortest time between two refreshes
+  const REFRESH_MS = 250; // shortest time between the begins of two refreshes
+  const REFRESH_SHARE = 0.1; // of the time, at most: a busy relay has better things to do
+  const REFRESH_MAX_MS = 5000; // longest wait because of that
   const IDLE_REFRESH_MS = 60_000; // some findings come by time alone
   const RETRY_MS = 3000; // a proxy's error closes an EventSource for good
   const REQUEST_MS = 60_000;
@@ -194,14 +196,14 @@
   let relay = null; // start time of the one that answers
   let state = "stopped"; // live, paused, reconnecting or stopped
   let words = ""; // for the state
-  let [isWanted, isRunning, timer, refreshedAt] = [false, false, 0, -Infinity];
+  let [isWanted, isRunning, timer, nextAt] = [false, false, 0, -Infinity];
 
   /** Fetch the page again, soon; many calls are one request. */
   function refresh() {
     isWanted = true;
     if (isRunning || timer || going || state !== "live" || document.hidden) return;
     if (one("dialog[open]")) return;
-    timer = setTimeout(fetchPage, Math.max(0, refreshedAt + REFRESH_MS - performance.now()));
+    timer = setTimeout(fetchPage, Math.max(0, nextAt - performance.now()));
   }
 
   let anew = 0; // timer
@@ -218,10 +220,12 @@
   async function fetchPage() {
     timer = 0;
     if (going) return; // it refreshes when it is done
-    [isWanted, isRunning, refreshedAt] = [false, true, performance.now()];
-    const mine = generation;
+    [isWanted, isRunning] = [false, true];
+    const [mine, begunAt] = [generation, performance.now()];
     const answer = await request(location.href);
     isRunning = false;
+    const tookMs = performance.now() - begunAt;
+    nextAt = begunAt + Math.max(REFRESH_MS, Math.min(tookMs / REFRESH_SHARE, tookMs + REFRESH_MAX_MS));
     const isFailed = !answer.status || answer.status >= 500; // the last good page stays
     if (isFailed) setTimeout(refresh, RETRY_MS);
     else if (mine === generation) receive(answer, kept());
