@@ -1,0 +1,183 @@
+"""psycopg in use: connections that run whole functions, each on a thread of its own.
+
+A function that has begun is never cancelled: a cancelled commit that waits for a standby would
+count as a success that no standby has.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg import conninfo, sql
+
+from relay.core.errors import StoreUnavailable
+from relay.store.postgres.errors import classify, error_name, is_connection_lost
+
+__all__ = ["VERSION", "Connection", "Cursor", "Database", "Row", "psycopg"]
+
+VERSION = psycopg.__version__
+
+Row = tuple[Any, ...]
+Cursor = psycopg.Cursor[Row]
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_S = 5
+"""For each host; libpq's own default is to wait for ever."""
+_SCHEMA = re.compile(r"\brelay\.")
+
+
+class Database:
+    """One connection; SQL is written for the schema `relay`, which the configured one replaces.
+
+    Every name is qualified, because a pooler shares `search_path` between its clients.
+    """
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        """Connect; raises psycopg.Error."""
+        self._schema = schema
+        values: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
+        values.setdefault("connect_timeout", _CONNECT_TIMEOUT_S)
+        values.setdefault("application_name", "relay")
+        self._psycopg: psycopg.Connection[Row] = psycopg.connect(
+            conninfo.make_conninfo(**values), autocommit=True, prepare_threshold=None
+        )
+        try:
+            row = self._psycopg.execute("SELECT pg_backend_pid()").fetchone()
+        except BaseException:
+            self._psycopg.close()
+            raise
+        # A pooler makes up the number that it tells its client.
+        self.is_pooled = row is None or row[0] != self._psycopg.info.backend_pid
+        if not self.is_pooled:
+            self._psycopg.prepare_threshold = 0
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._psycopg.closed
+
+    @property
+    def server_version(self) -> int:
+        """Return for example 150020 for 15.20."""
+        return self._psycopg.info.server_version
+
+    def execute(self, text: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Cursor:
+        """Run one statement with `%s` or `%(name)s` in place of its values."""
+        return self._psycopg.execute(_qualified(text, self._schema), values, binary=True)
+
+    def executemany(self, text: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row, in one round trip."""
+        with self._psycopg.cursor() as cursor:
+            cursor.executemany(_qualified(text, self._schema), rows)
+
+    def run_script(self, text: str) -> None:
+        """Run several statements, in the current transaction."""
+        with psycopg.ClientCursor(self._psycopg) as cursor:
+            cursor.execute(_qualified(text, self._schema))
+
+    def create_schema(self) -> None:
+        """Create the configured schema."""
+        self._psycopg.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Run the block in a transaction: in the current one if there is one, else in its own."""
+        if self.in_transaction:
+            yield self
+            return
+        with self._psycopg.transaction():
+            yield self
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Let all reads of the block see the store as of the first one."""
+        with self._psycopg.transaction():
+            self._psycopg.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield self
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._psycopg.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    def close(self) -> None:
+        """Close it; from another thread, this ends the statement that runs."""
+        self._psycopg.close()
+
+
+class Connection:
+    """A database of its own thread, connected anew after it was lost."""
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._thread = ThreadPoolExecutor(1, "postgres")
+        self._database: Database | None = None
+
+    async def run(self, work: Callable[[Database], T]) -> T:
+        """Call `work` on the connection's thread; raises psycopg.Error and StoreUnavailable."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._run, work)
+
+    async def read(self, query: Callable[[Database], T]) -> T:
+        """Run a query, once more if the connection was lost; raises StoreUnavailable."""
+        try:
+            try:
+                return await self.run(query)
+            except psycopg.Error as error:
+                if not is_connection_lost(error):
+                    raise
+            return await self.run(query)
+        except psycopg.Error as error:
+            raise classify(error) or StoreUnavailable(
+                f"the database cannot be read ({error_name(error)})"
+            ) from None
+
+    async def read_within(self, limit_s: float, query: Callable[[Database], T]) -> T | None:
+        """Run a query like `read`, but end a statement that takes longer; then None."""
+
+        def limited(database: Database) -> T | None:
+            try:
+                with database.snapshot():
+                    # Of this transaction alone, because a pooler shares the session.
+                    database.execute(f"SET LOCAL statement_timeout = {max(1, int(limit_s * 1000))}")
+                    return query(database)
+            except psycopg.errors.QueryCanceled:
+                return None
+
+        return await self.read(limited)
+
+    async def cut_off(self) -> None:
+        """Close it, and end the statement that runs."""
+        if self._database is not None:
+            self._database.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close it after what has begun."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    def _run(self, work: Callable[[Database], T]) -> T:
+        return work(self._connected())
+
+    def _connected(self) -> Database:
+        if self._database is not None and not self._database.is_usable:
+            self._database = None
+        if self._database is None:
+            self._database = Database(self._dsn, self._schema)
+        return self._database
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+@lru_cache(maxsize=1024)
+def _qualified(text: str, schema: str) -> bytes:
+    name = sql.Identifier(schema).as_string() + "."
+    return _SCHEMA.sub(lambda _: name, text).encode()

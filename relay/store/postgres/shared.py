@@ -1,0 +1,34 @@
+"""What the parts of a store share."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from relay.store.postgres.driver import Connection
+from relay.store.postgres.group_commit import GroupCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Made once by `open_store`."""
+
+    leaser: Connection
+    """Reads for deliveries, which no other read delays."""
+    reader: Connection
+    """Reads for operators."""
+    searcher: Connection
+    """Reads for operators that may scan the whole store."""
+    pager: Connection
+    """Reads for operators' pages, in short steps."""
+    writer: GroupCommit
+    leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Deliveries that a dispatcher of this relay may be sending: numbers of events, by sink."""
+
+
+class Part:
+    """A part of a store."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._reader = shared.reader
+        self._searcher = shared.searcher
+        self._writer = shared.writer

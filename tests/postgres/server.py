@@ -1,0 +1,168 @@
+"""A PostgreSQL server of Debian's packages that a test starts on loopback, and can hurt."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from functools import cached_property
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.ports import free_port
+
+DEADLINE_S = 60.0
+
+_SETTINGS = """
+listen_addresses = '127.0.0.1'
+port = {port}
+unix_socket_directories = '{folder}'
+max_connections = 200
+shared_buffers = 32MB
+wal_log_hints = on
+"""
+
+
+def programs() -> Path:
+    """Return the folder of the newest server's programs; skips the test where there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=_major)
+    if not found:
+        pytest.skip("postgresql is not installed")
+    return found[-1].parent
+
+
+def _major(program: Path) -> int:
+    return int(program.parent.parent.name)
+
+
+class PostgresServer:
+    """A cluster in a folder of its own; keeps its port over restarts.
+
+    Connections over TCP and its socket need no password. It runs as a user without rights, because
+    the server refuses to run as root.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "postgres"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dsn(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
+
+    @property
+    def socket_dsn(self) -> str:
+        return f"host={self.folder} port={self.port} user=postgres dbname=postgres"
+
+    @cached_property
+    def programs(self) -> Path:
+        return programs()
+
+    def create(self) -> None:
+        self.folder.mkdir()
+        shutil.chown(self.folder, *_owner())
+        for parent in self.folder.parents:  # pytest's own are private to root
+            if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        self.run(
+            "initdb", "-D", str(self.data), "-A", "trust", "-U", "postgres", "--no-sync",
+            "-E", "UTF8", "--locale=C.UTF-8",
+        )  # fmt: skip
+        with (self.data / "postgresql.conf").open("a") as settings:
+            settings.write(_SETTINGS.format(port=self.port, folder=self.folder))
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of the server's programs to its end, as the server's user."""
+        subprocess.run(
+            [self.programs / program, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+            user=_owner()[0],
+            group=_owner()[1],
+        )
+
+    def start(self) -> None:
+        """Return once it takes connections."""
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.programs / "postgres", "-D", self.data],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                user=_owner()[0],
+                group=_owner()[1],
+            )
+        self.wait()
+
+    def wait(self) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while not self.is_ready():
+            assert self._process is not None
+            assert self._process.poll() is None, (self.folder / "server.log").read_text()[-2000:]
+            assert time.monotonic() < end_s, "PostgreSQL does not take connections"
+            time.sleep(0.02)
+
+    def is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.dsn, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def restart(self) -> None:
+        """End it as an immediate shutdown does, and start it again."""
+        self.stop(signal.SIGQUIT)
+        self.start()
+
+    def kill(self) -> None:
+        """End the postmaster as kill -9 does, and wait for its children."""
+        self.stop(signal.SIGKILL)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        if self._process is None:
+            return
+        children = _children(self.pid)
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(how)
+        self._process.wait()
+        self._process = None
+        end_s = time.monotonic() + DEADLINE_S
+        while any(Path(f"/proc/{pid}").exists() for pid in children):
+            assert time.monotonic() < end_s, "PostgreSQL's processes do not end"
+            time.sleep(0.01)
+
+    def execute(self, text: str) -> list[tuple[object, ...]]:
+        """Run one statement as the superuser, and return its rows."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def _owner() -> tuple[int, int]:
+    if os.getuid():
+        return os.getuid(), os.getgid()
+    user = pwd.getpwnam("postgres")
+    return user.pw_uid, user.pw_gid

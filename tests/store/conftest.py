@@ -1,0 +1,27 @@
+"""The engines that the store's tests run on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.store.places import Place, PostgresPlace, SqlitePlace
+
+
+@pytest.fixture
+def sqlite_place(tmp_path: Path) -> SqlitePlace:
+    return SqlitePlace(tmp_path)
+
+
+@pytest.fixture
+def postgres_place() -> Iterator[PostgresPlace]:
+    place = PostgresPlace()
+    yield place
+    place.drop()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Return a place on each engine in turn."""
+    found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found
