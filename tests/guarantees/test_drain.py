@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from relay.core import signature
-from relay.store.sqlite.digests import digest
+from relay.store.rows import digest
 from relay.store.sqlite.driver import sqlite3
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from relay.core.routing import Route
+from relay.store.rows import EVENT, event_of
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.rows import EVENT, event_of
 
 Condition = tuple[str, list[Any]]
 """An SQL expression and its values; a None among them leaves it out."""

@@ -1,8 +1,8 @@
 """Detection of damaged bodies, by the SHA-256 that is stored with each."""
 
-import hashlib
 from collections.abc import Iterator
 
+from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import sqlite3
 
 STEP_ROWS = 500
@@ -21,15 +21,6 @@ _QUERIES = (
     _READ.format(table="unreadable", key="rowid", name=_UNREADABLE),
 )
 _ADVICE = "the stored body is damaged, so no sink gets it; restore it from a backup or the sender"
-
-
-def digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).digest()
-
-
-def is_damaged(body: bytes | None, received: bytes) -> bool:
-    """Whether the body differs from the received one, by its digest; None has expired."""
-    return body is not None and digest(body) != received
 
 
 def damaged(db: sqlite3.Connection) -> tuple[str, ...]:

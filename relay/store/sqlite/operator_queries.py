@@ -18,12 +18,11 @@ from relay.store.operations import (
     Reason,
 )
 from relay.store.replays import Mark
+from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import ALL, Condition, all_of, fits, of_delivery, of_event
-from relay.store.sqlite.digests import is_damaged
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.ordering import HELD_MS
-from relay.store.sqlite.rows import ORIGINAL, SUPERSEDED
 
 _EVENT = (
     "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body), e.reconstructed"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from relay.store.email_matcher import EmailMatcher
 from relay.store.operations import AttemptRecord, History
 from relay.store.personal_data import KeptRequest, Mention, Records, View
-from relay.store.sqlite.digests import is_damaged
+from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_queries import history
 from relay.store.sqlite.personal_data_places import PLACES

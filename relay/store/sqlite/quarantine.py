@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from relay.core.authentication import UnverifiedRequest
 from relay.store.quarantine import Kept, Rotation
+from relay.store.rows import within_bytes
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.rows import within_bytes
 from relay.store.sqlite.shared import Part
 
 STEP_ROWS = 100

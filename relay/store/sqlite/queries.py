@@ -6,10 +6,9 @@ import orjson
 
 from relay.core.delivery import Delivery, Status
 from relay.store import Lease, Tier
-from relay.store.sqlite.digests import is_damaged
+from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.sqlite.ordering import HELD_MS
-from relay.store.sqlite.rows import EVENT, event_of, within_bytes
 
 LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""

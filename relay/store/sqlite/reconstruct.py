@@ -8,13 +8,12 @@ from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.reconstructions import Given
+from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest
 from relay.store.sqlite.accept import Acceptance, Arrival
-from relay.store.sqlite.digests import digest
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.erasure_log import is_erased
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import HELD_BACK
-from relay.store.sqlite.rows import RECONSTRUCTED, SUPERSEDED
 
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 """Reason of an original's delivery to a sink that has its content already."""

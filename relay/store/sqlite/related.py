@@ -7,9 +7,9 @@ from typing import Any
 
 from relay.core.event import LEAD, engagement
 from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
+from relay.store.rows import document_of
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.keys import PersonDigests
-from relay.store.sqlite.rows import document_of
 
 _COUNTED = "SELECT person, video FROM audience WHERE event = ?"
 _STORED = "SELECT 1 FROM events WHERE seq = ?"

@@ -9,10 +9,10 @@ import orjson
 from relay.core.delivery import Status
 from relay.core.routing import Route
 from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
+from relay.store.rows import EVENT, event_of, within_bytes
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import all_of, fits, of_delivery
 from relay.store.sqlite.driver import Row, sqlite3
-from relay.store.sqlite.rows import EVENT, event_of, within_bytes
 
 _CHOSEN = f"""
 SELECT e.seq, {EVENT}

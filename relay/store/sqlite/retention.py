@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from relay.store import StoreSettings
+from relay.store.rows import within_bytes
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
-from relay.store.sqlite.rows import within_bytes
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20

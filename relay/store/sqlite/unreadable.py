@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from relay.store.sqlite.digests import is_damaged
+from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import Row
 from relay.store.sqlite.shared import Part
 from relay.store.unreadable import UnreadableContent, UnreadableReason, UnreadableRecord

@@ -15,10 +15,10 @@ from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store import StoreSettings, Tier
 from relay.store.replays import PlannedDelivery, Replay
+from relay.store.rows import digest
 from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
-from relay.store.sqlite.digests import digest
 from relay.store.sqlite.ordering import HELD_MS, OrderingKeys
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.store.sqlite.totals import Totals

@@ -1,12 +1,14 @@
-"""Reading of rows: events, documents of bodies, and steps that are bounded by size."""
+"""Reading of rows of either engine: events, their bodies, and steps that are bounded by size."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from relay.core.event import Event
-from relay.store.sqlite.driver import Row
+
+Row = tuple[Any, ...]
 
 ORIGINAL, RECONSTRUCTED, SUPERSEDED = 0, 1, 2
 """Values of the column `reconstructed` of events."""
@@ -47,3 +49,13 @@ def document_of(body: bytes | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
+
+
+def digest(body: bytes) -> bytes:
+    """Return the digest that is stored with a body."""
+    return hashlib.sha256(body).digest()
+
+
+def is_damaged(body: bytes | None, received: bytes) -> bool:
+    """Whether the body differs from the received one, by its digest; None has expired."""
+    return body is not None and digest(body) != received
