@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.postgres.driver import Connection
 from relay.store.postgres.group_commit import GroupCommit
 
@@ -20,6 +21,8 @@ class Shared:
     pager: Connection
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
+    digests: PersonDigests
+    tokens: TokenDigests
     leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Deliveries that a dispatcher of this relay may be sending: numbers of events, by sink."""
 

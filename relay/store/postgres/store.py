@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from relay.core.clock import Clock
-from relay.store.postgres import schema
+from relay.store.postgres import keys, schema
 from relay.store.postgres.driver import Connection
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.settings import PostgresSettings
@@ -43,6 +43,7 @@ async def open_store(
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
+        digests, tokens = await writer.run(keys.digests)
     except BaseException:
         for each in connections:
             await each.close()
@@ -54,5 +55,7 @@ async def open_store(
             searcher=searcher,
             pager=pager,
             writer=GroupCommit(writer, clock=clock, committed=committed),
+            digests=digests,
+            tokens=tokens,
         )
     )

@@ -10,13 +10,13 @@ from relay.core.errors import StoreFull
 from relay.core.event import engagement
 from relay.core.reconstruction import change_of, occurred_ms
 from relay.store.audience import AudienceQuery, Funnel
+from relay.store.keyed_digests import PersonDigests
 from relay.store.related import Related
 from relay.store.rows import SUPERSEDED, document_of, within_bytes
 from relay.store.sqlite import audience_rollup, audience_weeks, bulk, funnel, queries
 from relay.store.sqlite import related as related_events
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.keys import PersonDigests
 from relay.store.sqlite.shared import Part
 
 STEP_ROWS = 200

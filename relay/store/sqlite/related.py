@@ -6,10 +6,10 @@ Other events of a video, such as `video.ready`, are only in the bodies, so they 
 from typing import Any
 
 from relay.core.event import LEAD, engagement
+from relay.store.keyed_digests import PersonDigests
 from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
 from relay.store.rows import document_of
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.keys import PersonDigests
 
 _COUNTED = "SELECT person, video FROM audience WHERE event = ?"
 _STORED = "SELECT 1 FROM events WHERE seq = ?"

@@ -24,6 +24,7 @@ from relay.store.sqlite import (
     disk,
     driver,
     due,
+    keys,
     operator_writes,
     ordering,
     queries,
@@ -42,7 +43,6 @@ from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.keys import PersonDigests, TokenDigests
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.outstanding import Outstanding
@@ -337,8 +337,7 @@ async def open_store(
             tallies = await leaser.run(queries.tallies)
             totals = await leaser.run(Totals.of_store)
             turns = await connection.run(OrderingKeys.of)
-            digests = await connection.run(PersonDigests.of)
-            tokens = await connection.run(TokenDigests.of)
+            digests, tokens = await connection.run(keys.digests)
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
             accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
