@@ -1,0 +1,95 @@
+"""What surveys show of all sinks' ownership: which sinks this member should take, or hand over."""
+
+from dataclasses import dataclass
+
+from relay.core.cluster.balance import designate, handover
+from relay.core.cluster.leases import Leases
+from relay.core.cluster.statements import Acquire, OwnershipRow, Surveyed
+from relay.core.cluster.timing import UNCLAIMED_S, WITNESS_S
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """An ownership row, since it was first seen in its present version."""
+
+    version: int
+    since_s: float
+    free_since_s: float | None = None
+    """Since when this member could have taken it."""
+
+
+class Ownership:
+    """Judges surveys for one member.
+
+    A server that has just started, or was promoted, may have lost acquisitions and renewals in
+    which members still trust. Nothing is taken from it until that trust has ended.
+    """
+
+    def __init__(self, member: str) -> None:
+        self._member = member
+        self._run: tuple[str, str] | None = None
+        """History and start of the server in the last survey."""
+        self._withheld_until_s = 0.0
+        self._sightings: dict[str, _Sighting] = {}
+
+    def saw(self, survey: Surveyed, now_s: float) -> None:
+        """Record a survey; `now_s` is the time of its answer."""
+        run = (survey.history, survey.start)
+        if run != self._run:
+            if survey.fresh or self._run is not None:
+                self._withheld_until_s = now_s + WITNESS_S
+            self._run = run
+            self._sightings.clear()
+        for row in survey.rows:
+            sighting = self._sightings.get(row.sink)
+            if sighting is None or sighting.version != row.version:
+                sighting = self._sightings[row.sink] = _Sighting(row.version, now_s)
+            if sighting.free_since_s is None and self._is_free(row, sighting, now_s):
+                sighting.free_since_s = now_s
+
+    def decide(
+        self, survey: Surveyed, leases: Leases, sinks: frozenset[str], now_s: float
+    ) -> tuple[Acquire | None, str | None]:
+        """Return the acquisition that should follow a survey, and the sink to hand over."""
+        if now_s < self._withheld_until_s:
+            return None, None
+        members = {**survey.members, self._member: sinks}
+        holders = {row.sink: self._holder(row, leases) for row in survey.rows}
+        chosen = designate(members, holders)
+        claims = tuple(
+            (row.sink, row.version)
+            for row in survey.rows
+            if row.sink in sinks
+            and row.sink not in leases
+            and self._claims(row, chosen.get(row.sink), now_s)
+        )
+        acquire = None
+        if claims:
+            acquire = Acquire(self._member, survey.history, survey.start, claims)
+        if not leases.all_held():
+            return acquire, None
+        match handover(members, {**holders, **chosen}):
+            case (sink, self._member) if leases.is_held(sink):
+                return acquire, sink
+            case _:
+                return acquire, None
+
+    def _holder(self, row: OwnershipRow, leases: Leases) -> str | None:
+        if row.sink in leases:
+            return self._member
+        if row.holder == self._member:
+            # A lost answer: acquired or not released. This member takes it again.
+            return self._member
+        return None if row.expired else row.holder
+
+    def _is_free(self, row: OwnershipRow, sighting: _Sighting, now_s: float) -> bool:
+        if row.holder is None or row.holder == self._member:
+            return True
+        return row.expired and now_s - sighting.since_s >= WITNESS_S
+
+    def _claims(self, row: OwnershipRow, chosen: str | None, now_s: float) -> bool:
+        free_since_s = self._sightings[row.sink].free_since_s
+        if free_since_s is None:
+            return False
+        mine = self._member in (chosen, row.holder)
+        return mine or now_s - free_since_s >= UNCLAIMED_S
