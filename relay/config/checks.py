@@ -9,7 +9,7 @@ from typing import Any
 
 from relay.config.api_checks import check_api
 from relay.config.rules import SECRET_MIN_BYTES
-from relay.config.table import FAULTY, Findings, Place, Table, quoted, suggestion
+from relay.config.table import FAULTY, Findings, Place, Table, quoted
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Address, Duration, Secret
 from relay.core.errors import Fault
@@ -17,6 +17,7 @@ from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
 from relay.core.sample_events import series
 from relay.core.sink import SinkSettings
+from relay.core.suggestion import suggestion
 from relay.outbound.template import opens_with
 
 SENDER_RETRY_WINDOW = Duration.parse("11m")

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
@@ -17,6 +16,7 @@ from relay.config.file_references import References
 from relay.core import config_values
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError, Fault
+from relay.core.suggestion import suggestion
 
 FAULTY: Final = object()
 """Marks an unreadable value, so that the other values are still checked."""
@@ -183,12 +183,6 @@ class Reader:
             return value
         self._findings.fault(place, complaint)
         return FAULTY
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the most similar known name as a question to the operator; empty without one."""
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def describe(raw: object) -> str:

@@ -2,10 +2,9 @@
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from statistics import median
 
 SKEWS_MAX = 21
-"""Number of latest requests for the clock skew; odd, so that the median is one of them."""
+"""Number of latest requests for the clock skew."""
 
 SKEWS_MIN = 5
 """Minimum number of requests for a skew; with fewer, one late retry looks like a wrong clock."""
@@ -42,7 +41,10 @@ class SourceTraffic:
     verified_ms: int | None
     """Receipt of the last request with a valid signature."""
     skew_s: float | None
-    """Our clock minus the sender's: the median of the last hour; None for too few requests."""
+    """Our clock minus the sender's: the median of the last hour, of an even number the upper one.
+
+    None for too few requests.
+    """
     refusals: Refusals
 
 
@@ -79,7 +81,7 @@ class Traffic:
         skews = [skew_s for at_ms, skew_s in latest.skews if now_ms - at_ms < RECENT_MS]
         return SourceTraffic(
             verified_ms=latest.verified_ms,
-            skew_s=median(skews) if len(skews) >= SKEWS_MIN else None,
+            skew_s=sorted(skews)[len(skews) // 2] if len(skews) >= SKEWS_MIN else None,
             refusals=latest.refusals,
         )
 

@@ -41,6 +41,9 @@ NAMES_OF_FIELDS = {
 }
 """Of the sender's API, a config is checked against the names of its fields."""
 
+SELDOM_USED = {"difflib", "statistics", "zoneinfo"}
+"""Modules of the standard library that most relays never need."""
+
 HTTP_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:9/hook"\n'
 
 
@@ -100,6 +103,7 @@ async def test_a_relay_without_queue_sinks_loads_none_of_their_clients(tmp_path:
     assert of_sender <= NAMES_OF_FIELDS
     found = loaded(report)
     assert {"relay", "httpx", "uvicorn"} <= found
+    assert not found & SELDOM_USED
     assert {extra: found & foreign(extra) for extra in EXTRAS} == {extra: set() for extra in EXTRAS}
 
 

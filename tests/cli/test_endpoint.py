@@ -189,9 +189,15 @@ async def test_no_kind_at_all_is_not_made_into_all_of_them(tmp_path: Path) -> No
         done = await developer.run("endpoint events --from-sinks")
         assert done.exit_code == 1
         assert "no sink takes an event of source main" in done.output
-        for text in ("", ",", "leads.captured", "webhook.test", "all,video.ready"):
+        for text, fault in (
+            ("", '"" is no kind. Expected `all`, or of: video.created'),
+            (",", '"" is no kind. Expected'),
+            ("leads.captured", '"leads.captured" is no kind; did you mean lead.captured? Expected'),
+            ("webhook.test", '"webhook.test" is no kind'),
+            ("all,video.ready", "`all` excludes other kinds"),
+        ):
             done = await developer.run(f"endpoint events --set={text}")
-            assert done.exit_code == 2, done.output
+            assert (done.exit_code, fault in done.output) == (2, True), done.output
         events = developer.served.sandbox.workspace.endpoints[endpoint].events
         assert events == ["lead.captured"]
 

@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 from starlette.exceptions import HTTPException
@@ -42,6 +41,9 @@ async def show_audience(admin: AdminServices, chosen: AudienceFilter) -> Funnel:
 
 def time_zone(name: str) -> tzinfo:
     """Return the zone with an IANA name; raises HTTPException."""
+    # Takes memory, and few requests name a zone.
+    from zoneinfo import ZoneInfo  # noqa: PLC0415
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

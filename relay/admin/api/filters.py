@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Order
 from relay.admin.services import AdminServices
 from relay.core.event import KINDS
+from relay.core.suggestion import suggestion
 from relay.store.selection import Selection
 
 NAMED_MAX = 20
@@ -68,8 +68,7 @@ async def require_known(
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    guess = f"; did you mean {near[0]}?" if near else "."
+    guess = suggestion(name, known) or "."
     names = ", ".join(known[:NAMED_MAX]) or "none"
     more = ", ..." if len(known) > NAMED_MAX else ""
     return f"Unknown {what} {name}{guess} Known: {names}{more}."

@@ -1,7 +1,6 @@
 """`relay endpoint events`: the kinds of events that the endpoint receives."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 import click
 
@@ -11,6 +10,7 @@ from relay.cli.printing import Output
 from relay.cli.sender_api import SenderApi, sender_command
 from relay.cli.subscription import SUBSCRIBABLE, Subscription, listed, wanted
 from relay.config import load
+from relay.core.suggestion import suggestion
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import Webhook
 
@@ -22,10 +22,11 @@ def parse_events(text: str) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if kinds == (ALL,):
         return ()
+    if ALL in kinds:
+        raise ValueError(f"`{ALL}` excludes other kinds")
     for kind in kinds:
         if kind not in SUBSCRIBABLE:
-            near = get_close_matches(kind, (*SUBSCRIBABLE, ALL), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = suggestion(kind, (*SUBSCRIBABLE, ALL)) or "."
             expected = ", ".join(SUBSCRIBABLE)
             raise ValueError(f'"{safe(kind)}" is no kind{hint} Expected `all`, or of: {expected}')
     return kinds

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from typing import Annotated, Any, Literal
-from zoneinfo import available_timezones
 
 from msgspec import Meta
 from starlette.exceptions import HTTPException
@@ -90,6 +89,8 @@ def days_of(form: AudienceForm, now_ms: int) -> Days:
 @cache
 def zone_names() -> list[str]:
     """Return the names to choose from; reads some hundred files."""
+    from zoneinfo import available_timezones  # noqa: PLC0415  as in `time_zone`
+
     names = (each for each in available_timezones() if "/" in each)
     return ["UTC", *sorted(each for each in names if not each.startswith(_OTHERS))]
 
