@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,28 @@ async def test_lies_are_unknown_and_a_missing_list_is_an_error(served: Served, a
     with pytest.raises(ApiError) as caught:
         await videos_of(api)
     assert caught.value.reason == "broken answer"
+
+
+@pytest.mark.parametrize("answer", ["videos", "sessions", "viewer", "webhooks", "deliveries"])
+@pytest.mark.parametrize("change", [{"drop": True}, {"change": {"a": []}}, {"change": None}])
+async def test_no_answer_without_its_list_is_an_empty_list(
+    served: Served, api: Api, answer: str, change: dict[str, object]
+) -> None:
+    endpoint = (await api.register("http://127.0.0.1:9/webhooks", ())).webhook
+    assert endpoint is not None
+    ask: dict[str, Callable[[], Awaitable[object]]] = {
+        "videos": lambda: videos_of(api),
+        "sessions": lambda: sessions_of(api),
+        "viewer": lambda: api.viewer(EMAIL),
+        "webhooks": api.webhooks,
+        "deliveries": lambda: api.deliveries(endpoint.id),
+    }
+    member = "videos" if answer == "viewer" else answer
+    (how, value), *_ = change.items()
+    lie: object = [member] if how == "drop" else {member: value}
+    await served.control("answers", {how: lie})
+    with pytest.raises(ApiError, match="^the video service's API: broken answer$"):
+        await ask[answer]()
 
 
 async def test_a_service_that_is_down_for_a_moment_is_asked_again(served: Served, api: Api) -> None:
