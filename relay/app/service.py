@@ -276,6 +276,7 @@ class Service:
         await self.supervisor.start(parts)
         await self._rotations.load()
         tasks = (
+            self._store.ownership.run(self.supervisor),
             *self._maintenance.tasks(),
             self._startup.restore(self._recent),
             self._sink_history.run(),
@@ -359,15 +360,19 @@ class Service:
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
-        await self.supervisor.drain(left)
+        await self._hand_over(left)
 
     async def _hand_back(self, grace: Duration) -> None:
         """Close the public side last: from then on, connections wait for the next relay."""
-        await self.supervisor.drain(grace)
+        await self._hand_over(grace)
         await self.supervisor.close()
         await self.public.retire()
         self._receiver.draining = True
         await self.public.stop()
+
+    async def _hand_over(self, grace: Duration) -> None:
+        await self.supervisor.drain(grace)
+        await self._store.ownership.leave(grace)
 
     async def _close(self) -> None:
         """Close every part even if one fails, the store last."""

@@ -57,16 +57,21 @@ class SinkHistory:
             await self._store.sink_states.note(dict.fromkeys(known), now_ms=from_ms)
 
     async def _record(self) -> None:
-        states = {name: _state(status) for name, status in self._statuses().items()}
+        statuses = self._statuses()
+        states = {name: _state(each) for name, each in statuses.items() if not each.is_elsewhere}
         if self._set_back.happened():
             # Changes may be recorded at times that are still to come.
             self._recorded = dict.fromkeys(self._recorded)
-        gone = dict.fromkeys(self._recorded.keys() - states.keys())
+        gone = dict.fromkeys(self._recorded.keys() - statuses.keys())
         new = {name: state for name, state in states.items() if self._recorded.get(name) != state}
         if gone or new:
             await self._store.sink_states.note({**gone, **new}, now_ms=self._clock.now_ms())
-            self._recorded = states
+        self._recorded = states
 
 
 def _state(status: SinkStatus) -> State | None:
-    return None if status.state == "not configured" else status.state
+    match status.state:
+        case "not configured" | "standby":
+            return None
+        case state:
+            return state

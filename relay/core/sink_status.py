@@ -13,7 +13,8 @@ class SinkStatus:
     name: str
     type: str | None
     """None for a sink that is not in the config."""
-    state: State | Literal["not configured"]
+    state: State | Literal["not configured", "standby"]
+    """`standby`: no relay of a cluster dispatches it yet, or it has not said how the sink is."""
     since_ms: int | None = None
     """Start of the current state, or of this process if that is later."""
     in_flight: int = 0
@@ -23,6 +24,8 @@ class SinkStatus:
     last_error: str | None = None
     last_error_ms: int | None = None
     last_delivered_ms: int | None = None
+    is_elsewhere: bool = False
+    """Whether another relay of a cluster dispatches it, or none yet."""
 
 
 class ThroughputWindow:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from relay.core.backpressure import Backpressure
@@ -70,6 +71,7 @@ class Dispatcher:
         if settings.enrich and enricher is not None:
             self._enrichment = Enrichment(settings, enricher)
         self._store = store
+        self._may_send = partial(store.ownership.may_send, settings.name)
         self._clock = clock
         self._random = random
         self._backpressure = backpressure
@@ -174,7 +176,7 @@ class Dispatcher:
 
     def _next(self) -> _Start | None:
         """Take the next batch that may start now from the buffer."""
-        sends = 0 if self._draining else self._room()
+        sends = 0 if self._draining or not self._may_send() else self._room()
         now_s = self._clock.monotonic()
         room = self._breaker.room(sends, in_flight=self._concurrency.in_flight, now_s=now_s)
         buffer = self._fetcher.buffer
@@ -240,6 +242,9 @@ class Dispatcher:
         try:
             if self._enrichment is not None:
                 events = await self._enrichment.enrich(events)
+                if not self._may_send():
+                    self._store.release(batch)
+                    return
             started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
             results = await self._try(events)
         finally:

@@ -35,6 +35,7 @@ class _Member:
     sink: Sink
     dispatcher: Dispatcher
     life: asyncio.Task[None] | None = None
+    """None while another relay dispatches the sink."""
     checks: set[asyncio.Task[str | None]] = field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
@@ -59,6 +60,7 @@ class DispatcherSupervisor:
         enricher: Enricher | None = None,
     ) -> None:
         self._store = store
+        self._ownership = store.ownership
         self._metrics = metrics
         self._clock = clock
         self._dispatcher = partial(
@@ -97,11 +99,50 @@ class DispatcherSupervisor:
     async def start(self, parts: asyncio.TaskGroup) -> None:
         """Run the dispatchers as tasks of the group; paused sinks stay paused."""
         self._parts = parts
+        self._ownership.configure(self._members)
         paused = await self.paused()
-        for name, member in self._members.items():
-            if name in paused:
-                member.dispatcher.pause(since_ms=paused[name])
-            member.life = parts.create_task(member.dispatcher.run())
+        for member in self._members.values():
+            self._begin(member, paused)
+
+    async def begin(self, sink: str) -> None:
+        """Start to send; harmless for a sink that is gone, or begun already."""
+        paused = await self.paused()
+        if (member := self._members.get(sink)) is not None:
+            self._begin(member, paused)
+
+    async def end(self, sink: str, *, grace: Duration) -> None:
+        """Start nothing more, and return once nothing is in flight and no outcome unsettled.
+
+        Sends that still run after the grace are cancelled.
+        """
+        leaving = [task for each, task in self._leaving.items() if each.name == sink]
+        if leaving:
+            await asyncio.wait(leaving)
+        member = self._members.get(sink)
+        if member is None or member.life is None:
+            return
+        dispatcher, life = member.dispatcher, member.life
+        # What the last one learned is out of date by the time the sink comes back.
+        member.dispatcher, member.life = self._dispatcher(member.settings, member.sink), None
+        await dispatcher.drain(grace)
+        await asyncio.wait((life,))
+        await self._store.reclaim(sink)
+        self._metrics.drop_sink_state(sink)
+
+    def _begin(
+        self,
+        member: _Member,
+        paused: Mapping[str, int],
+        before_it: Sequence[asyncio.Task[None]] = (),
+    ) -> None:
+        if member.life is not None:
+            return
+        if not self._ownership.holds(member.name):
+            self._metrics.drop_sink_state(member.name)
+            return
+        if member.name in paused:
+            member.dispatcher.pause(since_ms=paused[member.name])
+        member.life = self._parts.create_task(_run_after(before_it, member.dispatcher))
 
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
@@ -131,17 +172,17 @@ class DispatcherSupervisor:
                 continue
             member = self._members[each.name] = fresh[each.name]
             self._metrics.add_sink(each.name)
-            stays_paused = each.name in paused
+            held_back = dict(paused)
             if old is not None:
                 # It may have been resumed since `paused` was read.
-                stays_paused = old.dispatcher.status().state == "paused"
+                if old.life is not None and old.dispatcher.status().state != "paused":
+                    held_back.pop(each.name, None)
                 self._retire(old, grace)
-            if stays_paused:
-                member.dispatcher.pause(since_ms=paused.get(each.name))
             before_it = [task for one, task in self._leaving.items() if one.name == each.name]
-            member.life = self._parts.create_task(_run_after(before_it, member.dispatcher))
+            self._begin(member, held_back, before_it)
         for old in before.values():
             self._retire(old, grace)
+        self._ownership.configure(self._members)
 
     def _retire(self, member: _Member, grace: Duration) -> None:
         self._leaving[member] = self._parts.create_task(self._leave(member, grace))
@@ -187,7 +228,7 @@ class DispatcherSupervisor:
     def wake(self, name: str) -> None:
         """Say that the sink may have a delivery due; harmless for one that is gone."""
         member = self._members.get(name)
-        if member is not None:
+        if member is not None and member.life is not None:
             member.dispatcher.wake()
 
     def refetch(self) -> None:
@@ -196,8 +237,15 @@ class DispatcherSupervisor:
             member.dispatcher.refetch()
 
     def statuses(self) -> Mapping[str, SinkStatus]:
-        """How each sink is doing."""
-        return {name: each.dispatcher.status() for name, each in self._members.items()}
+        """How each sink is doing, here or at the relay that dispatches it."""
+        elsewhere = self._ownership.statuses()
+        return {
+            name: each.dispatcher.status()
+            if each.life is not None
+            else elsewhere.get(name)
+            or SinkStatus(name=name, type=each.settings.type, state="standby", is_elsewhere=True)
+            for name, each in self._members.items()
+        }
 
     async def pause(self, name: str) -> None:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""
@@ -288,7 +336,7 @@ class DispatcherSupervisor:
         return [*self._members.values(), *self._leaving]
 
 
-async def _run_after(predecessors: list[asyncio.Task[None]], dispatcher: Dispatcher) -> None:
+async def _run_after(predecessors: Sequence[asyncio.Task[None]], dispatcher: Dispatcher) -> None:
     """Run once those that had the same name have left."""
     if predecessors:
         await asyncio.wait(predecessors)

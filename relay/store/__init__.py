@@ -18,6 +18,7 @@ from relay.store.audit import Audit
 from relay.store.backup import Backups
 from relay.store.integrity import Inspections
 from relay.store.operations import Operations
+from relay.store.ownership import Ownership
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
 from relay.store.reconstructions import Reconstructions
@@ -87,6 +88,9 @@ class Store(Protocol):
     Changes are on disk when a method returns. All methods may raise StoreFull, after which nothing
     was written and later calls may succeed, and StoreBroken.
     """
+
+    @property
+    def ownership(self) -> Ownership: ...
 
     @property
     def operations(self) -> Operations: ...

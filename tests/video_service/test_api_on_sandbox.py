@@ -150,7 +150,7 @@ async def test_no_answer_without_its_list_is_an_empty_list(
     (how, value), *_ = change.items()
     lie: object = [member] if how == "drop" else {member: value}
     await served.control("answers", {how: lie})
-    with pytest.raises(ApiError, match="^the video service's API: broken answer$"):
+    with pytest.raises(ApiError, match=r"^the video service's API: broken answer$"):
         await ask[answer]()
 
 

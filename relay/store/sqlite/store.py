@@ -19,6 +19,7 @@ from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier
+from relay.store.ownership import SoleOwner
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     disk,
@@ -96,6 +97,7 @@ class SqliteStore:
         self._sweep = retention.Sweep(settings)
         self._swept = False
         self._withdrawals = Withdrawals(shared)
+        self.ownership = SoleOwner()
         self.operations = SqliteOperations(shared, self._withdrawals)
         self.search = SqliteSearch(shared, clock)
         self.audit = SqliteAudit(shared)

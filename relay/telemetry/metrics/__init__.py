@@ -373,6 +373,10 @@ class Metrics:
         for known in STATES:
             self._states[sink, known] = known == state
 
+    def drop_sink_state(self, sink: str) -> None:
+        """Stop exposing the state of a sink that another relay dispatches now."""
+        self._states.drop(sink)
+
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)
 

@@ -1,0 +1,106 @@
+"""Which sinks this relay dispatches: all, or its share where several relays share a store."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.core.config_values import Duration
+from relay.core.sink_status import SinkStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One relay of those that share a store; times are milliseconds since the epoch."""
+
+    name: str
+    version: str
+    address: str
+    """Of its admin listener."""
+    since_ms: int
+    beat_ms: int
+    """Time of its last heartbeat."""
+    config: str
+    """Digest of its settings, without secrets."""
+    sinks: tuple[str, ...]
+    """The sinks that it dispatches."""
+    is_self: bool
+
+
+class Dispatching(Protocol):
+    """The dispatchers, as far as ownership drives them."""
+
+    async def begin(self, sink: str) -> None:
+        """Start to send; harmless for a sink that is not configured."""
+        ...
+
+    async def end(self, sink: str, *, grace: Duration) -> None:
+        """Start nothing more, and return once nothing is in flight.
+
+        Sends that still run after the grace are cancelled. Outcomes are settled, or given up.
+        """
+        ...
+
+    def wake(self, sink: str) -> None:
+        """Say that the sink may have a delivery due."""
+        ...
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        """Return how each sink is doing."""
+        ...
+
+
+class Ownership(Protocol):
+    """Of a store's sinks."""
+
+    def holds(self, sink: str) -> bool:
+        """Return whether this relay dispatches the sink."""
+        ...
+
+    def may_send(self, sink: str) -> bool:
+        """Return whether a send may start now; to be asked right before each."""
+        ...
+
+    def configure(self, sinks: Iterable[str]) -> None:
+        """Dispatch these sinks from now on."""
+        ...
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        """Return how the sinks are doing that another relay dispatches, as it said last."""
+        ...
+
+    async def members(self) -> tuple[Member, ...]:
+        """Return the relays that share the store, by name; empty where only one can hold it."""
+        ...
+
+    async def run(self, dispatching: Dispatching) -> None:
+        """Begin and end dispatching as ownership changes, until `leave` is done."""
+        ...
+
+    async def leave(self, grace: Duration) -> None:
+        """Hand all sinks over; raises nothing."""
+        ...
+
+
+class SoleOwner:
+    """Fulfils `Ownership` for a store that one relay holds."""
+
+    def holds(self, _: str) -> bool:
+        return True
+
+    def may_send(self, _: str) -> bool:
+        return True
+
+    def configure(self, sinks: Iterable[str]) -> None:
+        """Whatever they are."""
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        return {}
+
+    async def members(self) -> tuple[Member, ...]:
+        return ()
+
+    async def run(self, dispatching: Dispatching) -> None:
+        """Nothing ever changes."""
+
+    async def leave(self, grace: Duration) -> None:
+        """Nobody waits for them."""

@@ -1,0 +1,118 @@
+"""Dispatching follows the ownership of sinks, which another relay may have."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from relay.core import sample_events
+from relay.core.config_values import Duration
+from relay.core.sink_status import SinkStatus
+from relay.store.ownership import Dispatching, Member
+from tests import service
+from tests.caller import post
+from tests.sinks.far_end import FarEnd, Reply, until
+
+GRACE = Duration.parse("1s")
+ELSEWHERE = SinkStatus(name="all", type="http", state="parked", is_elsewhere=True)
+
+
+class Scripted:
+    """An ownership that a test changes."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.trusted = True
+        self.configured: list[str] = []
+
+    def holds(self, sink: str) -> bool:
+        return sink in self.held
+
+    def may_send(self, sink: str) -> bool:
+        return self.trusted and sink in self.held
+
+    def configure(self, sinks: Iterable[str]) -> None:
+        self.configured = list(sinks)
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        return {"all": ELSEWHERE}
+
+    async def members(self) -> tuple[Member, ...]:
+        return ()
+
+    async def run(self, dispatching: Dispatching) -> None:
+        pass
+
+    async def leave(self, grace: Duration) -> None:
+        pass
+
+
+@pytest.fixture
+def ownership(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    scripted = Scripted()
+    monkeypatch.setattr("relay.store.sqlite.store.SoleOwner", lambda: scripted)
+    return scripted
+
+
+@asynccontextmanager
+async def serving(folder: Path, far_end: FarEnd) -> AsyncIterator[service.Relay]:
+    async with service.serving(service.read(folder, far_end=far_end)) as relay:
+        yield relay
+
+
+async def accept(relay: service.Relay, event_id: str) -> None:
+    """Have an event accepted that the sink `all` wants, and `leads` does not."""
+    event = sample_events.event("video.created", event_id=event_id)
+    assert (await relay.ask(post(event.body))).status == 202
+
+
+async def test_a_sink_is_sent_to_only_while_this_relay_holds_it(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        supervisor = relay.service.supervisor
+        assert ownership.configured == supervisor.names
+        await accept(relay, "evt_before")
+        assert supervisor.statuses()["all"] == ELSEWHERE
+        assert supervisor.statuses()["leads"].state == "standby"
+        assert not far_end.requests
+        ownership.held = {"all"}
+        await supervisor.begin("all")
+        await until(lambda: len(far_end.requests) == 1, what="the delivery")
+        assert supervisor.statuses()["all"].state == "active"
+        await supervisor.end("all", grace=GRACE)
+        ownership.held = set()
+        await accept(relay, "evt_after")
+        assert supervisor.statuses()["all"] == ELSEWHERE
+        assert len(far_end.requests) == 1
+
+
+async def test_an_end_cancels_what_outlasts_the_grace_and_a_new_begin_sends_it_again(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    ownership.held = {"all"}
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        supervisor = relay.service.supervisor
+        far_end.reply = lambda _: None
+        await accept(relay, "evt_slow")
+        await until(lambda: len(far_end.requests) == 1, what="the send")
+        await supervisor.end("all", grace=Duration(0))
+        far_end.reply = lambda _: Reply()
+        await supervisor.begin("all")
+        await until(lambda: len(far_end.requests) == 2, what="the second send")
+
+
+async def test_nothing_is_sent_once_the_ownership_is_no_longer_trusted(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    ownership.held = {"all"}
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        ownership.trusted = False
+        await accept(relay, "evt_untrusted")
+        store = relay.service._store
+        await until(lambda: store.is_leased("all", 1), what="the lease")
+        await accept(relay, "evt_later")
+        await until(lambda: store.is_leased("all", 2), what="the second lease")
+        await relay.service.supervisor.end("all", grace=GRACE)
+        assert not far_end.requests
