@@ -1,0 +1,178 @@
+"""One relay of the simulated cluster: the planner under test, and what drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from relay.core.cluster.acceptance import NEXT
+from relay.core.cluster.planning import Planner
+from relay.core.cluster.statements import Poll
+from tests.core.cluster.dispatcher import Dispatcher
+from tests.core.cluster.network import Call
+from tests.core.cluster.tables import Confirm, EventId, Insert
+
+if TYPE_CHECKING:
+    from tests.core.cluster.world import World
+
+_SLACK_S = 1e-6
+"""Timers run late rather than early."""
+
+
+class Relay:
+    """A process; `kill` and `pause` are signals to it."""
+
+    def __init__(self, world: World, name: str, sinks: Iterable[str]) -> None:
+        random = world.random
+        self.world = world
+        self.name = name
+        self.sinks = frozenset(sinks)
+        self.unreachable = False
+        self.is_dead = False
+        self.is_paused = False
+        self.is_leaving = False
+        self.pauses = 0
+        self.well_since = world.clock.now
+        self.statements = 0
+        self.dispatchers: dict[str, Dispatcher] = {}
+        self._inbox: list[tuple[bool, Callable[..., None], tuple[Any, ...]]] = []
+        self._clock_offset = random.uniform(0, 1000)
+        self._clock_rate = 1 + random.uniform(-2e-4, 2e-4)
+        self._timer_at = 0.0
+        self.planner = Planner(name, sinks, random=Random(random.random()))
+        self.post(self._step)
+
+    def now(self) -> float:
+        """Return this machine's time since its boot, suspensions included."""
+        return self._clock_offset + self.world.clock.now * self._clock_rate
+
+    # Signals
+
+    def kill(self) -> None:
+        self.is_dead = True
+        for dispatcher in self.dispatchers.values():
+            for send in dispatcher.sends.values():
+                self.world.cancel(send)
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self.pauses += 1
+
+    def resume(self) -> None:
+        """Run all that has become ready: an event loop takes what has arrived before timers."""
+        self.is_paused = False
+        self.well_since = self.world.clock.now
+        inbox, self._inbox = self._inbox, []
+        for _, action, arguments in sorted(inbox, key=lambda entry: entry[0]):
+            self.post(action, *arguments)
+
+    def leave(self) -> None:
+        self.is_leaving = True
+        self.post(self.planner.leave)
+
+    def post(self, action: Callable[..., None], *arguments: Any, is_timer: bool = False) -> None:
+        if self.is_dead:
+            return
+        if self.is_paused:
+            self._inbox.append((is_timer, action, arguments))
+            return
+        action(*arguments)
+        self._step()
+
+    # What dispatchers need
+
+    def may_send(self, dispatcher: Dispatcher) -> bool:
+        return self.planner.may_send(dispatcher.sink, dispatcher.fence, self.now())
+
+    def fenced(self, dispatcher: Dispatcher) -> None:
+        self.planner.fenced(dispatcher.sink, dispatcher.fence)
+
+    def drained(self, dispatcher: Dispatcher) -> None:
+        if self.dispatchers.get(dispatcher.sink) is dispatcher:
+            del self.dispatchers[dispatcher.sink]
+        self.planner.drained(dispatcher.sink, dispatcher.fence)
+
+    def call(
+        self, statement: Any, answered: Callable[[Any, Any], None], lost: Callable[[Any], None]
+    ) -> None:
+        self.world.network.send(Call(self, statement, answered, lost))
+
+    # Receiver
+
+    def accept(self, event: EventId, acknowledge: Callable[[EventId], None]) -> None:
+        """Accept an event, as often as it takes; the sender may have given up."""
+
+        def take(statement: Insert | Confirm, outcome: Any) -> None:
+            step = "insert" if isinstance(statement, Insert) else "confirm"
+            match NEXT[step, outcome]:
+                case "insert":
+                    self.call(Insert(self.name, event, sinks), take, lost)
+                case "confirm":
+                    self.call(Confirm(self.name, event), take, lost)
+                case _:
+                    acknowledge(event)
+                    for sink in sorted(self.planner.accepted(sinks)):
+                        self._wake(sink)
+
+        def lost(statement: Insert | Confirm) -> None:
+            if self.world.clock.now < give_up_at:
+                self.world.clock.after(0.2, self.post, take, statement, "lost")
+
+        sinks = self.world.sinks_of(event)
+        give_up_at = self.world.clock.now + 4
+        self.call(Insert(self.name, event, sinks), take, lost)
+
+    def notified(self, sinks: tuple[str, ...]) -> None:
+        for sink in sorted(self.planner.notified(sinks, self.now())):
+            self._wake(sink)
+
+    # The planner's driver
+
+    def _step(self) -> None:
+        now = self.now()
+        for statement in self.planner.plan(now):
+            if isinstance(statement, Poll) and not self.world.polls:
+                continue
+            self.statements += 1
+            self.call(statement, self._answered, self._lost)
+        self._reconcile()
+        if self.planner.has_left:
+            self.is_dead = True
+        due_at = (self.planner.due_s() - self._clock_offset) / self._clock_rate + _SLACK_S
+        due_at = max(due_at, self.world.clock.now + _SLACK_S)
+        if due_at < self._timer_at or self._timer_at <= self.world.clock.now:
+            self._timer_at = due_at
+            if due_at < self.world.end_at:
+                self.world.clock.at(due_at, self._on_timer, due_at)
+
+    def _on_timer(self, at: float) -> None:
+        if at == self._timer_at:
+            self.post(self._timed, is_timer=True)
+
+    def _timed(self) -> None:
+        """Nothing: each post ends in a step."""
+
+    def _answered(self, statement: Any, answer: Any) -> None:
+        for sink in sorted(self.planner.answered(statement, answer, self.now())):
+            self._wake(sink)
+
+    def _lost(self, statement: Any) -> None:
+        self.planner.lost(statement, self.now())
+
+    def _reconcile(self) -> None:
+        for lease in tuple(self.planner.leases):
+            dispatcher = self.dispatchers.get(lease.sink)
+            if dispatcher is not None and dispatcher.fence == lease.fence:
+                if lease.state == "lost":
+                    dispatcher.cancel()
+                elif lease.state == "draining" and not dispatcher.is_draining:
+                    dispatcher.drain()
+            elif lease.state == "held":
+                self.dispatchers[lease.sink] = Dispatcher(self, lease.sink, lease.fence)
+            elif not lease.drained:
+                self.planner.drained(lease.sink, lease.fence)
+
+    def _wake(self, sink: str) -> None:
+        if sink in self.dispatchers:
+            self.dispatchers[sink].read()

@@ -1,0 +1,188 @@
+"""A cluster in virtual time: relays, their database, destinations, a sender, and disturbances."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.core.cluster import scenario
+from tests.core.cluster.database import Database
+from tests.core.cluster.dispatcher import Send
+from tests.core.cluster.invariants import Invariants, Violation
+from tests.core.cluster.network import Clock, Network
+from tests.core.cluster.relay import Relay
+from tests.core.cluster.tables import EventId
+
+HEALED_IN_S = 60.0
+"""All is delivered and in balance this long after the last disturbance."""
+
+IDLE_FOR_S = 10.0
+
+SUBMIT_AGAIN_S = 5.0
+"""The sender's timeout."""
+
+
+class World:
+    """One run; everything in it follows from the seed."""
+
+    database_class = Database
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self.random = random = Random(seed)
+        self._trace = trace
+        self.clock = Clock()
+        self.network = Network(self.clock, random)
+        self.polls = seed % 16 == 0
+        """Whether polls run: they are most of the statements, and decide about no lease."""
+        self.sinks = tuple(f"sink{number}" for number in range(random.choice((2, 3, 4))))
+        self.ordered = frozenset(self.sinks[::2])
+        self.database = self.database_class(
+            self.clock, self.network, random, self.sinks, synchronous=random.random() < 0.6
+        )
+        self.relays: list[Relay] = []
+        self._born = 0
+        self.database_well_since = 0.0
+        self.end_at = 0.0
+        self.submitted: set[EventId] = set()
+        self.invariants = Invariants(self)
+        self.database.on_notify = self._notify
+        self.database.on_settle = self.invariants.settled
+        self.database.on_acquire = self._acquired
+        self._is_over = False
+        self._send_s = random.choice((0.05, 0.3, 2.0))
+        self._failures = random.choice((0.0, 0.1, 0.4))
+        self._healed_at = 0.0
+
+    def run(self) -> None:
+        """Raise Violation if an invariant does not hold."""
+        self._healed_at = scenario.plan(self)
+        self.end_at = self._healed_at + HEALED_IN_S + IDLE_FOR_S
+        for key in range(3):
+            self.submitted.add((key, 0))
+            self.clock.at(self.random.uniform(1, 4), self._submit, (key, 0))
+        self.clock.at(self._healed_at, self._heal)
+        self.clock.run(lambda: self._is_over)
+        self.invariants.check_account()
+
+    def log(self, text: str) -> None:
+        if self._trace:
+            print(f"{self.clock.now:9.4f}  {text}")  # noqa: T201 - the trace is for a person
+
+    def join(self) -> None:
+        """Start a member, some with another config than the rest."""
+        self._start(self.sinks[:-1] if self.random.random() < 0.15 else self.sinks)
+
+    def _start(self, sinks: tuple[str, ...]) -> None:
+        self._born += 1
+        relay = Relay(self, f"relay{self._born}", sinks)
+        self.log(f"{relay.name} joins with {len(sinks)} sinks")
+        self.relays = [*(other for other in self.relays if not other.is_dead), relay]
+
+    def sinks_of(self, event: EventId) -> tuple[str, ...]:
+        first = event[0] % len(self.sinks)
+        return self.sinks[first], self.sinks[first - 1]
+
+    # Sends
+
+    def begin(self, send: Send) -> None:
+        """Begin a send: the destination receives it some time before its end."""
+        self.log(f"{send.dispatcher.relay.name} sends {send.event} to {send.dispatcher.sink}")
+        self.invariants.begun(send)
+        duration_s = self._send_s * self.random.uniform(0.2, 1)
+        if self.random.random() < self._failures:
+            self.clock.after(duration_s, self._end, send, False)
+            return
+        self.clock.after(duration_s * self.random.random(), self._receive, send)
+        self.clock.after(duration_s, self._end, send, True)
+
+    def cancel(self, send: Send) -> None:
+        """Abandon a send; the destination may have it already, or may not get it."""
+        send.is_over = True
+        self.invariants.over(send)
+
+    def _receive(self, send: Send) -> None:
+        if not send.is_over or self.random.random() < 0.5:
+            self.invariants.receipt(send.dispatcher.sink, send.event)
+
+    def _end(self, send: Send, delivered: bool) -> None:
+        send.dispatcher.relay.post(self._take_outcome, send, delivered)
+
+    def _take_outcome(self, send: Send, delivered: bool) -> None:
+        if not send.is_over:
+            send.is_over = True
+            self.invariants.over(send)
+            send.dispatcher.ended(send, delivered=delivered)
+
+    # The sender
+
+    def _submit(self, event: EventId) -> None:
+        if event in self.invariants.acknowledged:
+            return
+        able = [relay for relay in self.relays if not relay.is_dead]
+        if able:
+            relay = self.random.choice(able)
+            self.log(f"{event} is sent to {relay.name}")
+            relay.post(relay.accept, event, self._acknowledged)
+        self.clock.after(SUBMIT_AGAIN_S, self._submit, event)
+
+    def _acknowledged(self, event: EventId) -> None:
+        if event in self.invariants.acknowledged:
+            return
+        self.log(f"{event} is acknowledged")
+        self.invariants.acknowledged.add(event)
+        key, number = event
+        if self.clock.now < self._healed_at and number < 4:
+            pause_s = self._healed_at * self.random.random() / 2
+            self.submitted.add((key, number + 1))
+            self.clock.after(pause_s, self._submit, (key, number + 1))
+
+    # Events of the database
+
+    def _notify(self, sender: str, sinks: tuple[str, ...]) -> None:
+        if self.polls and self.random.random() < 0.5:
+            return  # lost; the poll sees it
+        for relay in self.relays:
+            if relay.name != sender:
+                self.clock.after(0.002, relay.post, relay.notified, sinks)
+
+    def _acquired(self, member: str, sink: str, fence: tuple[str, int]) -> None:
+        self.log(f"{member} acquires {sink} under {fence}")
+        self.invariants.acquired(member, sink, fence)  # type: ignore[arg-type]
+
+    # The end
+
+    def _heal(self) -> None:
+        """Make sure that commits end, and that each sink has a possible owner."""
+        scenario.start_database(self)
+        if self.database.standby_is_away:
+            self.database.regain_standby()
+        stay = (relay for relay in self.relays if not (relay.is_dead or relay.is_leaving))
+        if not any(relay.sinks == set(self.sinks) for relay in stay):
+            self._start(self.sinks)
+        self._check_end()
+
+    def _check_end(self) -> None:
+        problem = self.invariants.unfinished()
+        if problem is None:
+            self._end_when_idle()
+        elif self.clock.now > self._healed_at + HEALED_IN_S:
+            raise Violation(f"{HEALED_IN_S} s after the last disturbance, {problem}")
+        else:
+            self.clock.after(1.0, self._check_end)
+
+    def _end_when_idle(self) -> None:
+        if not self.polls:
+            self._is_over = True
+            return
+        self.clock.after(2.0, self._count_idle)
+
+    def _count_idle(self) -> None:
+        for relay in self.relays:
+            relay.statements = 0
+        self.clock.after(IDLE_FOR_S, self._check_idle)
+
+    def _check_idle(self) -> None:
+        members = [relay for relay in self.relays if not relay.is_dead]
+        statements = sum(relay.statements for relay in members)
+        self.invariants.check_idle_cost(statements, IDLE_FOR_S, len(members))
+        self._is_over = True
