@@ -1,6 +1,7 @@
 """`relay sandbox`: a stand-in of the whole video service, until SIGTERM or SIGINT."""
 
 import asyncio
+import math
 import signal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import uvloop
 
 from relay.cli.parameters import Number, parsed
 from relay.core.config_values import Address
+from relay.core.delivery_rules import GIVE_UP_S
 from relay.sandbox import state
 from relay.sandbox.api.controls import SPEED_MAX
 from relay.sandbox.model import Workspace
@@ -27,11 +29,24 @@ Keys, sent as `Authorization: Bearer KEY`:
 
 {keys}
 
-Register an endpoint; the answer shows its secret once:
+To send to a relay, put this below a [[source]] of its config:
 
-  curl -s {url}/v1/webhooks \\
-    -H 'Authorization: Bearer {admin}' \\
-    -d '{{"url": "http://127.0.0.1:8080/webhooks", "events": []}}'
+  [source.api]
+  base_url = "{url}"
+  key = "env:API_KEY"
+  give_up_after = "{give_up_s}s"
+
+Then run in another terminal; the first of these commands prints what else the config needs:
+
+  export API_KEY={admin}
+  relay endpoint register --url http://127.0.0.1:8080/webhooks --secret-file sandbox-secret
+  relay check-config --connect
+  relay serve
+
+While the relay runs:
+
+  relay endpoint test
+  relay reconcile --since 1h --dry-run
 
 Ctrl-C stops it{kept}.
 """
@@ -55,7 +70,7 @@ Ctrl-C stops it{kept}.
 )
 @click.option(
     "--speed",
-    type=Number(0.001, SPEED_MAX),
+    type=Number(0.01, SPEED_MAX),
     default="60",
     show_default=True,
     metavar="N",
@@ -120,5 +135,6 @@ def _opening(sandbox: Sandbox, url: str) -> str:
         speed=sandbox.schedule.speed,
         keys="\n".join(f"  {key.access:20}{key.value}" for key in keys),
         admin=keys[-1].value,
+        give_up_s=math.ceil(GIVE_UP_S / sandbox.schedule.speed),
         kept=" and keeps its state" if sandbox.is_kept else "; its state is lost then",
     )

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,16 +68,43 @@ def test_it_prints_what_a_developer_needs_and_stops_at_a_signal(number: signal.S
         assert started.stop(number) == 0
 
 
-def test_the_command_that_it_prints_registers_an_endpoint() -> None:
-    with running() as started:
-        command = re.search(r"^  curl .*?\}'$", started.printed, re.MULTILINE | re.DOTALL)
-        assert command is not None
-        done = subprocess.run(
-            ["sh", "-c", command[0]], capture_output=True, timeout=DEADLINE_S, check=True
-        )
-        assert '"secret":' in done.stdout.decode()
+def test_the_opening_leads_to_a_registered_relay(tmp_path: Path) -> None:
+    """The table goes into a config; the commands then run as they are printed."""
+    config = tmp_path / "config.toml"
+    with running("--speed", "200") as started:
+        (table,) = re.findall(r"^  \[source\.api\]\n(?:  .+\n)+", started.printed, re.MULTILINE)
+        (export,) = re.findall(r"^  (export .+)$", started.printed, re.MULTILINE)
+        commands = re.findall(r"^  relay (.+)$", started.printed, re.MULTILINE)
+        register, check, serve, test, reconcile = commands
+
+        def run(command: str) -> str:
+            done = subprocess.run(
+                ["sh", "-c", f"{export} && exec {sys.executable} -m relay {command}"],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=True,
+            )
+            return done.stdout
+
+        source = '[[source]]\nname = "main"\npath = "/webhooks"\n'
+        config.write_text(f"{source}{table}", encoding="utf-8")
+        printed = run(register)
+        (secrets,) = re.findall(r"^  (secrets = .+)$", printed, re.MULTILINE)
+        (endpoint,) = re.findall(r"^  (endpoint = .+)$", printed, re.MULTILINE)
+        sink = '[[sink]]\nname = "all"\ntype = "stdout"\n'
+        config.write_text(f"{source}{secrets}\n{table}{endpoint}\n{sink}", encoding="utf-8")
+        checked = run(check)
+        assert "the key works and may read analytics; endpoint" in checked
+        assert "a webhook.test" in run(test)
         (webhook,) = started.get("/v1/webhooks").json()["webhooks"]
     assert webhook["url"] == "http://127.0.0.1:8080/webhooks"
+    assert (config.parent / "sandbox-secret").stat().st_mode & 0o777 == 0o600
+    assert tomllib.loads(table)["source"]["api"]["give_up_after"] == "4s"
+    # The test of the documentation's first steps runs these two.
+    assert serve == "serve"
+    assert reconcile.startswith("reconcile --since ")
 
 
 def test_a_restart_on_the_same_state_has_the_same_keys_and_videos(tmp_path: Path) -> None:
