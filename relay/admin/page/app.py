@@ -20,7 +20,7 @@ from relay.admin.page.access.gate import Gate
 from relay.admin.page.access.middleware import secured
 from relay.admin.page.access.targets import own_path
 from relay.admin.page.access.visitor import Visitor
-from relay.admin.page.downloads import as_bytes, as_csv, as_json
+from relay.admin.page.downloads import Rows, as_bytes, as_csv, as_json
 from relay.admin.page.frame import Frame
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
@@ -143,6 +143,8 @@ class Page:
     def _table(self, table: Table) -> Answer:
         async def answer(visit: Visit, request: Request) -> Response:
             rows = table.read(visit, forms.parameters(request, table.parameters))
+            if request.method == "HEAD":
+                rows = _beginning(rows)
             return await as_csv(self._while_welcome(request, rows), table.file, visit.admin.clock)
 
         return answer
@@ -196,6 +198,11 @@ class Page:
                 raise HTTPException(401, "The login has ended.")
             is_first = False
             yield part
+
+
+async def _beginning(rows: AsyncIterator[Rows]) -> AsyncIterator[Rows]:
+    """Yield the first rows of a table, which show whether it can be read."""
+    yield await anext(rows)
 
 
 async def _not_found(_: Visit, __: Request) -> Response:

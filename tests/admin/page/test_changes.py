@@ -4,6 +4,7 @@ import csv
 import io
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import quote
 
 import pytest
@@ -139,6 +140,41 @@ async def test_the_file_has_all_pages_of_the_filter(
     row = dict(zip(head, rows[0], strict=True))
     assert (row["change"], row["target"]) == ("Paused =cmd()", "'=cmd()")
     assert (row["state"], row["by"], row["via"]) == ("done", "admin token", "this page")
+
+
+async def test_head_of_a_table_reads_its_first_rows_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "PAGE_MAX", 2)
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        for _ in range(7):
+            await record(relay, "pause_sink", target="s")
+        audit = relay.service._store.audit
+        newest = AsyncMock(wraps=audit.newest)
+        monkeypatch.setattr(audit, "newest", newest)
+        got = await visitor.client.get("/changes.csv")
+        reads = newest.await_count
+        head = await visitor.client.head("/changes.csv")
+        refused = await visitor.client.head("/changes.csv?since=never")
+    assert (reads, newest.await_count - reads) == (4, 1)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    for name in ("content-type", "content-disposition", "cache-control"):
+        assert head.headers[name] == got.headers[name]
+    assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(("wiped", "text"), [(True, "overwritten"), (False, "not overwritten yet")])
+async def test_an_erasure_says_whether_the_removed_data_is_overwritten(
+    tmp_path: Path, *, wiped: bool, text: str
+) -> None:
+    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
+        await record(relay, "erase_person", result={"events": 2, "pending": 0, "wiped": wiped})
+        page = await visitor.see("/changes")
+        assert page.rows()[0][:3] == [
+            f"Erased a person's data removed data {text}",
+            "done",
+            "2 events",
+        ]
 
 
 async def test_viewers_see_neither_persons_nor_addresses(tmp_path: Path) -> None:

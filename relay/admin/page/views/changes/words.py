@@ -163,6 +163,9 @@ def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
         if change.operation == "reload_config":
             if value:
                 yield name, _joined(value)
+        elif name == "wiped":
+            # An erasure is complete only once no unused part of a file holds the data any more.
+            yield "removed data", "overwritten" if value else "not overwritten yet"
         elif words.count and value and name not in (words.count, "id", "pending", "dead"):
             yield _label(name), number(value) if isinstance(value, int) else _joined(value)
 
