@@ -16,10 +16,10 @@ from relay.core.config_values import Duration, Size
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Route
-from relay.store import StoreSettings
+from relay.store import StoreSettings, seq_range, stepwise_search
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
-from relay.store.sqlite import candidates, conditions, operator_queries, search, seq_range
+from relay.store.sqlite import candidates, conditions, operator_queries, search
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
@@ -32,9 +32,9 @@ STEP = 4
 
 @pytest.fixture(autouse=True)
 def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "STEP_ROWS", STEP)
-    monkeypatch.setattr(search, "GROWTH", 1)
-    monkeypatch.setattr(search, "OVERRUN_S", 10)
+    monkeypatch.setattr(stepwise_search, "STEP_ROWS", STEP)
+    monkeypatch.setattr(stepwise_search, "GROWTH", 1)
+    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 10)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def test_a_search_without_time_looks_at_one_step_and_repeating_it_finds_al
 async def test_a_search_ends_with_the_step_in_which_its_time_runs_out(store: SqliteStore) -> None:
     await fill(store)
     clock = TickingClock(step_s=0.1)
-    page = search.SqliteSearch(store._shared, clock)
+    page = stepwise_search.StepwiseSearch(store._shared.pager, search.QUERIES, clock)
     none = await page.find(Selection(words="nowhere"), ROUTES, limit=3, budget_s=0.55)
     assert none.next is not None
     assert 1 < none.next < 27
@@ -131,8 +131,8 @@ async def test_a_step_that_takes_too_long_is_interrupted_and_done_in_smaller_one
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await fill(store, 6)
-    monkeypatch.setattr(search, "STEP_ROWS", 64)
-    monkeypatch.setattr(search, "OVERRUN_S", 0.02)
+    monkeypatch.setattr(stepwise_search, "STEP_ROWS", 64)
+    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
     slow = "SELECT count(*) > 0 FROM n"
     steps = list[int]()
@@ -157,7 +157,7 @@ async def test_a_count_of_everything_ends_in_time_too(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 6)
-    monkeypatch.setattr(search, "OVERRUN_S", 0.02)
+    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
     slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     monkeypatch.setattr(search, "_ALL", slow)
     count = await store.search.count(Selection(), ROUTES, budget_s=0)

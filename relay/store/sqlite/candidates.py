@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
+from relay.store.conditions import Condition
 from relay.store.selection import Selection
-from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX, Condition
+from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_queries import names
 

@@ -1,6 +1,5 @@
 """Selections in SQL: one set of conditions for lists, counts, replays and discards."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +7,11 @@ from typing import Any
 import orjson
 
 from relay.core.routing import Route
+from relay.store.conditions import Condition, all_of
 from relay.store.rows import EVENT, event_of
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
-
-Condition = tuple[str, list[Any]]
-"""An SQL expression and its values; a None among them leaves it out."""
-
-ALL = "1"
-"""The condition that everything fits."""
+from relay.store.words import word_forms
 
 COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 """The last event that the audience has counted."""
@@ -24,7 +19,6 @@ COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 # Four times as fast as instr and lower. Not on the BLOB itself, which LIKE may be built to ignore.
 _CONTAINS = "CAST(e.body AS TEXT) LIKE ? ESCAPE '!'"
 _WILDCARD = re.compile("[%_!]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 WITH_PREFIX = "id BETWEEN ? AND ? || char(0x10ffff)"
 """Whether an id begins with a text, for the index of ids."""
 UNCOUNTED = f"seq > {COUNTED_TO} AND person_of(kind, body) = ?"
@@ -72,13 +66,6 @@ def fits(
     return all_of(*of_event(selection), (exists, values), *more)
 
 
-def all_of(*conditions: Condition) -> Condition:
-    """Join the conditions that have all of their values."""
-    used = [condition for condition in conditions if None not in condition[1]]
-    sql = " AND ".join(sql for sql, _ in used) or ALL
-    return sql, [value for _, values in used for value in values]
-
-
 def of_event(selection: Selection) -> list[Condition]:
     """Return the conditions on `events e` that do not concern deliveries."""
     return [
@@ -114,22 +101,14 @@ def _words(text: str | None) -> list[Condition]:
     """Return one condition per word."""
     if text is None:
         return []
-    words = dict.fromkeys(text.split())
+    words = word_forms(text)
     if not words:
-        return [("0", [])]
+        return [("FALSE", [])]
     return [("e.body IS NOT NULL", []), *map(_word, words)]
 
 
-def _word(word: str) -> Condition:
-    """Look for it as it is, and as JSON may escape it."""
-    escaped = json.dumps(word)[1:-1]
-    forms = dict.fromkeys((word, escaped)) if _is_plain(word) else (escaped,)
+def _word(forms: Sequence[str]) -> Condition:
     return f"({' OR '.join([_CONTAINS] * len(forms))})", [_pattern(form) for form in forms]
-
-
-def _is_plain(word: str) -> bool:
-    """False for a lone surrogate, which UTF-8 cannot hold, and NUL, which JSON has to escape."""
-    return "\0" not in word and not _SURROGATE.search(word)
 
 
 def _pattern(text: str) -> str:

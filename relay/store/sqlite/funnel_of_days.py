@@ -11,6 +11,7 @@ from pyroaring import BitMap, BitMap64
 
 from relay.core.minutes import DAY_MS
 from relay.store.audience import AudienceQuery
+from relay.store.conditions import all_of
 from relay.store.sqlite.audience_days import SLOT_MS, Day, Key
 from relay.store.sqlite.audience_sets import (
     of_video,
@@ -21,7 +22,6 @@ from relay.store.sqlite.audience_sets import (
     viewers_of,
 )
 from relay.store.sqlite.audience_weeks import WEEKS_AND_DAYS
-from relay.store.sqlite.conditions import all_of
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.funnel_counts import Counts
 from relay.store.sqlite.funnel_piles import Part, Piles

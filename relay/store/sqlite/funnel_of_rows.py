@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.audience import AudienceQuery
-from relay.store.sqlite.conditions import Condition, all_of
+from relay.store.conditions import Condition, all_of
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.funnel_counts import Counts, Steps
 from relay.store.sqlite.zones import day_of, offsets

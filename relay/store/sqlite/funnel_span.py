@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from relay.store.audience import AudienceQuery
+from relay.store.conditions import Condition, all_of
 from relay.store.sqlite.audience_days import Day, Key, View, days_of
 from relay.store.sqlite.audience_rollup import ROLLED_TO, VIEWS
 from relay.store.sqlite.audience_sets import NUMBER_MAX, VIDEO_BITS
 from relay.store.sqlite.audience_weeks import WEEK_MS
-from relay.store.sqlite.conditions import Condition, all_of
 from relay.store.sqlite.driver import sqlite3
 
 ROWS_MAX = 50_000

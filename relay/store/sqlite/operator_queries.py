@@ -9,6 +9,7 @@ import orjson
 from relay.core.delivery import Status
 from relay.core.event import KINDS
 from relay.core.routing import Route
+from relay.store.conditions import ALL, Condition, all_of
 from relay.store.operations import (
     AttemptRecord,
     DeadLetter,
@@ -20,7 +21,7 @@ from relay.store.operations import (
 from relay.store.replays import Mark
 from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
-from relay.store.sqlite.conditions import ALL, Condition, all_of, fits, of_delivery, of_event
+from relay.store.sqlite.conditions import fits, of_delivery, of_event
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.ordering import HELD_MS
 

@@ -8,10 +8,11 @@ import orjson
 
 from relay.core.delivery import Status
 from relay.core.routing import Route
+from relay.store.conditions import all_of
 from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
 from relay.store.rows import EVENT, event_of, within_bytes
 from relay.store.selection import Selection
-from relay.store.sqlite.conditions import all_of, fits, of_delivery
+from relay.store.sqlite.conditions import fits, of_delivery
 from relay.store.sqlite.driver import Row, sqlite3
 
 _CHOSEN = f"""

@@ -32,6 +32,7 @@ from relay.store.sqlite import (
     reconstruct,
     retention,
     schema,
+    search,
     secure_delete,
 )
 from relay.store.sqlite import settle as settling
@@ -50,7 +51,6 @@ from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
-from relay.store.sqlite.search import SqliteSearch
 from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.shared import Shared
@@ -59,6 +59,7 @@ from relay.store.sqlite.statistics import SqliteStatistics
 from relay.store.sqlite.totals import Totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
+from relay.store.stepwise_search import StepwiseSearch
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ class SqliteStore:
         self._withdrawals = Withdrawals(shared)
         self.ownership = SoleOwner()
         self.operations = SqliteOperations(shared, self._withdrawals)
-        self.search = SqliteSearch(shared, clock)
+        self.search = StepwiseSearch(shared.pager, search.QUERIES, clock)
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
         self.reconstructions = SqliteReconstructions(shared, accept)

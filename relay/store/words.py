@@ -1,0 +1,21 @@
+"""The forms in which a word may be in the text of a body."""
+
+import json
+import re
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def word_forms(text: str) -> list[tuple[str, ...]]:
+    """Return the forms of each word: as it is, and as JSON may escape it."""
+    return [_forms(word) for word in dict.fromkeys(text.split())]
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    escaped = json.dumps(word)[1:-1]
+    return tuple(dict.fromkeys((word, escaped))) if _is_plain(word) else (escaped,)
+
+
+def _is_plain(word: str) -> bool:
+    """False for a lone surrogate, which UTF-8 cannot hold, and NUL, which JSON has to escape."""
+    return "\0" not in word and not _SURROGATE.search(word)
