@@ -1,0 +1,41 @@
+"""Globs of kinds as regular expressions, for an engine that has no globs."""
+
+import re
+from collections.abc import Iterator
+
+_SET = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
+_RANGE = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_NOTHING = "(?=a)b"
+_ANY = "(?:.|\n)"
+
+
+def regular_expression(glob: str) -> str:
+    """Return an expression for Python's `fullmatch` and for PostgreSQL's `~`.
+
+    In PostgreSQL, ranges of characters need the collation C.
+    """
+    return f"^{''.join(_parts(glob))}$"
+
+
+def _parts(glob: str) -> Iterator[str]:
+    place = 0
+    while place < len(glob):
+        found = _SET.match(glob, place)
+        if found is not None:
+            yield _one_of(bool(found[1]), found[2])
+            place = found.end()
+        else:
+            wildcard = {"*": f"{_ANY}*", "?": _ANY, "[": _NOTHING}.get(glob[place])
+            yield wildcard or re.escape(glob[place])
+            place += 1
+
+
+def _one_of(negated: bool, characters: str) -> str:
+    items = "".join(
+        f"{re.escape(first or single)}-{re.escape(last or single)}"
+        for first, last, single in _RANGE.findall(characters)
+        if first <= last
+    )
+    if not items:
+        return _ANY if negated else _NOTHING
+    return f"[{'^' if negated else ''}{items}]"
