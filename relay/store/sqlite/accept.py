@@ -8,10 +8,11 @@ import orjson
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
+from relay.store.ordering import OrderingKeys
 from relay.store.rows import digest
 from relay.store.sqlite import bulk
 from relay.store.sqlite.driver import Row, sqlite3
-from relay.store.sqlite.ordering import HELD_BACK, OrderingKeys
+from relay.store.sqlite.ordering import HELD_BACK
 from relay.store.sqlite.totals import TRIGGERED
 
 Arrival = tuple[Event, Sequence[Verdict], Total]

@@ -8,10 +8,11 @@ import msgspec
 import orjson
 
 from relay.core.delivery import MOVES, Delivery, Status
+from relay.store.ordering import OrderingKeys
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.ordering import OrderingKeys, line_up
+from relay.store.sqlite.ordering import line_up
 from relay.store.sqlite.replays import TRIED_SINCE, replay
 
 Moved = Counter[tuple[str, Status]]

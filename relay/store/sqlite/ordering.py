@@ -6,15 +6,13 @@ many they are. The end of the first one releases the next, in the same transacti
 """
 
 from collections.abc import Iterable
-from hashlib import blake2b
 
+from relay.store.ordering import OrderingKeys
 from relay.store.sqlite import keys
 from relay.store.sqlite.driver import sqlite3
 
 HELD_MS = 1 << 60
 """An offset later than any time, in milliseconds."""
-
-_TURN_BYTES = 8
 
 TRIGGER = f"""
 CREATE TEMP TRIGGER pass_on AFTER UPDATE OF status ON main.deliveries
@@ -54,35 +52,13 @@ WHERE sink = ?1 AND event = (SELECT min(event) FROM deliveries WHERE sink = ?1 A
 """
 
 
-class OrderingKeys:
-    """Derives turns from ordering keys, with a secret of the store: a key may be an address.
+def ordering_keys(db: sqlite3.Connection) -> OrderingKeys:
+    """Use the secret of a store, a new one if no delivery has a turn.
 
-    Keys whose turns collide wait for one another, which is harmless.
+    Old turns in unused parts of the file are then comparable with nothing.
     """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    @classmethod
-    def of(cls, db: sqlite3.Connection) -> "OrderingKeys":
-        """Use the secret of a store, a new one if no delivery has a turn.
-
-        Old turns in unused parts of the file are then comparable with nothing.
-        """
-        db.execute(_FORGET_KEY)
-        return cls(keys.key(db, "turns"))
-
-    def live(self, sink: str, key: str) -> int:
-        return self._turn("live", sink, key)
-
-    def replayed(self, sink: str, key: str) -> int:
-        """Differs from `live`: live and replayed deliveries do not wait for each other."""
-        return self._turn("replay", sink, key)
-
-    def _turn(self, tier: str, sink: str, key: str) -> int:
-        text = f"{tier}\0{sink}\0{key}".encode(errors="replace")
-        digest = blake2b(text, digest_size=_TURN_BYTES, key=self._key).digest()
-        return int.from_bytes(digest, "big") >> 1  # SQLite's integers are signed
+    db.execute(_FORGET_KEY)
+    return OrderingKeys(keys.key(db, "turns"))
 
 
 def line_up(

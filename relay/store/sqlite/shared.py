@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from relay.core.delivery import Status
 from relay.core.routing import Verdict
 from relay.store.keyed_digests import PersonDigests, TokenDigests
+from relay.store.ordering import OrderingKeys
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
 from relay.store.sqlite.operator_writes import Moved
-from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.secure_delete import Wiper
 

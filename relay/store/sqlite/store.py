@@ -46,7 +46,6 @@ from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.operations import SqliteOperations
-from relay.store.sqlite.ordering import OrderingKeys
 from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.personal_data import SqlitePersonalData
 from relay.store.sqlite.quarantine import SqliteQuarantine
@@ -56,10 +55,11 @@ from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.sink_states import SqliteSinkStates
 from relay.store.sqlite.statistics import SqliteStatistics
-from relay.store.sqlite.totals import Totals
+from relay.store.sqlite.totals import totals as read_totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
 from relay.store.stepwise_search import StepwiseSearch
+from relay.store.totals import Totals
 
 T = TypeVar("T")
 
@@ -338,8 +338,8 @@ async def open_store(
                 opened.push_async_callback(readers[-1].close)
             leaser, reader, searcher, pager = readers
             tallies = await leaser.run(queries.tallies)
-            totals = await leaser.run(Totals.of_store)
-            turns = await connection.run(OrderingKeys.of)
+            totals = await leaser.run(read_totals)
+            turns = await connection.run(ordering.ordering_keys)
             digests, tokens = await connection.run(keys.digests)
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))

@@ -14,14 +14,15 @@ from relay.core.config_values import Size
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store import StoreSettings, Tier
+from relay.store.ordering import OrderingKeys
 from relay.store.replays import PlannedDelivery, Replay
 from relay.store.rows import digest
 from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
-from relay.store.sqlite.ordering import HELD_MS, OrderingKeys
+from relay.store.sqlite.ordering import HELD_MS
 from relay.store.sqlite.store import SqliteStore, open_store
-from relay.store.sqlite.totals import Totals
+from relay.store.totals import Totals
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.ordering import HOUR_MS, of_key
@@ -63,7 +64,7 @@ async def settle_all(store: SqliteStore, *, now_ms: int = NOW_MS) -> list[str]:
 
 def fill(db: sqlite3.Connection, count: int, *, keys: int) -> OrderingKeys:
     """Accept this many events, of this many keys in turn."""
-    made = OrderingKeys.of(db)
+    made = ordering.ordering_keys(db)
     db.execute("BEGIN")
     db.executemany(
         "INSERT INTO events VALUES (?, 'main', ?, 'video.ready', NULL, ?, ?, x'', x'', 0)",
@@ -162,7 +163,7 @@ async def test_a_delivery_has_a_turn_only_while_it_is_pending(store: SqliteStore
 async def test_a_turn_does_not_reveal_its_key(store: SqliteStore, db: sqlite3.Connection) -> None:
     await accept(store, event("a"), verdicts=[of_key(f"viewer {ANN}"), of_key(ANN, "crm")])
     (one,), (other,) = rows(store, "SELECT turn FROM deliveries ORDER BY sink")
-    elsewhere = OrderingKeys.of(db)
+    elsewhere = ordering.ordering_keys(db)
     assert len({one, other, elsewhere.live("crm", ANN), elsewhere.live("sales", ANN)}) == 4
     assert ANN.encode() not in b"".join(
         key for (key,) in db.execute("SELECT value FROM keys").fetchall()
