@@ -22,7 +22,7 @@ def _parts(glob: str) -> Iterator[str]:
     while place < len(glob):
         found = _SET.match(glob, place)
         if found is not None:
-            yield _one_of(bool(found[1]), found[2])
+            yield _one_of(found[2], negated=bool(found[1]))
             place = found.end()
         else:
             wildcard = {"*": f"{_ANY}*", "?": _ANY, "[": _NOTHING}.get(glob[place])
@@ -30,7 +30,7 @@ def _parts(glob: str) -> Iterator[str]:
             place += 1
 
 
-def _one_of(negated: bool, characters: str) -> str:
+def _one_of(characters: str, *, negated: bool) -> str:
     items = "".join(
         f"{re.escape(first or single)}-{re.escape(last or single)}"
         for first, last, single in _RANGE.findall(characters)

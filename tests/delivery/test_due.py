@@ -16,7 +16,7 @@ from relay.core.errors import Misconfigured, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
-from relay.store.sqlite.ordering import HELD_MS
+from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.delivery.dispatching import SINK, Bench, ScriptedSink, lead, policy, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works

@@ -3,14 +3,10 @@
 A delivery that waits for another of its turn stays held, whatever its due time.
 """
 
-from typing import NamedTuple
-
 from relay.core.delivery import Status
-from relay.store import Tier
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
-from relay.store.sqlite.ordering import HELD_MS
-from relay.store.sqlite.queries import OF_TIER
+from relay.store.tiers import OF_TIER, Span
 
 STEP_ROWS = 1000
 """Deliveries brought forward per transaction, so that others can run in between."""
@@ -37,29 +33,6 @@ UPDATE deliveries SET status = 'discarded', settled_at = ?,
     reason = 'discarded by an operator' || iif(reason IS NULL, '', ' after: ' || reason)
 WHERE event = ? AND sink = ? AND status = 'pending'
 """
-
-
-class Span(NamedTuple):
-    """Deliveries of a tier that are due between two times, with their new due time."""
-
-    tier: Tier
-    after: int
-    before: int
-    due: int
-
-
-def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
-    """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now."""
-    limits: dict[Tier, tuple[int, int]] = {
-        "tried": (beyond_ms, to_ms),
-        "live": (now_ms, now_ms),
-        "replay": (now_ms, now_ms),
-    }
-    return tuple(
-        Span(tier, held + after, held + HELD_MS, held + to)
-        for tier, (after, to) in limits.items()
-        for held in (0, HELD_MS)
-    )
 
 
 def later(db: sqlite3.Connection, sink: str, span: Span) -> str:

@@ -23,7 +23,7 @@ from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import fits, of_delivery, of_event
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.ordering import HELD_MS
+from relay.store.tiers import HELD_MS
 
 _EVENT = (
     "e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, length(e.body), e.reconstructed"

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from relay.store.ordering import OrderingKeys
 from relay.store.sqlite import keys
 from relay.store.sqlite.driver import sqlite3
-
-HELD_MS = 1 << 60
-"""An offset later than any time, in milliseconds."""
+from relay.store.tiers import HELD_MS
 
 TRIGGER = f"""
 CREATE TEMP TRIGGER pass_on AFTER UPDATE OF status ON main.deliveries

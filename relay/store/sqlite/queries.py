@@ -8,16 +8,11 @@ from relay.core.delivery import Delivery, Status
 from relay.store import Lease, Tier
 from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
-from relay.store.sqlite.ordering import HELD_MS
+from relay.store.tiers import HELD_MS, OF_TIER
 
 LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""
 
-OF_TIER: dict[Tier, str] = {
-    "live": "replay IS NULL AND tries = 0",
-    "replay": "replay IS NOT NULL AND tries = 0",
-    "tried": "tries > 0",
-}
 _NOT_CANCELLED = "ifnull(replay, 0) NOT IN (SELECT value FROM json_each(:cancelled))"
 DUE = {
     tier: f"""

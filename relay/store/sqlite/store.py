@@ -20,6 +20,7 @@ from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier
 from relay.store.ownership import SoleOwner
+from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier, tiers
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     disk,
@@ -204,7 +205,7 @@ class SqliteStore:
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
     ) -> int:
         count = 0
-        for span in due.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
+        for span in tiers.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
             later = partial(due.later, sink=sink, span=span)
             while True:
                 events = await self._read(later) if only is None else f"[{only}]"

@@ -20,8 +20,8 @@ from relay.store.rows import digest
 from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
-from relay.store.sqlite.ordering import HELD_MS
 from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.tiers import HELD_MS
 from relay.store.totals import Totals
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
