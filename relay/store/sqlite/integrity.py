@@ -5,8 +5,9 @@ from pathlib import Path
 
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
+from relay.store.audience import days
 from relay.store.integrity import Content, Inspection
-from relay.store.sqlite import audience_days, digests, disk, queries, schema
+from relay.store.sqlite import audience_tables, digests, disk, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
@@ -73,7 +74,7 @@ def _content(db: sqlite3.Connection) -> Content:
 
 
 def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:
-    return digests.damaged(db) + audience_days.damaged(db)
+    return digests.damaged(db) + days.damaged(audience_tables.all_sets(db))
 
 
 def _age(number: int) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
+from relay.store.audience.rollup import forget_person
 from relay.store.email_matcher import EmailMatcher
 from relay.store.personal_data import Erasure, ErasureRecord, Records, UnderWay
 from relay.store.sqlite import erasure_log, personal_data_export, personal_data_search
-from relay.store.sqlite.audience_rollup import forget_person
+from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.personal_data_places import PLACES, Place, Traces
 from relay.store.sqlite.personal_data_search import Matches
@@ -36,7 +37,7 @@ class SqlitePersonalData(Part):
             report = total.erasure(in_flight, wiped=False)
 
             def end(db: sqlite3.Connection) -> None:
-                forget_person(db, self._shared.digests.number(address.folded))
+                forget_person(SqliteAudienceTables(db), self._shared.digests.number(address.folded))
                 erasure_log.end(db, number, report, now_ms=now_ms)
 
             await self._writer.transact(end)

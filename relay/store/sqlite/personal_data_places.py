@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from relay.core.delivery import Status
+from relay.store.audience.rollup import forget_view
 from relay.store.personal_data import Erasure, SentEvents, UnderWay
-from relay.store.sqlite.audience_rollup import forget_view
+from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
 
@@ -104,6 +105,10 @@ def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
     return traces
 
 
+def _forget_view(db: sqlite3.Connection, event: int) -> None:
+    forget_view(SqliteAudienceTables(db), event)
+
+
 PLACES = (
     Place(
         name="events",
@@ -180,7 +185,7 @@ PLACES = (
         table="audience",
         key="event",
         columns=(),
-        before=forget_view,
+        before=_forget_view,
         # The sets of its day are written anew.
         weight=10,
         number="person",

@@ -11,13 +11,14 @@ from relay.core.errors import StoreError
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
+from relay.store.audience.counting import ID_CHARS
 from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState, Step
 from relay.store.sqlite import audience, reconstruct
 from relay.store.sqlite.absences import unreconciled
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.erasure_log import is_erased
-from relay.store.sqlite.funnel import oldest_uncounted
+from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.queries import recall
 from relay.store.sqlite.reconstruct import Superseded
 from relay.store.sqlite.shared import Part, Shared
@@ -81,7 +82,7 @@ class SqliteReconstructions(Part):
         ordered = sorted(numbers)
         for start in range(0, len(ordered), PEOPLE_MAX):
             values = (
-                video[: audience.ID_CHARS],
+                video[:ID_CHARS],
                 source,
                 orjson.dumps(ordered[start : start + PEOPLE_MAX]).decode(),
             )

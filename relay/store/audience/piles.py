@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap, BitMap64
 
-from relay.store.sqlite.funnel_counts import Counts, Steps
+from relay.store.audience.counts import Counts, Steps
 
 
 class Part(NamedTuple):

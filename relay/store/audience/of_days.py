@@ -11,9 +11,11 @@ from pyroaring import BitMap, BitMap64
 
 from relay.core.minutes import DAY_MS
 from relay.store.audience import AudienceQuery
-from relay.store.conditions import all_of
-from relay.store.sqlite.audience_days import SLOT_MS, Day, Key
-from relay.store.sqlite.audience_sets import (
+from relay.store.audience.counts import Counts
+from relay.store.audience.days import SLOT_MS, Day, Key
+from relay.store.audience.loose import edge_days, loose_days, span_of
+from relay.store.audience.piles import Part, Piles
+from relay.store.audience.sets import (
     of_video,
     pair,
     people_of,
@@ -21,56 +23,50 @@ from relay.store.sqlite.audience_sets import (
     videos_of,
     viewers_of,
 )
-from relay.store.sqlite.audience_weeks import WEEKS_AND_DAYS
-from relay.store.sqlite.driver import Row, sqlite3
-from relay.store.sqlite.funnel_counts import Counts
-from relay.store.sqlite.funnel_piles import Part, Piles
-from relay.store.sqlite.funnel_span import Span, edge_days, loose_days, span_of
-from relay.store.sqlite.funnel_videos import Videos
-from relay.store.sqlite.zones import day_of, is_aligned, is_constant
-
-_VIDEO = "SELECT number FROM videos WHERE id = ?"
-_OF_DAYS = "SELECT day, source, step, {columns} FROM audience_days WHERE {fits}"
+from relay.store.audience.span import Span
+from relay.store.audience.tables import FunnelTables, Row
+from relay.store.audience.videos import Videos
+from relay.store.audience.zones import day_of, is_aligned, is_constant
 
 
-def count(db: sqlite3.Connection, question: AudienceQuery) -> Counts | None:
+def count(tables: FunnelTables, question: AudienceQuery) -> Counts | None:
     """Count within the caller's snapshot; None where all rows have to be read.
 
     Raises Damaged.
     """
-    span = span_of(db, question)
+    span = span_of(tables, question)
     if span is None:
         return None
     if question.video is not None:
-        return _of_one_video(db, question, span)
+        return _of_one_video(tables, question, span)
     if question.by == "video":
-        return _of_videos(db, question, span)
-    return _of_all(db, question, span)
+        return _of_videos(tables, question, span)
+    return _of_all(tables, question, span)
 
 
-def _of_all(db: sqlite3.Connection, question: AudienceQuery, span: Span) -> Counts | None:
+def _of_all(tables: FunnelTables, question: AudienceQuery, span: Span) -> Counts | None:
     if not _suits(question, span, SLOT_MS):
         return None
     halves = span.whole(SLOT_MS)
-    loose = loose_days(db, question, span.around(halves))
+    loose = loose_days(tables, question, span.around(halves))
     if loose is None:
         return None
     days = halves.whole(DAY_MS) if _suits(question, span, DAY_MS) else halves.end()
-    parts = [*_whole_days(db, question, days)]
+    parts = [*_whole_days(tables, question, days)]
     for edge in halves.around(days):
         around = Span(edge.since_ms - DAY_MS + 1, edge.until_ms)
-        parts += _half_hours(_days(db, "half_hours", question, around), edge)
+        parts += _half_hours(tables.days("half_hours", around, question.source), edge)
     for key, day in loose.items():
         parts += _slots(key, day)
     return _piled(question, parts)
 
 
-def _whole_days(db: sqlite3.Connection, question: AudienceQuery, days: Span) -> Iterator[Part]:
+def _whole_days(tables: FunnelTables, question: AudienceQuery, days: Span) -> Iterator[Part]:
     if question.by == "hour":
-        yield from _half_hours(_weeks(db, "half_hours", question, days), days)
+        yield from _half_hours(tables.weeks("half_hours", days, question.source), days)
         return
-    read = _days if question.by == "day" else _weeks
-    rows = read(db, "people, events, anonymous", question, days)
+    read = tables.days if question.by == "day" else tables.weeks
+    rows = read("people, events, anonymous", days, question.source)
     for day_ms, source, step, people, events, anonymous in rows:
         yield Part(day_ms, source, step, people_of(people), events, anonymous)
 
@@ -89,13 +85,13 @@ def _slots(key: Key, day: Day) -> Iterator[Part]:
         yield Part(at_ms, key.source, key.step, slot.people, slot.events, slot.anonymous)
 
 
-def _of_one_video(db: sqlite3.Connection, question: AudienceQuery, span: Span) -> Counts | None:
-    (video,) = db.execute(_VIDEO, (question.video,)).fetchone() or (None,)
+def _of_one_video(tables: FunnelTables, question: AudienceQuery, span: Span) -> Counts | None:
+    video = None if question.video is None else tables.video(question.video)
     if video is None or not _suits(question, span, SLOT_MS):
         return None
     # Half hours are stored over all videos only.
     days = span.whole(DAY_MS) if _suits(question, span, DAY_MS) else span.end()
-    loose = loose_days(db, question, span.around(days), video=video)
+    loose = loose_days(tables, question, span.around(days), video=video)
     if loose is None:
         return None
     parts = []
@@ -103,8 +99,9 @@ def _of_one_video(db: sqlite3.Connection, question: AudienceQuery, span: Span) -
         for part in _slots(key, day):
             pairs = BitMap64([pair(video, person) for person in part.people])
             parts.append(part._replace(people=pairs))
-    read = _days if question.by == "day" else _weeks
-    for day_ms, source, step, viewers, videos in read(db, "viewers, videos", question, days):
+    read = tables.days if question.by == "day" else tables.weeks
+    rows = read("viewers, videos", days, question.source)
+    for day_ms, source, step, viewers, videos in rows:
         counts = videos_of(videos).get(video)
         if counts is not None:
             pairs = of_video(viewers_of(viewers), video)
@@ -112,36 +109,21 @@ def _of_one_video(db: sqlite3.Connection, question: AudienceQuery, span: Span) -
     return _piled(question, parts, video)
 
 
-def _of_videos(db: sqlite3.Connection, question: AudienceQuery, span: Span) -> Counts | None:
+def _of_videos(tables: FunnelTables, question: AudienceQuery, span: Span) -> Counts | None:
     days = span.whole(DAY_MS)
-    edges = edge_days(db, question, span.around(days))
-    loose = loose_days(db, question, span.around(span))
+    edges = edge_days(tables, question, span.around(days))
+    loose = loose_days(tables, question, span.around(span))
     if edges is None or loose is None:
         return None
     videos = Videos()
     for key, day in (*edges, *loose.items()):
         videos.add(Part(*key, day.people, *day.counts()), day.viewers, day.videos)
     columns = "people, events, anonymous, viewers, videos"
-    rows = _weeks(db, columns, question, days)
+    rows = tables.weeks(columns, days, question.source)
     for day_ms, source, step, people, events, anonymous, viewers, counts in rows:
         part = Part(day_ms, source, step, people_of(people), events, anonymous)
         videos.add(part, viewers_of(viewers), videos_of(counts))
     return videos.counts()
-
-
-def _weeks(
-    db: sqlite3.Connection, columns: str, question: AudienceQuery, days: Span
-) -> Iterable[Row]:
-    """Read the weeks of a time, and its other days."""
-    values = {"since": days.since_ms, "until": days.until_ms, "source": question.source}
-    return db.execute(WEEKS_AND_DAYS.format(columns=columns), values)
-
-
-def _days(
-    db: sqlite3.Connection, columns: str, question: AudienceQuery, days: Span
-) -> Iterable[Row]:
-    where, values = all_of(days.fits("day"), ("source = ?", [question.source]))
-    return db.execute(_OF_DAYS.format(columns=columns, fits=where), values)
 
 
 def _suits(question: AudienceQuery, span: Span, unit_ms: int) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
-from relay.store.sqlite import audience_sets
-from relay.store.sqlite.funnel_counts import Counts, Steps
-from relay.store.sqlite.funnel_piles import Part, Piles
+from relay.store.audience import sets
+from relay.store.audience.counts import Counts, Steps
+from relay.store.audience.piles import Part, Piles
 
 
 class Videos:
@@ -16,17 +16,16 @@ class Videos:
     def __init__(self) -> None:
         self._total = Piles()
         self._pairs: defaultdict[str, list[BitMap64]] = defaultdict(list)
-        self._events: defaultdict[str, list[Mapping[int, audience_sets.Counts]]] = defaultdict(list)
+        self._events: defaultdict[str, list[Mapping[int, sets.Counts]]] = defaultdict(list)
 
-    def add(self, part: Part, pairs: BitMap64, events: Mapping[int, audience_sets.Counts]) -> None:
+    def add(self, part: Part, pairs: BitMap64, events: Mapping[int, sets.Counts]) -> None:
         self._total.add(None, part)
         self._pairs[part.step].append(pairs)
         self._events[part.step].append(events)
 
     def counts(self) -> Counts:
         people = {
-            step: audience_sets.by_video(BitMap64.union(*pairs))
-            for step, pairs in self._pairs.items()
+            step: sets.by_video(BitMap64.union(*pairs)) for step, pairs in self._pairs.items()
         }
         seen = set[int]().union(*(each for parts in self._events.values() for each in parts))
         most = {

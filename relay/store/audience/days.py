@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from pyroaring import BitMap, BitMap64
 
 from relay.core.minutes import DAY_MS, HOUR_MS
-from relay.store.sqlite.audience_sets import (
+from relay.store.audience.sets import (
     NUMBER_MAX,
     VIDEO_BITS,
     Counts,
@@ -26,24 +26,14 @@ from relay.store.sqlite.audience_sets import (
     videos_of,
     viewers_of,
 )
-from relay.store.sqlite.driver import Row, sqlite3
 
 SLOT_MS = HOUR_MS // 2
 """The finest time of a day's audience: nearly every time zone is off UTC by a multiple of it."""
 
+WEEK_MS = 7 * DAY_MS
+
 COLUMNS = "people, half_hours, viewers, videos"
-_LOAD = f"SELECT {COLUMNS} FROM audience_days WHERE day = ? AND source = ? AND step = ?"
-_SAVE = f"""
-INSERT INTO audience_days (day, source, step, events, anonymous, {COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET
-    events = excluded.events, anonymous = excluded.anonymous, people = excluded.people,
-    half_hours = excluded.half_hours, viewers = excluded.viewers, videos = excluded.videos
-"""
-_EACH = f"""
-SELECT 'on', day, source, {COLUMNS} FROM audience_days UNION ALL
-SELECT 'in the week from', week, source, {COLUMNS} FROM audience_weeks
-"""
+"""Names of the columns of sets."""
 
 
 class Key(NamedTuple):
@@ -94,12 +84,6 @@ class Day:
     videos: dict[int, Counts] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, db: sqlite3.Connection, key: Key) -> Self:
-        """Return an empty one if there is none; raises Damaged."""
-        row = db.execute(_LOAD, key).fetchone()
-        return cls() if row is None else cls.parse(*row)
-
-    @classmethod
     def parse(cls, people: bytes, slots: bytes, viewers: bytes, videos: bytes) -> Self:
         """Read the columns; raises Damaged."""
         return cls(
@@ -109,10 +93,7 @@ class Day:
             videos_of(videos),
         )
 
-    def save(self, db: sqlite3.Connection, key: Key) -> None:
-        db.execute(_SAVE, (*key, *self.columns()))
-
-    def columns(self) -> Row:
+    def columns(self) -> tuple[int, int, bytes, bytes, bytes, bytes]:
         """Return events, anonymous ones, and what `parse` reads."""
         slots = {
             at: (slot.events, slot.anonymous, slot.people.serialize())
@@ -124,7 +105,8 @@ class Day:
             self.viewers.serialize(),
             msgspec.msgpack.encode(self.videos),
         )
-        return (*self.counts(), *map(sealed, blobs))
+        people, half_hours, viewers, videos = map(sealed, blobs)
+        return (*self.counts(), people, half_hours, viewers, videos)
 
     def counts(self) -> Counts:
         """Return the numbers of all events and of those without an address."""
@@ -189,6 +171,18 @@ class Day:
             self.people.discard(view.person)
             self.viewers.discard(pair(view.video, view.person))
 
+    def restore(self, view: View) -> None:
+        """Add the person of a view again, after another view of the same person was removed.
+
+        Raises Damaged if the view is not in it.
+        """
+        if view.slot not in self.slots:
+            raise Damaged
+        if view.person is not None:
+            self.slots[view.slot].people.add(view.person)
+            self.people.add(view.person)
+            self.viewers.add(pair(view.video, view.person))
+
 
 def days_of(views: Iterable[View]) -> dict[Key, Day]:
     """Count views by day, source and step."""
@@ -201,11 +195,19 @@ def days_of(views: Iterable[View]) -> dict[Key, Day]:
     return days
 
 
-def damaged(db: sqlite3.Connection) -> tuple[str, ...]:
-    """Read all days and weeks; return a fault for each damaged one, with the next step."""
+def week_of(day: Key) -> Key:
+    """Return the week of a day, by its first day."""
+    return day._replace(day_ms=day.day_ms - day.day_ms % WEEK_MS)
+
+
+def damaged(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Return a fault for each damaged day or week, with the next step.
+
+    A row has `on` or `in the week from`, the first day, the source, and the columns of sets.
+    """
     return tuple(
         f"the audience of source {source} {when} {_date(day_ms)}: {_ADVICE}"
-        for when, day_ms, source, *blobs in db.execute(_EACH)
+        for when, day_ms, source, *blobs in rows
         if _is_damaged(*blobs)
     )
 
