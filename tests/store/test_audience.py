@@ -1,24 +1,19 @@
 """The audience equals a count of all accepted events, and outlives them."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import orjson
 import pytest
 
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.store import StoreSettings
-from relay.store.audience import AudienceQuery, Funnel
-from relay.store.sqlite import audience, queries
-from relay.store.sqlite.backup import SqliteBackups
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store import Store
+from relay.store.audience import AudienceQuery, Funnel, counting
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, lease, settlement
+from tests.store.places import Place
 
 DAY_MS = 86_400_000
 ANN, BOB = "ann.lee@example.com", "bob@example.com"
@@ -26,29 +21,15 @@ STEPS = (*MILESTONES, "lead")
 BY_VIDEO = AudienceQuery(by="video")
 
 
-@asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(
-        path=str(path),
-        min_free=Size.parse("1B"),
-        payload_retention=Duration.parse("1d"),
-        dedupe_retention=Duration.parse("2d"),
+def opened(place: Place, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
+    return place.open(
+        clock, payload_retention=Duration.parse("1d"), dedupe_retention=Duration.parse("2d")
     )
-    store = await open_store(settings, clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
-
-
-@pytest.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as one:
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with opened(place, clock) as one:
         yield one
 
 
@@ -87,17 +68,12 @@ def people_of(funnel: Funnel) -> dict[str, int]:
     return {step.milestone or "lead": step.people for step in funnel.total if step.people}
 
 
-def ask(store: SqliteStore, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
-        return db.execute(sql).fetchall()
-
-
-async def fill(store: SqliteStore) -> None:
+async def fill(store: Store) -> None:
     while await store.audience.fill():
         pass
 
 
-async def forget(store: SqliteStore, *, days: float) -> None:
+async def forget(store: Store, *, days: float) -> None:
     """Settle all deliveries, then run retention at a later time."""
     for delivery in (await lease(store, limit=10_000)).deliveries:
         await store.settle(settlement(delivery))
@@ -105,7 +81,7 @@ async def forget(store: SqliteStore, *, days: float) -> None:
         pass
 
 
-async def test_a_video_has_its_latest_title(store: SqliteStore) -> None:
+async def test_a_video_has_its_latest_title(store: Store) -> None:
     await accept(store, watched("a", title="Old"), watched("b", title="New"))
     assert (await store.audience.funnel(BY_VIDEO)).groups[0].title == "New"
     await accept(store, event("c", "video.ready", {"id": "vid_1", "title": "Renamed"}))
@@ -114,10 +90,10 @@ async def test_a_video_has_its_latest_title(store: SqliteStore) -> None:
 
 
 async def test_the_result_says_up_to_when_it_counts(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audience, "STEP_BYTES", 1)
-    monkeypatch.setattr(audience, "CATCH_UP_STEPS", 2)
+    monkeypatch.setattr(counting, "STEP_BYTES", 1)
+    monkeypatch.setattr(counting, "CATCH_UP_STEPS", 2)
     await accept(store, *(watched(f"e{n}", at_ms=NOW_MS + n) for n in range(5)))
     answer = await store.audience.funnel(BY_VIDEO)
     assert (answer.counted_until_ms, answer.total[0].events) == (NOW_MS + 2, 2)
@@ -126,13 +102,13 @@ async def test_the_result_says_up_to_when_it_counts(
     assert (answer.counted_until_ms, answer.total[0].events) == (None, 5)
 
 
-async def test_counts_outlive_bodies_ids_and_a_restart(path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as store:
+async def test_counts_outlive_bodies_ids_and_a_restart(place: Place, clock: ManualClock) -> None:
+    async with opened(place, clock) as store:
         await accept(store, watched("a"), lead("b"))
         await fill(store)
         await forget(store, days=3)
-        assert ask(store, "SELECT count(*) FROM events") == [(0,)]
-    async with opened(path, clock) as store:
+        assert place.rows("SELECT count(*) FROM relay.events") == [(0,)]
+    async with opened(place, clock) as store:
         # Numbers that were given out before are not given out again.
         await accept(store, watched("c", BOB))
         answer = await store.audience.funnel(BY_VIDEO)
@@ -140,51 +116,54 @@ async def test_counts_outlive_bodies_ids_and_a_restart(path: Path, clock: Manual
 
 
 async def test_retention_waits_for_uncounted_events(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await accept(store, watched("a"), watched("b", BOB))
     with monkeypatch.context() as patch:
-        patch.setattr(audience, "fill", lambda *_: False)
+        patch.setattr(store.audience, "count", _counts_nothing)
         await forget(store, days=3)
-        assert ask(store, "SELECT count(body) FROM events") == [(2,)]
+        assert place.rows("SELECT count(body) FROM relay.events") == [(2,)]
     await forget(store, days=3)
-    assert ask(store, "SELECT count(*) FROM events") == [(0,)]
+    assert place.rows("SELECT count(*) FROM relay.events") == [(0,)]
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 2}
 
 
-async def test_concurrent_steps_count_nothing_twice(store: SqliteStore) -> None:
+async def _counts_nothing() -> bool:
+    return False
+
+
+async def test_concurrent_steps_count_nothing_twice(store: Store) -> None:
     await accept(store, *(watched(f"e{n}") for n in range(50)))
     await asyncio.gather(*(store.audience.fill() for _ in range(5)))
     assert (await store.audience.funnel(BY_VIDEO)).total[0].events == 50
 
 
 async def test_a_failed_step_writes_nothing_and_is_repeated(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(path, clock) as store:
+    def fails(*values: object) -> None:
+        count(*values)  # type: ignore[arg-type]
+        raise ValueError
+
+    count = counting.count
+    async with opened(place, clock) as store:
         await accept(store, watched("a"), watched("b", BOB))
         with monkeypatch.context() as patch:
-            patch.setattr(queries, "remember", _fails)
+            patch.setattr(counting, "count", fails)
             with pytest.raises(Exception, match="not written"):
                 await store.audience.fill()
-        assert ask(store, "SELECT count(*) FROM audience") == [(0,)]
-    async with opened(path, clock) as store:
+        assert place.rows("SELECT count(*) FROM relay.audience") == [(0,)]
+    async with opened(place, clock) as store:
         assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 2}
 
 
-def _fails(*_: object) -> None:
-    raise ValueError
-
-
-async def test_an_unreadable_body_is_skipped(store: SqliteStore) -> None:
+async def test_an_unreadable_body_is_skipped(store: Store, place: Place) -> None:
     await accept(store, watched("a"), watched("b", BOB))
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute("UPDATE events SET body = x'7b7b' WHERE id = 'a'")
-        db.commit()
+    place.rows("UPDATE relay.events SET body = %s WHERE id = 'a'", b"{{")
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
 
 
-async def test_an_erasure_removes_only_the_persons_counts(store: SqliteStore) -> None:
+async def test_an_erasure_removes_only_the_persons_counts(store: Store) -> None:
     await accept(store, watched("a"), lead("b"), watched("c", BOB))
     await fill(store)
     await accept(store, lead("d"))
@@ -195,7 +174,7 @@ async def test_an_erasure_removes_only_the_persons_counts(store: SqliteStore) ->
     assert (await store.personal_data.count(ANN)).views == 0
 
 
-async def test_a_person_who_returns_after_an_erasure_counts_again(store: SqliteStore) -> None:
+async def test_a_person_who_returns_after_an_erasure_counts_again(store: Store) -> None:
     await accept(store, watched("a"))
     await fill(store)
     await store.personal_data.erase(ANN, now_ms=NOW_MS)
@@ -205,7 +184,7 @@ async def test_a_person_who_returns_after_an_erasure_counts_again(store: SqliteS
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
 
 
-async def test_a_title_or_id_that_contains_the_address_is_erased(store: SqliteStore) -> None:
+async def test_a_title_or_id_that_contains_the_address_is_erased(store: Store) -> None:
     await accept(store, watched("a", BOB, title=f"For {ANN}"), watched("b", BOB, video=ANN))
     await fill(store)
     erased = await store.personal_data.erase(ANN, now_ms=NOW_MS)
@@ -216,7 +195,7 @@ async def test_a_title_or_id_that_contains_the_address_is_erased(store: SqliteSt
     assert people_of(answer) == {"started": 1}
 
 
-async def test_a_persons_views_are_exported(store: SqliteStore) -> None:
+async def test_a_persons_views_are_exported(store: Store) -> None:
     await accept(store, watched("a"), lead("b", at_ms=NOW_MS + 1), watched("c", BOB))
     await fill(store)
     await forget(store, days=3)
@@ -228,16 +207,3 @@ async def test_a_persons_views_are_exported(store: SqliteStore) -> None:
         ("main", "vid_1", "Tour", "started", NOW_MS),
         ("main", "vid_1", "Tour", "lead", NOW_MS + 1),
     ]
-
-
-async def test_a_backup_holds_the_audience(path: Path, clock: ManualClock, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
-    async with opened(path, clock) as store:
-        await accept(store, watched("a"), lead("b"))
-        await fill(store)
-        async with SqliteBackups(path, min_free=0).copied() as made:
-            copy.write_bytes(made.read_bytes())
-        answer = await store.audience.funnel(BY_VIDEO)
-    async with opened(copy, clock) as store:
-        assert await store.audience.funnel(BY_VIDEO) == answer
-        assert (await store.personal_data.erase(ANN, now_ms=NOW_MS)).views == 2

@@ -1,35 +1,41 @@
 """The funnel equals a count of all accepted events."""
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.store.audience import AudienceQuery, Group, Grouping, StepCount
-from relay.store.sqlite import audience, audience_rollup, funnel_of_rows, schema, zones
-from relay.store.sqlite.store import SqliteStore
+from relay.store import Store
+from relay.store.audience import (
+    AudienceQuery,
+    Group,
+    Grouping,
+    StepCount,
+    counting,
+    of_rows,
+    rollup,
+    zones,
+)
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
+from tests.store.places import Place
 from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, opened, watched
 
 STEPS = (*MILESTONES, "lead")
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path / "relay.db", clock) as one:
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with opened(place, clock) as one:
         yield one
 
 
@@ -115,12 +121,12 @@ def numbers_of(steps: Sequence[StepCount]) -> dict[str, tuple[int, int, int]]:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_the_counts_equal_those_of_all_events(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, seed: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     random = Random(seed)
-    monkeypatch.setattr(audience, "STEP_BYTES", random.choice((1, 300, 1 << 20)))
+    monkeypatch.setattr(counting, "STEP_BYTES", random.choice((1, 300, 1 << 20)))
     # Some views are in days, and some are not yet.
-    monkeypatch.setattr(audience_rollup, "BATCH_MIN", random.choice((1, 7, 70)))
+    monkeypatch.setattr(rollup, "BATCH_MIN", random.choice((1, 7, 70)))
     events = any_events(random, 400)
     for start in range(0, 400, 80):
         await accept(store, *events[start : start + 80])
@@ -162,7 +168,7 @@ async def test_the_counts_equal_those_of_all_events(
         assert answer.counted_until_ms is None
 
 
-async def test_people_count_once_and_views_every_time(store: SqliteStore) -> None:
+async def test_people_count_once_and_views_every_time(store: Store) -> None:
     await accept(
         store,
         watched("a"),
@@ -180,7 +186,7 @@ async def test_people_count_once_and_views_every_time(store: SqliteStore) -> Non
 
 
 async def test_groups_beyond_the_limit_are_reported_and_are_in_the_total(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     await accept(
         store, *(watched(f"e{n}", video=f"v{n}", at_ms=NOW_MS + n * DAY_MS) for n in range(4))
@@ -189,27 +195,6 @@ async def test_groups_beyond_the_limit_are_reported_and_are_in_the_total(
     assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
     answer = await store.audience.funnel(AudienceQuery(by="day", limit=3))
     assert (len(answer.groups), answer.left_out, answer.total[0].events) == (3, 1, 4)
-
-
-async def test_an_older_store_is_counted_from_its_remaining_bodies(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events, path = any_events(Random(3), 300), tmp_path / "relay.db"
-    older = tuple(step for step in schema.steps() if step.number < 9)
-    with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
-        patch.setattr(schema, "steps", lambda: older)
-        db.isolation_level = None
-        schema.migrate(db, now_ms=NOW_MS)
-        db.executemany(
-            "INSERT INTO events (source, id, kind, received_at, digest, body)"
-            " VALUES (?, ?, ?, ?, x'00', ?) ON CONFLICT DO NOTHING",
-            [(each.source, each.id, each.kind, each.received_ms, each.body) for each in events],
-        )
-        db.execute("UPDATE events SET body = NULL WHERE source = 'academy'")
-    kept = [each for each in facts(events) if each[0] == "main"]
-    async with opened(path, clock) as store:
-        answer = await store.audience.funnel(BY_VIDEO)
-        assert shown(answer.groups, "video") == counted(kept, lambda fact: fact[1])
 
 
 @settings(deadline=None, max_examples=300)
@@ -227,7 +212,7 @@ def at(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-async def test_an_hour_is_what_the_clocks_showed_that_day(store: SqliteStore) -> None:
+async def test_an_hour_is_what_the_clocks_showed_that_day(store: Store) -> None:
     """In Berlin, 02:30 came twice on 26 October 2025 and never on 30 March 2025."""
     times = {
         "2025-03-29T00:30Z": 1,
@@ -249,11 +234,13 @@ async def test_an_hour_is_what_the_clocks_showed_that_day(store: SqliteStore) ->
     assert ([each.hour for each in cut.groups], cut.left_out) == ([0, 1, 2], 21)
 
 
-async def test_an_empty_selection_has_no_hours(store: SqliteStore) -> None:
+async def test_an_empty_selection_has_no_hours(store: Store) -> None:
     assert (await store.audience.funnel(AudienceQuery(by="hour"))).groups == []
 
 
-@settings(deadline=None, max_examples=200)
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     zone=st.sampled_from(sorted(available_timezones())),
     first_s=st.integers(0, 4_000_000_000),
@@ -261,13 +248,14 @@ async def test_an_empty_selection_has_no_hours(store: SqliteStore) -> None:
     data=st.data(),
 )
 def test_the_hour_in_sql_equals_that_of_the_clocks_in_every_zone(
-    zone: str, first_s: int, span_s: int, data: st.DataObject
+    place: Place, zone: str, first_s: int, span_s: int, data: st.DataObject
 ) -> None:
     there, last_s = ZoneInfo(zone), first_s + span_s
     asked = [first_s, last_s, *data.draw(st.lists(st.integers(first_s, last_s), max_size=20))]
-    hour_of_day = funnel_of_rows.hour_of_day(first_s * 1000, last_s * 1000, there)
-    sql = f"SELECT {hour_of_day} FROM (SELECT ? AS at)"
-    with closing(sqlite3.connect(":memory:")) as db:
-        for at_s in asked:
-            (hour,) = db.execute(sql, (at_s * 1000,)).fetchone()
-            assert hour == datetime.fromtimestamp(at_s, there).hour
+    hour_of_day = of_rows.hour_of_day(first_s * 1000, last_s * 1000, there)
+    values = ", ".join(f"({number}, {at_s * 1000})" for number, at_s in enumerate(asked))
+    times = f"WITH times(number, at) AS (VALUES {values})"
+    hours = [
+        hour for (hour,) in place.rows(f"{times} SELECT {hour_of_day} FROM times ORDER BY number")
+    ]
+    assert hours == [datetime.fromtimestamp(at_s, there).hour for at_s in asked]

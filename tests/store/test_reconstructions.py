@@ -14,10 +14,9 @@ from relay.core.delivery import Status
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
 from relay.store import StoreSettings
-from relay.store.audience import AudienceQuery
+from relay.store.audience import AudienceQuery, rollup
 from relay.store.reconstructions import Given, Place, Step
 from relay.store.selection import Selection
-from relay.store.sqlite import audience_rollup
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -222,7 +221,7 @@ async def test_the_audience_counts_a_reconstruction_at_its_time_and_once(
 async def test_a_superseded_reconstruction_leaves_its_day(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audience_rollup, "BATCH_MIN", 1)
+    monkeypatch.setattr(rollup, "BATCH_MIN", 1)
     await give(store, reconstructed(watched()))
     while await store.audience.fill():
         pass

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,13 +14,14 @@ from relay.store.sqlite import related as queries
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
+from tests.store.places import SqlitePlace
 from tests.store.test_audience import BOB, event, fill, lead, opened, watched
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path / "relay.db", clock) as one:
-        yield one
+async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    async with opened(sqlite_place, clock) as one:
+        yield cast("SqliteStore", one)
 
 
 def ids(found: RelatedEvents | None) -> list[str]:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,15 +15,16 @@ from relay.store.sqlite.store import SqliteStore
 from relay.store.statistics import DURATIONS_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, event, lease
+from tests.store.places import SqlitePlace
 from tests.store.test_audience import opened
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path / "relay.db", clock) as one:
-        yield one
+async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    async with opened(sqlite_place, clock) as one:
+        yield cast("SqliteStore", one)
 
 
 @pytest.fixture

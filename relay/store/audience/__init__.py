@@ -81,6 +81,10 @@ class Audience(Protocol):
         """Count the next stored events; True if more may be left."""
         ...
 
+    async def count(self) -> bool:
+        """Do as `fill`, but without the rollup; retention waits for it."""
+        ...
+
     def person(self, address: str) -> str:
         """Name the person with this address as `Selection.person`: a digest with the store's key.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
-from relay.store.audience.counting import STEP_BYTES, STEP_ROWS, UNCOUNTED_ROWS
+from relay.store.audience import counting
 from relay.store.audience.days import COLUMNS, WEEK_MS, Key, View
 from relay.store.audience.tables import ROLLED_TO, Changed, CountedView, Uncounted
 from relay.store.rows import SUPERSEDED, within_bytes
@@ -18,12 +18,12 @@ SELECT seq, source, kind, received_at,
     iif((kind = 'lead.captured' OR kind GLOB 'video.*') AND reconstructed < {SUPERSEDED},
         body, NULL),
     reconstructed > 0
-FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT {STEP_ROWS}
+FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT {counting.STEP_ROWS}
 """
 _SUPERSEDED = f"""
 SELECT json_group_array(event) FROM (
     SELECT a.event FROM events e CROSS JOIN audience a ON a.event = e.seq
-    WHERE e.reconstructed = {SUPERSEDED} LIMIT {UNCOUNTED_ROWS}
+    WHERE e.reconstructed = {SUPERSEDED} LIMIT {counting.UNCOUNTED_ROWS}
 )
 """
 _NAME = """
@@ -88,7 +88,7 @@ _IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
 
 def uncounted(db: sqlite3.Connection) -> list[Uncounted]:
     """Return the next events to count, as many as one transaction takes."""
-    rows = within_bytes(db.execute(_UNCOUNTED), STEP_BYTES, lambda row: len(row[4] or b""))
+    rows = within_bytes(db.execute(_UNCOUNTED), counting.STEP_BYTES, lambda row: len(row[4] or b""))
     return [Uncounted(*row) for row in rows]
 
 
