@@ -19,8 +19,8 @@ DIGEST_DIGITS = 16
 
 TEXT_MAX = 500
 
-_WORD = r"[^\s\"'<>()\[\]{},;:]+"
-_ADDRESS = re.compile(f"{_WORD}(?:@|%40){_WORD}", re.IGNORECASE)
+_WORD = re.compile(r"[^\s\"'<>()\[\]{},;:]+")
+_AT = re.compile("@|%40")
 
 _BEGIN = """
 INSERT INTO audit (begun_at, operation, target, asked, actor, address, via)
@@ -69,7 +69,11 @@ class SqliteAudit(Part):
     def _veil(self, text: str | None) -> str | None:
         if text is None:
             return None
-        return _ADDRESS.sub(lambda match: self._digest(match[0]), text)[:TEXT_MAX]
+        return _WORD.sub(lambda match: self._veil_word(match[0]), text)[:TEXT_MAX]
+
+    def _veil_word(self, word: str) -> str:
+        is_address = _AT.search(word, 1, len(word) - 1)
+        return self._digest(word) if is_address else word
 
     def _digest(self, address: str) -> str:
         return f"person:{self._shared.digests.digest(address).hex()[:DIGEST_DIGITS]}"
