@@ -97,8 +97,8 @@ class Database:
         self.tables.runs[self._run] = -math.inf
         self._read_up_to: dict[tuple[str, str], int] = {}
         self.on_notify: Callable[[str, tuple[str, ...]], None]
-        self.on_settle: Callable[[Settle], None]
-        self.on_acquire: Callable[[str, str, Fence], None]
+        self.on_commit: Callable[[Any, Any], None]
+        """Takes each statement and its answer, before its changes are visible."""
         self.has_lost_commits = False
         self._statements: dict[type, Callable[[Any, Transaction], None]] = {
             Beat: self._beat,
@@ -188,14 +188,9 @@ class Database:
             self._unlock(transaction)
 
     def _make_visible(self, transaction: Transaction) -> None:
-        commit, statement = transaction.commit, transaction.call.statement
-        assert commit is not None
-        if isinstance(statement, Settle):
-            self.on_settle(statement)
-        commit.apply()
-        if isinstance(transaction.answer, Acquired):
-            for sink, fence in transaction.answer.leases:
-                self.on_acquire(statement.member, sink, fence)
+        assert transaction.commit is not None
+        self.on_commit(transaction.call.statement, transaction.answer)
+        transaction.commit.apply()
 
     def _unlock(self, transaction: Transaction) -> None:
         for lock in transaction.exclusive:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 3
 
-READ_AGAIN_S = 5.0
+READ_AGAIN_S = 10.0
 """A notification may be lost: read in any case."""
 
 
@@ -46,7 +46,7 @@ class Dispatcher:
         self._settled: set[int] = set()
         self._outcomes: list[Outcome] = []
         self._settling = self._reading = self._read_again = False
-        self.read()
+        self._read_in_any_case()
 
     def read(self) -> None:
         if self._reading:
@@ -97,12 +97,11 @@ class Dispatcher:
         if self._read_again or len(rows) == READ_MAX:
             self._read_again = False
             self.relay.world.clock.after(0.05, self.relay.post, self.read)
-        else:
-            self.relay.world.clock.after(READ_AGAIN_S, self.relay.post, self._read_in_any_case)
 
     def _read_in_any_case(self) -> None:
-        if not self.has_ended and not self._reading:
+        if not self.has_ended:
             self.read()
+            self.relay.world.clock.after(READ_AGAIN_S, self.relay.post, self._read_in_any_case)
 
     def _not_read(self, read: Read) -> None:
         self._reading = False

@@ -44,6 +44,9 @@ class Invariants:
     # One owner
 
     def acquired(self, member: str, sink: str, fence: Fence) -> None:
+        for other in self._world.relays:
+            if other.name != member and self._trusts(other, sink):
+                raise Violation(f"{member} acquires {sink}, which {other.name} still trusts")
         self._acquired[member, sink, fence] = len(self._acquired)
         self._last_acquired_at[sink] = self._world.clock.now
 
@@ -51,10 +54,8 @@ class Invariants:
         dispatcher = send.dispatcher
         relay, sink, key = dispatcher.relay, dispatcher.sink, send.event[0]
         for other in self._world.relays:
-            if other is not relay and not other.is_dead:
-                for lease in other.planner.leases:
-                    if other.planner.may_send(sink, lease.fence, other.now()):
-                        raise Violation(f"{relay.name} sends to {sink}, which {other.name} holds")
+            if other is not relay and self._trusts(other, sink):
+                raise Violation(f"{relay.name} sends to {sink}, which {other.name} still trusts")
         place = self._acquired[relay.name, sink, dispatcher.fence]
         if place < self._begun.get(sink, -1):
             raise Violation(f"{relay.name} sends to {sink} after another has taken over")
@@ -67,6 +68,11 @@ class Invariants:
                 if earlier.pauses == self._pauses(earlier):
                     raise Violation(f"{sink}: two sends of key {key} at once")
         sends.append(send)
+
+    @staticmethod
+    def _trusts(relay: Relay, sink: str) -> bool:
+        leases = () if relay.is_dead else relay.planner.leases
+        return any(relay.planner.may_send(sink, lease.fence, relay.now()) for lease in leases)
 
     def over(self, send: Send) -> None:
         self._in_progress[send.dispatcher.sink].remove(send)

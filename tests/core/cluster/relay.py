@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from relay.core.cluster.acceptance import NEXT
-from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Poll
 from tests.core.cluster.dispatcher import Dispatcher
 from tests.core.cluster.network import Call
@@ -40,7 +38,9 @@ class Relay:
         self._clock_offset = random.uniform(0, 1000)
         self._clock_rate = 1 + random.uniform(-2e-4, 2e-4)
         self._timer_at = 0.0
-        self.planner = Planner(name, sinks, random=Random(random.random()))
+        self._must_step = False
+        """Whether the planner has heard something."""
+        self.planner = world.planner_class(name, sinks, random=Random(random.random()))
         self.post(self._step)
 
     def now(self) -> float:
@@ -69,7 +69,7 @@ class Relay:
 
     def leave(self) -> None:
         self.is_leaving = True
-        self.post(self.planner.leave)
+        self.post(self._leave)
 
     def post(self, action: Callable[..., None], *arguments: Any, is_timer: bool = False) -> None:
         if self.is_dead:
@@ -78,7 +78,8 @@ class Relay:
             self._inbox.append((is_timer, action, arguments))
             return
         action(*arguments)
-        self._step()
+        if self._must_step:
+            self._step()
 
     # What dispatchers need
 
@@ -86,9 +87,11 @@ class Relay:
         return self.planner.may_send(dispatcher.sink, dispatcher.fence, self.now())
 
     def fenced(self, dispatcher: Dispatcher) -> None:
+        self._must_step = True
         self.planner.fenced(dispatcher.sink, dispatcher.fence)
 
     def drained(self, dispatcher: Dispatcher) -> None:
+        self._must_step = True
         if self.dispatchers.get(dispatcher.sink) is dispatcher:
             del self.dispatchers[dispatcher.sink]
         self.planner.drained(dispatcher.sink, dispatcher.fence)
@@ -105,13 +108,14 @@ class Relay:
 
         def take(statement: Insert | Confirm, outcome: Any) -> None:
             step = "insert" if isinstance(statement, Insert) else "confirm"
-            match NEXT[step, outcome]:
+            match self.world.acceptance[step, outcome]:
                 case "insert":
                     self.call(Insert(self.name, event, sinks), take, lost)
                 case "confirm":
                     self.call(Confirm(self.name, event), take, lost)
                 case _:
                     acknowledge(event)
+                    self._must_step = True
                     for sink in sorted(self.planner.accepted(sinks)):
                         self._wake(sink)
 
@@ -124,12 +128,14 @@ class Relay:
         self.call(Insert(self.name, event, sinks), take, lost)
 
     def notified(self, sinks: tuple[str, ...]) -> None:
+        self._must_step = self.world.polls
         for sink in sorted(self.planner.notified(sinks, self.now())):
             self._wake(sink)
 
     # The planner's driver
 
     def _step(self) -> None:
+        self._must_step = False
         now = self.now()
         for statement in self.planner.plan(now):
             if isinstance(statement, Poll) and not self.world.polls:
@@ -151,13 +157,19 @@ class Relay:
             self.post(self._timed, is_timer=True)
 
     def _timed(self) -> None:
-        """Nothing: each post ends in a step."""
+        self._must_step = True
+
+    def _leave(self) -> None:
+        self._must_step = True
+        self.planner.leave()
 
     def _answered(self, statement: Any, answer: Any) -> None:
+        self._must_step = True
         for sink in sorted(self.planner.answered(statement, answer, self.now())):
             self._wake(sink)
 
     def _lost(self, statement: Any) -> None:
+        self._must_step = True
         self.planner.lost(statement, self.now())
 
     def _reconcile(self) -> None:

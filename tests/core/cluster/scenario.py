@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from relay.core.cluster.statements import Acquire, Beat
 from tests.core.cluster.relay import Relay
 
 if TYPE_CHECKING:
     from tests.core.cluster.world import World
+
+
+_PAST_TAKEOVER_S = 14.0
+"""Long enough that another member takes over meanwhile."""
 
 
 def plan(world: World) -> float:
@@ -21,7 +26,7 @@ def plan(world: World) -> float:
         disturb = random.choices(_KINDS, _WEIGHTS)[0]
         start = random.uniform(3, 16)
         duration_s = random.choice((0.5, 3.0, 12.0, 20.0)) * random.uniform(0.3, 1)
-        last = max(last, start + duration_s)
+        last = max(last, start + duration_s + _AFTERMATH_S.get(disturb, 0))
         world.clock.at(start, disturb, world, duration_s)
     return last + 0.5
 
@@ -31,13 +36,15 @@ def _alive(world: World) -> list[Relay]:
 
 
 def _victim(world: World) -> Relay | None:
-    """Choose a member, rather one that has a statement or a send on its way."""
     alive = _alive(world)
     return world.random.choice(alive) if alive else None
 
 
-def _pause(world: World, duration_s: float) -> None:
-    relay = _victim(world)
+def _pause_any(world: World, duration_s: float) -> None:
+    _pause(world, duration_s, _victim(world))
+
+
+def _pause(world: World, duration_s: float, relay: Relay | None) -> None:
     if relay is not None and not relay.is_paused:
         world.log(f"{relay.name} is stopped for {duration_s:.1f} s")
         relay.pause()
@@ -62,8 +69,8 @@ def _kill(world: World, duration_s: float) -> None:
 
 def _kill_midway(world: World, duration_s: float) -> None:
     """Kill a member whose settlement is stuck in the database."""
-    _stall_settles(world, duration_s)
-    world.clock.after(min(1.0, duration_s / 2), _kill, world, duration_s / 2)
+    _stall_settles(world, _PAST_TAKEOVER_S)
+    world.clock.after(world.random.uniform(0.5, 3), _kill, world, duration_s)
 
 
 def _leave(world: World, duration_s: float) -> None:
@@ -78,8 +85,11 @@ def _join(world: World, duration_s: float) -> None:
     world.join()
 
 
-def _partition(world: World, duration_s: float) -> None:
-    relay = _victim(world)
+def _partition_any(world: World, duration_s: float) -> None:
+    _partition(world, duration_s, _victim(world))
+
+
+def _partition(world: World, duration_s: float, relay: Relay | None) -> None:
     if relay is not None:
         world.log(f"{relay.name} does not reach the database for {duration_s:.1f} s")
         relay.unreachable = True
@@ -108,10 +118,18 @@ def _slow_down(world: World, duration_s: float) -> None:
     _during(world, duration_s, "the network is slow", _restore_network)
 
 
-def _pause_while_slow(world: World, duration_s: float) -> None:
-    """Stop a member while answers are on their way to it."""
-    _slow_down(world, min(duration_s, 3.0))
-    world.clock.after(world.random.uniform(0.5, 2), _pause, world, duration_s)
+def _pause_unanswered(world: World, duration_s: float) -> None:
+    """Stop a member between a renewal or an acquisition and its answer, then cut it off."""
+
+    def stop(relay: Relay, statement: object) -> None:
+        if isinstance(statement, Acquire) or (isinstance(statement, Beat) and statement.leases):
+            world.on_commit = None
+            _pause(world, pause_s, relay)
+            world.clock.after(pause_s, _partition, world, _PAST_TAKEOVER_S, relay)
+
+    pause_s = world.random.uniform(1, 6)
+    world.on_commit = stop
+    world.join()
 
 
 def _restore_network(world: World) -> None:
@@ -178,19 +196,22 @@ def _set_clock(world: World, duration_s: float) -> None:
 
 
 _KINDS: list[Callable[[World, float], None]] = [
-    _pause,
+    _pause_any,
     _kill,
     _kill_midway,
     _leave,
     _join,
-    _partition,
+    _partition_any,
     _lose_messages,
     _slow_down,
-    _pause_while_slow,
+    _pause_unanswered,
     _restart_database,
     _fail_over,
     _lose_standby,
     _fail_twice,
     _set_clock,
 ]
-_WEIGHTS = [4, 5, 2, 2, 2, 2, 1, 1, 2, 2, 3, 1, 2, 2]
+_AFTERMATH_S = {_kill_midway: 15.0, _pause_unanswered: 21.0, _fail_over: 5.0, _fail_twice: 10.0}
+"""Longest times for which disturbances go on beyond their durations."""
+
+_WEIGHTS = [4, 5, 2, 2, 2, 2, 1, 1, 4, 2, 3, 1, 2, 2]

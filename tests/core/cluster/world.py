@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import Any
 
+from relay.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
+from relay.core.cluster.planning import Planner
+from relay.core.cluster.statements import Acquire, Acquired, Beat
 from tests.core.cluster import scenario
 from tests.core.cluster.database import Database
 from tests.core.cluster.dispatcher import Send
 from tests.core.cluster.invariants import Invariants, Violation
 from tests.core.cluster.network import Clock, Network
 from tests.core.cluster.relay import Relay
-from tests.core.cluster.tables import EventId
+from tests.core.cluster.tables import EventId, Settle
 
 HEALED_IN_S = 60.0
 """All is delivered and in balance this long after the last disturbance."""
@@ -24,7 +30,9 @@ SUBMIT_AGAIN_S = 5.0
 class World:
     """One run; everything in it follows from the seed."""
 
+    planner_class = Planner
     database_class = Database
+    acceptance: Mapping[tuple[Step, Outcome], Step | Verdict] = NEXT
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.seed = seed
@@ -32,7 +40,7 @@ class World:
         self._trace = trace
         self.clock = Clock()
         self.network = Network(self.clock, random)
-        self.polls = seed % 16 == 0
+        self.polls = seed % 20 == 0
         """Whether polls run: they are most of the statements, and decide about no lease."""
         self.sinks = tuple(f"sink{number}" for number in range(random.choice((2, 3, 4))))
         self.ordered = frozenset(self.sinks[::2])
@@ -41,13 +49,14 @@ class World:
         )
         self.relays: list[Relay] = []
         self._born = 0
-        self.database_well_since = 0.0
+        self.database_well_since = -math.inf
         self.end_at = 0.0
         self.submitted: set[EventId] = set()
         self.invariants = Invariants(self)
         self.database.on_notify = self._notify
-        self.database.on_settle = self.invariants.settled
-        self.database.on_acquire = self._acquired
+        self.database.on_commit = self._committed
+        self.on_commit: Callable[[Relay, object], None] | None = None
+        """A disturbance that waits for a renewal or an acquisition."""
         self._is_over = False
         self._send_s = random.choice((0.05, 0.3, 2.0))
         self._failures = random.choice((0.0, 0.1, 0.4))
@@ -145,9 +154,19 @@ class World:
             if relay.name != sender:
                 self.clock.after(0.002, relay.post, relay.notified, sinks)
 
-    def _acquired(self, member: str, sink: str, fence: tuple[str, int]) -> None:
-        self.log(f"{member} acquires {sink} under {fence}")
-        self.invariants.acquired(member, sink, fence)  # type: ignore[arg-type]
+    def _committed(self, statement: Any, answer: Any) -> None:
+        match statement, answer:
+            case Settle(), _:
+                self.invariants.settled(statement)
+            case Acquire(member=member), Acquired(leases=leases):
+                for sink, fence in leases:
+                    self.log(f"{member} acquires {sink} under {fence}")
+                    self.invariants.acquired(member, sink, fence)
+        if self.on_commit is not None and isinstance(statement, Acquire | Beat):
+            for relay in self.relays:
+                if relay.name == statement.member and not relay.is_dead:
+                    self.on_commit(relay, statement)
+                    break
 
     # The end
 
