@@ -10,7 +10,7 @@ import orjson
 from relay.core.clock import SystemClock
 from relay.core.event import VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 
 WAITERS = 512
@@ -18,7 +18,7 @@ WAITERS = 512
 
 async def fill(database: Path, sink: str, bodies: Iterable[bytes]) -> None:
     """Accept an event with each body, to be delivered to one sink."""
-    store = await open_store(StoreSettings(path=str(database)), clock=SystemClock())
+    store = await open_store(SqliteSettings(path=str(database)), clock=SystemClock())
     verdicts = (Verdict(sink, "takes", ""),)
     todo = iter(bodies)
 

@@ -17,9 +17,9 @@ import uvloop
 from benchmarks import rig
 from relay.core.clock import SystemClock
 from relay.core.routing import Route
-from relay.store import StoreSettings
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ FROM events, json_each('["crm", "archive"]')
 
 async def build(path: Path, events: int) -> None:
     """Write a month of events for two sinks, and count their audience."""
-    settings = StoreSettings(path=str(path))
+    settings = SqliteSettings(path=str(path))
     await (await open_store(settings, clock=SystemClock())).close()
     start = time.time_ns() // 1_000_000 - DAYS * DAY_MS
     values = {
@@ -158,7 +158,7 @@ async def _main(events: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "relay.db"
         await build(path, events)
-        store = await open_store(StoreSettings(path=str(path)), clock=SystemClock())
+        store = await open_store(SqliteSettings(path=str(path)), clock=SystemClock())
         rows = await measure(store, events)
         await store.close()
     head = ("search", "found", "ms: median (longest)", "count", "ms: median (longest)")

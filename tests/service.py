@@ -20,6 +20,7 @@ from relay import config
 from relay.app.service import Host, Service
 from relay.core.clock import Clock
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.telemetry import log
 from tests.caller import PATIENCE_S, SECRET, Answer, Caller
 from tests.sinks.far_end import FarEnd, until
@@ -52,6 +53,12 @@ type = "http"
 url = "{url}"
 {more}
 """
+
+
+def store_file(settings: config.Config) -> Path:
+    """Return the file of a store on SQLite."""
+    assert isinstance(settings.store, SqliteSettings)
+    return Path(settings.store.path)
 
 
 class ShiftedClock:
@@ -192,7 +199,7 @@ async def serving(settings: config.Config, *, clock: Clock | None = None) -> Asy
         running = asyncio.create_task(service.run(stop, ready=ready.set))
         try:
             await until(lambda: ready.is_set() or running.done(), what="the relay's readiness")
-            yield Relay(service, Path(settings.store.path), errors=errors)
+            yield Relay(service, store_file(settings), errors=errors)
         finally:
             stop.set()
             await running

@@ -74,7 +74,9 @@ class SourceFacts:
 class StoreFacts:
     """The store and its disk."""
 
-    folder: str
+    location: str
+    folder: str | None
+    """None if it is not on a disk of this machine."""
     disk: Disk
     unready: Sequence[str]
     """Reasons why no events can be accepted; empty if they can."""
@@ -214,7 +216,8 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
 
 def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> StoreFacts:
     return StoreFacts(
-        folder=str(admin.store.path.parent),
+        location=admin.store.location,
+        folder=admin.store.folder,
         disk=admin.metrics.disk(),
         unready=unready,
         unread=stored.error,

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relay.core.errors import ConfigError, Fault, NotReconciled, Stopping, StoreError
+from relay.core.errors import ConfigError, Fault, NotReconciled, Stopping, StoreError, StoreLacks
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -50,6 +50,8 @@ def problem_of(error: Exception) -> Problem:
         case ConfigError():
             text = "The new config was refused; nothing has changed."
             return _problem(422, text, error.faults)
+        case StoreLacks():
+            return _problem(501, str(error))
         case StoreError():
             return _problem(503, str(error))
         case NotReconciled():

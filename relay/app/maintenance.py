@@ -57,13 +57,16 @@ class Maintenance:
         try:
             backlogs = await self._store.backlogs()
             loss_ms = await self._store.absences.unacknowledged_loss_ms()
+            size_bytes = await self._store.size_bytes()
         except StoreUnavailable as error:
             self._sampled.line("store.unavailable", reason=str(error))
             return
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
         self._metrics.unacknowledged_loss(loss_ms / 1000)
-        self._metrics.store_size(self._store.size_bytes(), self._store.free_bytes())
+        self._metrics.store_size(size_bytes)
+        if (space := self._store.space()) is not None:
+            self._metrics.store_space(space.free_bytes, floor=space.min_free_bytes)
 
     async def _samples(self) -> None:
         while True:
@@ -77,7 +80,8 @@ class Maintenance:
                 await self._beat()
             except StoreUnavailable as error:
                 if self.trouble is None:
-                    self._log.error("store.unavailable", reason=str(error), advice=_ADVICE)
+                    advice = _ADVICE_FULL if isinstance(error, StoreFull) else _ADVICE
+                    self._log.error("store.unavailable", reason=str(error), advice=advice)
                 self.trouble = str(error)
             else:
                 if self.trouble is not None:
@@ -120,13 +124,14 @@ class Maintenance:
         """Check the whole file once after an unclean stop, while the relay works."""
         if not self._store.unclean:
             return
-        self._log.warning("store.unclean", path=str(self._store.path))
+        self._log.warning("store.unclean", path=self._store.location)
         await self._store.inspect()
-        self._log.info("store.sound", path=str(self._store.path))
+        self._log.info("store.sound", path=self._store.location)
 
 
 _ADVICE_STALLED = (
-    "no heartbeat could be written for this long: the disk was full or hung, the machine was "
+    "no heartbeat could be written for this long: the store was full or hung, the machine was "
     "suspended, or its clock was set forward; relay absences list shows it"
 )
-_ADVICE = "events get 503 until there is free space; free some on the store's disk"
+_ADVICE_FULL = "events get 503 until there is free space; free some on the store's disk"
+_ADVICE = "events get 503 until the store can be written again"

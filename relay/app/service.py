@@ -216,20 +216,19 @@ class Service:
     async def open(cls, config: Config, *, clock: Clock, host: Host | None = None) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
-        Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull and StoreBroken.
+        Raises what `engines.open_store` raises.
         """
         host = host or Host()
         metrics = Metrics(
             sources=[source.name for source in config.sources],
             sinks=[sink.name for sink in config.sinks],
-            sqlite=engines.VERSION,
             revision=host.environ.get("RELAY_REVISION", ""),
         )
         metrics.started(clock.now_ms())
-        metrics.store_floor(config.store.min_free)
         store = await engines.open_store(
             config.store, clock=clock, committed=metrics.committed, counted=metrics.counted
         )
+        metrics.opened(*store.version)
         for source in config.sources:
             _show_totals(store, metrics, source.name)
         try:

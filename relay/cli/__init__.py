@@ -20,9 +20,10 @@ from relay.core.errors import (
     SocketRefused,
     StoreBroken,
     StoreExposed,
-    StoreFull,
     StoreLocked,
+    StoreRefused,
     StoreTooNew,
+    StoreUnavailable,
 )
 
 _COMMANDS = {
@@ -62,8 +63,9 @@ _EXIT_CODES: dict[type[BaseException], int] = {
     SocketRefused: os.EX_CONFIG,
     StoreTooNew: os.EX_CONFIG,
     StoreExposed: os.EX_CONFIG,
+    StoreRefused: os.EX_CONFIG,
     StoreLocked: os.EX_TEMPFAIL,
-    StoreFull: os.EX_TEMPFAIL,
+    StoreUnavailable: os.EX_TEMPFAIL,
     StoreBroken: os.EX_IOERR,
     ListenFailed: os.EX_OSERR,
     NoVerdict: 2,

@@ -19,10 +19,10 @@ from relay.config import Config, default_path, load, load_store
 from relay.config.checks import expired
 from relay.core.clock import SystemClock
 from relay.core.config_values import Duration, Secret
-from relay.core.errors import ConfigError, Fault, SinkError
+from relay.core.errors import ConfigError, Fault, SinkError, StoreError
 from relay.core.retry import result_of
 from relay.core.sink import Sink, SinkSettings
-from relay.store.sqlite.place import obstacle
+from relay.store import StoreSettings, engines
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,20 @@ class Contact:
     text: str
 
 
+@dataclass(frozen=True)
+class Database:
+    """The result of the connection to the store's database."""
+
+    ok: bool
+    text: str
+
+
 @click.command("check-config")
 @config_option
 @click.option(
     "--connect",
     is_flag=True,
-    help="Also ask each sink and each source's API, without an event or a change.",
+    help="Also ask the database, each sink and each source's API, without an event or a change.",
 )
 @printing
 def check_config(*, path: Path | None, connect: bool) -> Output:
@@ -53,12 +61,14 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
         return Output(document, [str(error)], ok=False)
     expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
     config = replace(config, warnings=(*config.warnings, *expired_secrets))
+    database = asyncio.run(reach_store(config.store)) if connect else None
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
     apis = api_check.check(config) if connect else ()
-    ok = all(contact.ok for contact in contacts) and all(api.ok for api in apis)
+    found = (*((database,) if database else ()), *contacts, *apis)
+    ok = all(each.ok for each in found)
     document = {"file": str(path), "ok": ok, "faults": (), **_document(config, contacts)}
-    lines = (*_summary(path, config, contacts), *map(api_check.line, apis))
-    return Output({**document, "apis": apis}, lines, ok=ok)
+    lines = (*_summary(path, config, database, contacts), *map(api_check.line, apis))
+    return Output({**document, "database": database, "apis": apis}, lines, ok=ok)
 
 
 @click.command()
@@ -111,10 +121,20 @@ def _load_usable(path: Path) -> Config:
 
 def _store_faults(path: Path) -> tuple[Fault, ...]:
     try:
-        cause = obstacle(Path(load_store(path).path))
+        settings = load_store(path)
     except ConfigError:
         return ()  # `load` reports them as well
-    return () if cause is None else (Fault("store.path", f"serve cannot open it: {cause}"),)
+    obstacle = engines.of(settings).obstacle(settings)
+    return () if obstacle is None else (obstacle,)
+
+
+async def reach_store(settings: StoreSettings) -> Database | None:
+    """Connect to the store's database as `serve` does; None if it is not one to connect to."""
+    try:
+        text = await engines.of(settings).reach(settings)
+    except StoreError as error:
+        return Database(ok=False, text=str(error))
+    return None if text is None else Database(ok=True, text=text)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
@@ -141,16 +161,21 @@ async def _contact(settings: SinkSettings) -> Contact:
     return Contact(settings.name, settings.type, ok, text)
 
 
-def _summary(path: Path, config: Config, contacts: Iterable[Contact]) -> Iterator[str]:
+def _summary(
+    path: Path, config: Config, database: Database | None, contacts: Iterable[Contact]
+) -> Iterator[str]:
     server, store = config.server, config.store
+    location = engines.of(store).location(store)
     sources = ", ".join(f"{source.name} at {source.path}" for source in config.sources)
     names = ", ".join(f"{sink.name} ({sink.type})" for sink in config.sinks)
     yield f"{path}: good"
     yield f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin"
-    yield f"  store      {store.type} at {store.path}"
+    yield f"  store      {store.type} at {location}"
     yield f"  sources    {sources}"
     yield f"  sinks      {names or 'none'}"
     yield from (f"  warning    {warning}" for warning in config.warnings)
+    if database is not None:
+        yield f"  database   {database.text}"
     yield from (f"  sink {contact.sink} ({contact.type}): {contact.text}" for contact in contacts)
 
 
@@ -159,7 +184,10 @@ def _document(config: Config, contacts: Iterable[Contact]) -> dict[str, object]:
         "warnings": config.warnings,
         "listen": str(config.server.listen),
         "admin_listen": str(config.server.admin_listen),
-        "store": {"type": config.store.type, "path": config.store.path},
+        "store": {
+            "type": config.store.type,
+            "location": engines.of(config.store).location(config.store),
+        },
         "sources": [{"name": source.name, "path": source.path} for source in config.sources],
         "sinks": [{"name": sink.name, "type": sink.type} for sink in config.sinks],
         "connections": contacts,

@@ -84,12 +84,18 @@ def _relay(report: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
     started = when(report["started_ms"], now_ms=now_ms)
     yield "relay", f"{report['version']}, {state}, started {started}"
     disk = report["store"]["disk"]
-    free, least = size(disk["free_bytes"]), size(disk["min_free_bytes"])
-    yield "store", f"{size(disk['store_bytes'])}, {free} free, min_free {least}"
+    yield "store", ", ".join(_space(disk))
     yield "config", _config(report["last_reload"], now_ms=now_ms)
     yield "away", _away(report["downtime"])
     lost_ms = report["unacknowledged_loss_ms"]
     yield "lost", f"{span(lost_ms)}, unacknowledged" if lost_ms else "nothing unacknowledged"
+
+
+def _space(disk: dict[str, Any]) -> Iterator[str]:
+    yield size(disk["store_bytes"])
+    if disk["free_bytes"] is not None:
+        yield f"{size(disk['free_bytes'])} free"
+        yield f"min_free {size(disk['min_free_bytes'])}"
 
 
 def _config(reading: dict[str, Any] | None, *, now_ms: int) -> str:

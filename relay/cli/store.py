@@ -13,9 +13,8 @@ from relay.cli.target import Target, relay_options
 from relay.config import load_store
 from relay.core.delivery import Status
 from relay.core.units import size
+from relay.store import engines
 from relay.store.integrity import Content, Inspection
-from relay.store.sqlite import disk
-from relay.store.sqlite.integrity import inspect
 
 
 @click.group()
@@ -29,19 +28,18 @@ def store() -> None:
 def check(*, target: Target) -> Output:
     """Read the whole store, and print its content and its faults.
 
-    Changes nothing. A running relay does the reading; without one the command reads the file.
+    Changes nothing. A running relay reads its file; without one the command does, and it always
+    reads a database itself.
     Exits 0 for a sound store, else 1.
     """
     if target.url is not None:
         return _output(str(target.url), _inspect_running(target))
-    place = load_store(target.config).path
-    file = Path(place)
-    if not disk.is_free(file):
+    settings = load_store(target.config)
+    engine = engines.of(settings)
+    place = engine.location(settings)
+    if engine.is_held(settings):
         return _output(place, _inspect_running(target))
-    if not file.is_file():
-        missing = "there is no such file; start the relay once to create it"
-        return _output(place, Inspection(0, None, (missing,)))
-    return _output(place, asyncio.run(inspect(file)))
+    return _output(place, asyncio.run(engine.inspect(settings)))
 
 
 def _inspect_running(target: Target) -> Inspection:
@@ -60,10 +58,7 @@ def backup(client: Client, *, file: Path) -> Output:
     it.
     """
     client.save("/store/backup", file)
-    inspection = asyncio.run(inspect(file))
-    # SQLite leaves these files behind after the check.
-    for companion in ("-wal", "-shm"):
-        file.with_name(file.name + companion).unlink(missing_ok=True)
+    inspection = asyncio.run(engines.inspect_copy(file))
     if inspection.faults:
         advice = "the copy has faults; run `relay store check` to see if the store has them too"
         click.echo(f"relay: {advice}", err=True)

@@ -15,6 +15,7 @@ from relay.config.file_references import Marks, References
 from relay.config.rules import LABEL, RULES
 from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
+from relay.config.store import read_store
 from relay.config.table import Findings, Place, Reader, Table, describe
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
@@ -43,7 +44,6 @@ __all__ = [
 _ROOT = Place("", "")
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "server": ServerSettings,
-    "store": StoreSettings,
     "admin": AdminSettings,
     "log": LogSettings,
 }
@@ -150,7 +150,9 @@ def load_apis(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, 
 
 def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSettings:
     """Read only the store's settings; raises ConfigError with the faults of its table."""
-    table, findings = _load_table(path, environ, "store")
+    findings = Findings()
+    raw = read_document(path).get("store", {})
+    table = read_store(raw, _ROOT.key("store"), Reader(RULES, environ, findings), findings)
     findings.raise_faults(path)
     return cast("StoreSettings", table.build())
 
@@ -176,17 +178,19 @@ def _load_table(path: Path, environ: Mapping[str, str], name: str) -> tuple[Tabl
 
 
 def _read_document(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
-    reader.unknown(raw, (*_SECTIONS, "source", "sink"), _ROOT)
+    reader.unknown(raw, (*_SECTIONS, "store", "source", "sink"), _ROOT)
     tables = {
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
         for name, kind in _SECTIONS.items()
     }
+    store = read_store(raw.get("store", {}), _ROOT.key("store"), reader, findings)
     sources = _sources(raw, reader, findings)
     sinks = [
         read_sink(item, place, reader, findings) for item, place in _tables(raw, "sink", findings)
     ]
     return Document(
         **tables,
+        store=store,
         sources=sources,
         sinks=tuple(sink for sink, _ in sinks),
         routes=tuple(route for _, route in sinks),

@@ -23,6 +23,7 @@ _UNITS: dict[type[int], tuple[tuple[str, int], ...]] = {
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]{0,62}")
 _PLACEHOLDERS = ("changeme", "placeholder", "yoursecret", "replaceme", "insertsecret")
 _VISIBLE = re.compile(r"[!-~]*")
 _UNFILLED = re.compile(r"<.*>|\$\{.*\}|\$[A-Za-z_]+|\{\{.*\}\}")
@@ -139,6 +140,14 @@ def _file(path: str) -> str | None:
     return None
 
 
+def _schema(name: str) -> str | None:
+    if _SCHEMA.fullmatch(name) is None:
+        return "expected 1 to 63 of letters, digits, _, - and blanks, starting with a letter or _"
+    if name.lower().startswith("pg_"):
+        return "is reserved by PostgreSQL: expected a name that does not begin with pg_"
+    return None
+
+
 def _written(value: Any) -> str:
     """Format a value as in the config, in the largest unit that divides it."""
     for kind, units in _UNITS.items():
@@ -162,6 +171,8 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "store.payload_retention": _duration("0s", "3650d"),
     "store.dedupe_retention": _duration("1m", "3650d"),
     "store.min_free": _size("0B", "1024GiB"),
+    "store.schema": _schema,
+    "store.pool_size": _between(8, 64, "8 to 64"),
     "admin.token": _token,
     "admin.viewer_token": _token,
     "admin.allowed_hosts": _filled,

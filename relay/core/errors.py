@@ -130,6 +130,14 @@ class StoreExposed(StoreError):
     """The store's file has a second name (hard link), which would bypass the lock."""
 
 
+class StoreRefused(StoreError):
+    """The database refuses this relay until an operator acts."""
+
+
+class StoreLacks(StoreError):
+    """The store's engine does not have this operation; the text says what to use instead."""
+
+
 class StoreTooNew(StoreError):
     """The schema was written by a newer relay."""
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
@@ -30,18 +29,15 @@ from relay.store.unreadable import UnreadableRequests
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[store]`."""
+    """`[store]`: the keys of every engine."""
 
-    type: Literal["sqlite"] = "sqlite"
-    path: str = "data/relay.db"
+    type: str
     payload_retention: Duration = Duration.parse("30d")
     """Retention of the bodies of events whose deliveries are all settled."""
     retention: dict[str, Duration] = {}
     """Retention of bodies by kind or glob; the shortest one that matches applies."""
     dedupe_retention: Duration = Duration.parse("90d")
     """Retention of event ids; afterwards a repeated event counts as new."""
-    min_free: Size = Size.parse("256MiB")
-    """Free space below which nothing is accepted, so that there is room to settle."""
 
 
 Tier = Literal["live", "replay", "tried"]
@@ -80,6 +76,22 @@ class StoreWarning:
 
     event: str
     fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Space on the disk of a store that has one of its own."""
+
+    free_bytes: int
+    min_free_bytes: int
+    """With less free space, nothing is accepted."""
+
+
+class EngineVersion(NamedTuple):
+    """An engine and its version, such as `sqlite` and `3.51.0`."""
+
+    engine: str
+    version: str
 
 
 class Store(Protocol):
@@ -135,8 +147,18 @@ class Store(Protocol):
     def inspections(self) -> Inspections: ...
 
     @property
-    def path(self) -> Path:
+    def location(self) -> str:
         """Location of the store, for logs and messages."""
+        ...
+
+    @property
+    def folder(self) -> str | None:
+        """Return its folder on this machine; None if it is elsewhere."""
+        ...
+
+    @property
+    def version(self) -> EngineVersion:
+        """Version of the engine."""
         ...
 
     @property
@@ -148,12 +170,12 @@ class Store(Protocol):
         """Return the warnings that are known at the start."""
         ...
 
-    def size_bytes(self) -> int:
-        """Return the disk space that the store uses."""
+    async def size_bytes(self) -> int:
+        """Return the disk space that the store uses, as of some seconds ago at most."""
         ...
 
-    def free_bytes(self) -> int:
-        """Return the disk space that is left for it."""
+    def space(self) -> Space | None:
+        """Return the space that is left for it; None if it is not on a disk of this machine."""
         ...
 
     def totals(self, source: str) -> Iterable[Total]:

@@ -1,14 +1,83 @@
 """The store's engines: the only module outside their folders that names one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 from relay.core.clock import Clock
+from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store import Store, StoreSettings
-from relay.store.sqlite import driver, store
+from relay.store.integrity import Inspection
+from relay.store.postgres.settings import PostgresSettings
+from relay.store.sqlite.settings import SqliteSettings
 
-VERSION = driver.VERSION
-"""Of SQLite, for `relay_build_info`."""
+DEFAULT = "sqlite"
+SETTINGS: Mapping[str, type[StoreSettings]] = {
+    "postgres": PostgresSettings,
+    "sqlite": SqliteSettings,
+}
+"""By `type`."""
+
+
+class Engine(Protocol):
+    """The module `engine` in an engine's folder; `settings` are always its own."""
+
+    def faults(self, settings: Any) -> tuple[Fault, ...]:
+        """Return faults of values that are valid by themselves, without a look at the store."""
+        ...
+
+    def location(self, settings: Any) -> str:
+        """Return where the store is, for messages; it holds no secret."""
+        ...
+
+    def obstacle(self, settings: Any) -> Fault | None:
+        """Return why this process could not open or create the store here, without a connection."""
+        ...
+
+    async def reach(self, settings: Any) -> str | None:
+        """Connect as `open_store` would, without a change, and return what was found.
+
+        None if there is nothing to connect to. Raises what `open_store` raises.
+        """
+        ...
+
+    async def open_store(
+        self,
+        settings: Any,
+        *,
+        clock: Clock,
+        committed: Callable[[float], None],
+        counted: Callable[[Total], None],
+    ) -> Store:
+        """Fulfil `engines.open_store`."""
+        ...
+
+    def is_held(self, settings: Any) -> bool:
+        """Whether only the relay that runs may read the store."""
+        ...
+
+    async def inspect(self, settings: Any) -> Inspection:
+        """Read the whole store without a relay, and return its faults rather than raise them."""
+        ...
+
+
+def load(type_: str) -> Engine:
+    """Import an engine; raises ValueError if its client library is not installed."""
+    try:
+        module = import_module(f"relay.store.{type_}.engine")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "relay":
+            raise  # a bug in the relay, which no client library would fix
+        needs = f"type = \"{type_}\" needs its client: pip install 'relay[{type_}]'"
+        raise ValueError(needs) from None
+    return cast("Engine", module)
+
+
+def of(settings: StoreSettings) -> Engine:
+    """Return the engine of settings that were loaded, for which it was imported already."""
+    return load(settings.type)
 
 
 async def open_store(
@@ -18,12 +87,23 @@ async def open_store(
     committed: Callable[[float], None] = lambda _: None,
     counted: Callable[[Total], None] = lambda _: None,
 ) -> Store:
-    """Open the configured store, locked and migrated.
+    """Open the configured store, locked or shared, and migrated.
 
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk.
 
-    Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull, and StoreBroken for one that cannot be
-    opened.
+    Raises StoreLocked, StoreExposed, StoreTooNew, StoreRefused, StoreFull, StoreUnavailable for one
+    that may be opened later, and StoreBroken for one that cannot be.
     """
-    return await store.open_store(settings, clock=clock, committed=committed, counted=counted)
+    engine = of(settings)
+    return await engine.open_store(settings, clock=clock, committed=committed, counted=counted)
+
+
+async def inspect_copy(file: Path) -> Inspection:
+    """Inspect a backup, which is always an SQLite database, and leave nothing beside it."""
+    engine = load("sqlite")
+    inspection = await engine.inspect(SqliteSettings(path=str(file)))
+    # SQLite leaves these files behind after the check.
+    for companion in ("-wal", "-shm"):
+        file.with_name(file.name + companion).unlink(missing_ok=True)
+    return inspection

@@ -19,7 +19,8 @@ from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.server.listener import Listener
-from relay.store import Store, StoreSettings
+from relay.store import Store
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -55,7 +56,7 @@ async def serving(
 ) -> AsyncIterator[httpx.AsyncClient]:
     settings = AdminSettings(token=None if token is None else Secret(token))
     config = cast("Config", SimpleNamespace(admin=settings, server=ServerSettings(), routes=()))
-    metrics = Metrics(["main"], ["sales"], sqlite="3.51.0")
+    metrics = Metrics(["main"], ["sales"])
     app = admin_app(
         AdminServices(
             store=store,  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ async def serving(
 
 @asynccontextmanager
 async def opened(folder: Path, clock: Clock, min_free: str = "1MiB") -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
+    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
     store = await open_store(settings, clock=clock)
     try:
         yield store

@@ -24,6 +24,7 @@ HOUR_MS = 60 * MINUTE_MS
 MIB = 1 << 20
 
 STORE = StoreFacts(
+    location="/var/lib/relay/relay.db",
     folder="/var/lib/relay",
     disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB),
     unready=(),

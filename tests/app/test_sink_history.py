@@ -15,7 +15,7 @@ from relay.core.config_values import Size
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests import service
 from tests.conftest import NOW_MS
@@ -83,7 +83,7 @@ async def rounds(count: float) -> None:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     clock, commits = LoopClock(), list[float]()
     # A module has one loop, whose time goes on from test to test.
     clock.set_by_ms = -round(clock.monotonic() * 1000)

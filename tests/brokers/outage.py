@@ -20,8 +20,7 @@ from relay.core.event import VIDEO_WATCHED
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
-from relay.store import StoreSettings
-from relay.store.sqlite.driver import VERSION
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -130,7 +129,7 @@ class Load:
         self.accepted = 0
         self._store = store
         self._clock = SystemClock()
-        self._metrics = Metrics(["main"], [_SINK], sqlite=VERSION)
+        self._metrics = Metrics(["main"], [_SINK])
         self.dispatcher = Dispatcher(
             settings,
             sink,
@@ -180,7 +179,7 @@ async def _load(case: Case, folder: Path) -> AsyncIterator[Load]:
     table = {**_TABLE, "type": case.sink_type, **case.table()}
     sink_settings = msgspec.convert(table, module.Settings, dec_hook=config_values.decode)
     sink = module.build(sink_settings, SystemClock())
-    where = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
+    where = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(where, clock=SystemClock())
     try:
         load = Load(store, sink, sink_settings)

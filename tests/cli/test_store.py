@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import relay.cli.store
 from relay.cli import main
 from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Unreadable
 from relay.core.routing import Verdict
-from relay.store import StoreSettings
 from relay.store.integrity import Inspection
-from relay.store.sqlite import disk, schema
+from relay.store.sqlite import disk, engine, schema
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests import service
 from tests.app.reloading import body
@@ -56,7 +55,7 @@ def check(tmp_path: Path, path: Path) -> Check:
 
 
 async def opened(path: Path) -> SqliteStore:
-    return await open_store(StoreSettings(path=str(path)), clock=ManualClock())
+    return await open_store(SqliteSettings(path=str(path)), clock=ManualClock())
 
 
 async def filled(path: Path, *, events: int) -> SqliteStore:
@@ -102,10 +101,10 @@ async def test_the_counts_are_available_as_json(path: Path, check: Check) -> Non
 async def test_a_running_relay_checks_its_own_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def opened_here(_: Path) -> Inspection:
+    async def opened_here(_: SqliteSettings) -> Inspection:
         raise AssertionError
 
-    monkeypatch.setattr(relay.cli.store, "inspect", opened_here)
+    monkeypatch.setattr(engine, "inspect", opened_here)
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as running:
         assert (await running.ask(post(body("a")))).status == 202
@@ -113,7 +112,7 @@ async def test_a_running_relay_checks_its_own_store(
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert (document["ok"], document["events"], document["schema"]) == (True, 1, NEWEST)
-    assert document["file"] == str(settings.store.path)
+    assert document["file"] == str(service.store_file(settings))
     assert document["size_bytes"] > 0
 
 

@@ -23,7 +23,7 @@ from relay.config.checks import expired
 from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.telemetry.log import LogSettings
 
 BAD = sorted((Path(__file__).parent / "documents").glob("*.toml"))
@@ -97,7 +97,7 @@ def test_all_faults_of_all_bad_tables_come_at_once(write: Write) -> None:
 def test_a_minimal_config_gets_the_defaults(write: Write) -> None:
     config = load(write(MINIMAL), ENVIRON)
     assert config.server == ServerSettings()
-    assert config.store == StoreSettings()
+    assert config.store == SqliteSettings()
     assert config.admin == AdminSettings()
     assert config.log == LogSettings()
     assert config.sources == (
@@ -349,7 +349,7 @@ def test_commands_read_only_the_tables_that_they_need(write: Write) -> None:
         '[store]\npath = "x.db"\n[server]\nadmin_listen = "127.0.0.1:1"\n'
         '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["env:NOT_SET"]\n'
     )
-    assert load_store(path, ENVIRON).path == "x.db"
+    assert load_store(path, ENVIRON) == SqliteSettings(path="x.db")
     assert load_admin_address(path, ENVIRON) == "127.0.0.1:1"
     assert load_admin_token(path, ENVIRON) is None
 

@@ -15,10 +15,13 @@ from relay.config.rules import RULES
 from relay.config.table import Findings, Place, Reader
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SigningSecret, SourceSettings
+from relay.core.config_values import Secret
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
 from relay.sinks.slack.burst import DigestSettings
 from relay.store import StoreSettings
+from relay.store.postgres.settings import PostgresSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.telemetry.log import LogSettings
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +40,7 @@ FieldInfo = msgspec.structs.FieldInfo
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[server]": ServerSettings,
-    "[store]": StoreSettings,
+    "[store]": SqliteSettings,
     "[admin]": AdminSettings,
     "[log]": LogSettings,
     "[[source]]": SourceSettings,
@@ -52,6 +55,12 @@ def own_fields(type_: str) -> list[FieldInfo]:
     common = {field.name: field.default for field in msgspec.structs.fields(SinkSettings)}
     fields = msgspec.structs.fields(sinks.load(type_).Settings)
     return [field for field in fields if common.get(field.name, FieldMissing) != field.default]
+
+
+def postgres_fields() -> list[FieldInfo]:
+    """Return the fields that a store on SQLite does not have."""
+    fields = msgspec.structs.fields(PostgresSettings)
+    return [field for field in fields if field.name not in StoreSettings.__struct_fields__]
 
 
 class FieldMissing:
@@ -75,6 +84,7 @@ def default(field: FieldInfo) -> Any:
 def documented() -> Iterator[tuple[str, FieldInfo]]:
     for heading, kind in SECTIONS.items():
         yield from ((heading, field) for field in msgspec.structs.fields(kind))
+    yield from (("[store]", field) for field in postgres_fields())
     yield from (("[[sink]]", field) for field in msgspec.structs.fields(SinkSettings))
     for type_ in sinks.names():
         yield from ((f"Sinks of type {type_}", field) for field in own_fields(type_))
@@ -110,7 +120,7 @@ def example() -> dict[str, Any]:
 def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
     return [
         (example["server"], ServerSettings),
-        (example["store"], StoreSettings),
+        (example["store"], SqliteSettings),
         (example["admin"], AdminSettings),
         (example["log"], LogSettings),
         (example["source"][0], SourceSettings),
@@ -143,6 +153,15 @@ def test_the_example_is_valid_with_the_environment_in_its_header() -> None:
     assert load(EXAMPLE, EXAMPLE_ENVIRON).warnings == ()
 
 
+def test_the_commented_store_on_postgresql_is_valid_with_the_defaults(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    store = "\n".join(re.findall(r"^#   ((?:type|dsn|schema|pool_size) = .*)$", text, re.MULTILINE))
+    path = tmp_path / "config.toml"
+    path.write_text(re.sub(r"(?s)\[store\].*?(?=\[admin\])", f"[store]\n{store}\n", text))
+    environ = EXAMPLE_ENVIRON | {"DATABASE_URL": "host=db.example"}
+    assert load(path, environ).store == PostgresSettings(dsn=Secret("host=db.example"))
+
+
 def test_the_commented_templates_of_the_example_are_valid(tmp_path: Path) -> None:
     text = re.sub(
         r"^#(?=(text|blocks|sources|when|rate) = )",
@@ -158,6 +177,7 @@ def test_the_commented_templates_of_the_example_are_valid(tmp_path: Path) -> Non
 def test_every_rule_names_a_field() -> None:
     kinds = {key.strip("[]"): kind for key, kind in SECTIONS.items()}
     fields = {f"{name}.{key}" for name, kind in kinds.items() for key in kind.__struct_fields__}
+    fields |= {f"store.{field.name}" for field in postgres_fields()}
     fields |= {f"sink.{key}" for key in SinkSettings.__struct_fields__}
     fields |= {f"sink.digest.{key}" for key in DigestSettings.__struct_fields__}
     assert {rule.replace("[]", "") for rule in RULES} <= fields

@@ -20,8 +20,8 @@ from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
 from relay.core.sink import BatchSettings, BatchSink, Enricher, Outcomes, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
-from relay.store import Lease, StoreSettings, Tier
-from relay.store.sqlite.driver import VERSION
+from relay.store import Lease, Tier
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -185,7 +185,7 @@ class Bench:
         self.clock = clock
         self.sink = sink
         self._backpressure = Backpressure()
-        self.metrics = Metrics(["main"], [SINK], sqlite=VERSION)
+        self.metrics = Metrics(["main"], [SINK])
         self.dispatcher = Dispatcher(
             settings,
             self.sink,
@@ -264,7 +264,7 @@ async def working(
     kind = BatchSettings if isinstance(sink, BatchSink) else SinkSettings
     clock = LoopClock()
     store = await open_store(
-        StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
+        SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
     )
     try:
         table = kind(name=SINK, type="http", **settings)

@@ -15,9 +15,9 @@ from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.delivery.replayer import Replayer
-from relay.store import StoreSettings
 from relay.store.replays import Replay
 from relay.store.selection import Selection
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
@@ -130,7 +130,7 @@ class Bench:
 @asynccontextmanager
 async def replaying(folder: Path, *sinks: str) -> AsyncIterator[Bench]:
     """Run a replayer on the folder's store, and cancel it at the end of the block."""
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(settings, clock=LoopClock())
     bench = Bench(folder / "relay.db", store, *(sinks or ("sales",)))
     running = asyncio.create_task(bench.replayer.run())

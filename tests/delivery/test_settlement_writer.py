@@ -55,7 +55,7 @@ class Bench:
         self.due: list[float | None] = []
         self.clock = LoopClock()
         settings = SinkSettings(name=SINK, type="http")
-        metrics = Metrics(["main"], [SINK], sqlite="3")
+        metrics = Metrics(["main"], [SINK])
         self.settlement_writer = SettlementWriter(
             store=cast("Any", self.store),
             clock=self.clock,

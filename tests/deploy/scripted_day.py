@@ -128,11 +128,10 @@ class ScriptedDay:
     def _begin(self, now_s: int) -> Metrics:
         sinks = [name for name in SINKS if not self._incidents.is_active(f"{name} removed", now_s)]
         revision = os.environ.get("RELAY_REVISION", "")
-        metrics = Metrics(SOURCES, sinks, sqlite="3.51.2", revision=revision)
+        metrics = Metrics(SOURCES, sinks, revision=revision)
         metrics.show_secrets("main", ["2026", "2025"])
         metrics.show_secrets("academy", ["1"])
         metrics.started(self._started_s * 1000)
-        metrics.store_floor(GIB >> 2)
         for total in self._totals.values():
             metrics.counted(total)
         return metrics
@@ -245,7 +244,8 @@ class ScriptedDay:
         if minute_s % 3600 == 0:
             # Retention runs once an hour.
             self._bytes -= min(self._bytes // 120, 3 << 20)
-        self._metrics.store_size(self._bytes, 21 * GIB - self._bytes)
+        self._metrics.store_size(self._bytes)
+        self._metrics.store_space(21 * GIB - self._bytes, floor=GIB >> 2)
 
     def _deliver(self, queue: Queue, now_s: int) -> None:
         minute_s, removed = now_s - SCRAPE_S, f"{queue.name} removed"

@@ -36,7 +36,7 @@ Known = dict[str, dict[str, set[str]]]
 @cache
 def known() -> Known:
     """Every sample that a relay exposes, with the values that each of its labels can have."""
-    metrics = Metrics(["main"], ["crm"], sqlite="3.51.2")
+    metrics = Metrics(["main"], ["crm"])
     metrics.show_secrets("main", ["1"])
     found: Known = {}
     for family in text_string_to_metric_families(metrics.exposition("")[0].decode()):

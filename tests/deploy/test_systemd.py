@@ -13,6 +13,7 @@ import pytest
 from relay import config
 from relay.core.config_values import Duration
 from tests.deploy.units import FOLDER, SECRETS
+from tests.service import store_file
 
 CREDENTIALS = "/run/credentials/relay.service"
 PROGRAM = "/opt/relay/bin/relay"
@@ -98,7 +99,7 @@ def test_the_socket_listens_at_the_configs_address(tmp_path: Path) -> None:
 
 def test_the_store_is_in_the_state_directory(tmp_path: Path) -> None:
     folder = read("relay.service")["Service"]["StateDirectory"]
-    assert load(tmp_path).store.path == f"/var/lib/{folder}/relay.db"
+    assert store_file(load(tmp_path)) == Path(f"/var/lib/{folder}/relay.db")
 
 
 def test_the_stop_timeout_covers_a_drain_twice(tmp_path: Path) -> None:

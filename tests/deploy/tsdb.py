@@ -92,7 +92,7 @@ def _process_value(sample: Sample, scrape: Scrape) -> float:
 @cache
 def _of_process() -> tuple[Sample, ...]:
     """Metrics of the process and of Python in an exposition."""
-    text = Metrics([], [], sqlite="").exposition("")[0].decode()
+    text = Metrics([], []).exposition("")[0].decode()
     return tuple(
         sample
         for family in text_string_to_metric_families(text)

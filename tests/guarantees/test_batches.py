@@ -8,7 +8,7 @@ from random import Random
 from relay.core.clock import SystemClock
 from relay.core.routing import Verdict
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.brokers.redis import STREAM, RedisServer
 from tests.delivery.dispatching import lead
@@ -57,7 +57,7 @@ async def test_kills_among_batches_lose_no_event(tmp_path: Path, random: Random,
 
 async def _fill(path: Path) -> set[str]:
     clock = SystemClock()
-    store = await open_store(StoreSettings(path=str(path)), clock=clock)
+    store = await open_store(SqliteSettings(path=str(path)), clock=clock)
     verdicts = (Verdict("bus", "takes", ""),)
     events = [lead(f"evt_{number:05}", received_ms=clock.now_ms()) for number in range(EVENTS)]
     for start in range(0, EVENTS, 500):

@@ -14,7 +14,7 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.config_values import Size
 from relay.core.event import LEAD_CAPTURED
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
@@ -90,7 +90,7 @@ class Load:
 async def _create(path: Path) -> None:
     """Put the tables into the database, so that the log has only what follows."""
     path.parent.mkdir(mode=0o700)
-    settings = StoreSettings(path=str(path), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(path), min_free=Size.parse("1B"))
     await (await open_store(settings, clock=SystemClock())).close()
 
 

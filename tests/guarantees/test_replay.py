@@ -16,7 +16,7 @@ from relay.core.delivery import Attempt, Settlement
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
 from relay.core.routing import Verdict
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
-from relay.store import StoreSettings
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
@@ -152,7 +152,7 @@ def _relay(folder: Path, far_end: FarEnd) -> Relay:
 async def _fill(path: Path) -> set[Key]:
     """Put delivered events into a store, as if a relay had run on it before."""
     path.parent.mkdir(parents=True)
-    settings = StoreSettings(path=str(path), min_free=Size.parse("0B"))
+    settings = SqliteSettings(path=str(path), min_free=Size.parse("0B"))
     clock = SystemClock()
     store = await open_store(settings, clock=clock)
     events = [_event(number, clock.now_ms()) for number in range(EVENTS)]

@@ -185,7 +185,7 @@ async def test_a_store_that_is_locked_is_503_and_what_it_writes_later_counts(
 ) -> None:
     settings = service.read(tmp_path, server='ack_timeout = "400ms"', far_end=far_end)
     async with service.serving(settings) as relay:
-        with locked(Path(settings.store.path)):
+        with locked(service.store_file(settings)):
             assert_unavailable(await relay.ask(post(EVENT)))
             assert await relay.counts("relay_events_total") == {}
         await relay.until_counted("relay_events_total", "video.ready", "accepted", "main")

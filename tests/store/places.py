@@ -16,10 +16,11 @@ from psycopg import sql
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret, Size
-from relay.store import Store, StoreSettings
+from relay.store import Store
 from relay.store.postgres import store as postgres
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite import store as sqlite
+from relay.store.sqlite.settings import SqliteSettings
 from tests.postgres.server import PostgresServer
 
 _numbers = count(1)
@@ -43,7 +44,7 @@ class SqlitePlace(Place):
 
     @asynccontextmanager
     async def open(self, clock: Clock, **settings: Any) -> AsyncIterator[Store]:
-        where = StoreSettings(path=str(self.path), min_free=Size.parse("1B"), **settings)
+        where = SqliteSettings(path=str(self.path), min_free=Size.parse("1B"), **settings)
         store = await sqlite.open_store(where, clock=clock)
         try:
             yield store
@@ -64,12 +65,15 @@ class PostgresPlace(Place):
 
     @asynccontextmanager
     async def open(self, clock: Clock, **settings: Any) -> AsyncIterator[Store]:
-        where = PostgresSettings(dsn=Secret(self.server.dsn), schema=self.schema, **settings)
+        where = self.settings(**settings)
         store = await postgres.open_store(where, clock=clock)
         try:
             yield cast("Store", store)
         finally:
             await store.close()
+
+    def settings(self, **settings: Any) -> PostgresSettings:
+        return PostgresSettings(dsn=Secret(self.server.dsn), schema=self.schema, **settings)
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.server.dsn, autocommit=True) as db:

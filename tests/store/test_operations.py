@@ -17,11 +17,11 @@ from relay.core.delivery import Result, Status
 from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.core.routing import Route
-from relay.store import StoreSettings
 from relay.store.operations import Reason
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite import operations, operator_queries
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.store.unreadable import UnreadableReason
 from tests.conftest import NOW_MS, ManualClock
@@ -30,7 +30,7 @@ from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unr
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()
@@ -482,7 +482,7 @@ async def test_a_replay_is_known_after_a_restart(
     selection = Selection(kind="lead.*", sink="sales", since_ms=1)
     begun = await replay(store, selection, 1)
     await store.close()
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     again = await open_store(settings, clock=clock)
     try:
         assert await again.operations.replays(before=None, limit=5) == [begun]

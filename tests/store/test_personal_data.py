@@ -21,11 +21,11 @@ from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
 from relay.core.errors import StoreBroken
 from relay.core.event import Event, Unreadable
-from relay.store import StoreSettings
 from relay.store.personal_data import Erasure, Records
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite import personal_data_search, queries
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -37,7 +37,7 @@ WRITTEN = (ANN, "Ann.Lee@Example.COM", "ANN.LEE@EXAMPLE.COM")
 
 @asynccontextmanager
 async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(settings, clock=clock)
     try:
         yield store

@@ -8,9 +8,9 @@ import pytest
 from relay.core.authentication import UnverifiedRequest
 from relay.core.config_values import Size
 from relay.core.errors import StoreFull
-from relay.store import StoreSettings
 from relay.store.quarantine import Rotation
 from relay.store.sqlite.quarantine import STEP_BYTES, STEP_ROWS
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 
@@ -18,12 +18,12 @@ UNTIL_MS, EXPIRES_MS = NOW_MS + 900_000, NOW_MS + 1_580_000
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> StoreSettings:
-    return StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+def settings(tmp_path: Path) -> SqliteSettings:
+    return SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
 
 
 @pytest.fixture
-async def store(settings: StoreSettings, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+async def store(settings: SqliteSettings, clock: ManualClock) -> AsyncIterator[SqliteStore]:
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()
@@ -59,7 +59,7 @@ async def test_kept_requests_are_returned_unchanged_in_order_and_by_source(
 
 
 async def test_a_rotation_is_counted_and_survives_a_restart(
-    settings: StoreSettings, clock: ManualClock
+    settings: SqliteSettings, clock: ManualClock
 ) -> None:
     store = await open_store(settings, clock=clock)
     await begin(store)
@@ -157,7 +157,7 @@ async def test_no_file_contains_expired_requests(store: SqliteStore, tmp_path: P
 async def test_nothing_is_kept_below_the_floor_of_free_space(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("999999999GiB"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("999999999GiB"))
     store = await open_store(settings, clock=clock)
     await begin(store)
     with pytest.raises(StoreFull):

@@ -13,10 +13,10 @@ from relay.core.config_values import Size
 from relay.core.delivery import Status
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
-from relay.store import StoreSettings
 from relay.store.audience import AudienceQuery, rollup
 from relay.store.reconstructions import Given, Place, Step
 from relay.store.selection import Selection
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -28,7 +28,7 @@ THEN = "2026-01-02T03:04:05.000Z"
 
 @asynccontextmanager
 async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_store(StoreSettings(path=str(path), min_free=Size.parse("1B")), clock=clock)
+    store = await open_store(SqliteSettings(path=str(path), min_free=Size.parse("1B")), clock=clock)
     try:
         yield store
     finally:

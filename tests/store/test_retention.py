@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from relay.core.config_values import Duration, Size
 from relay.core.event import Event
-from relay.store import StoreSettings
 from relay.store.audit import Change
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite import absences, audit, retention
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -29,7 +29,7 @@ BODY_DAYS, ID_DAYS = 30, 90
 async def opened(folder: Path, clock: ManualClock, **kinds: str) -> AsyncIterator[SqliteStore]:
     """`kinds` are times by kind, with `_` for `.` and `all` for `*`."""
     globs = {name.replace("_", ".").replace("all", "*"): days for name, days in kinds.items()}
-    settings = StoreSettings(
+    settings = SqliteSettings(
         path=str(folder / "relay.db"),
         payload_retention=Duration.parse(f"{BODY_DAYS}d"),
         retention={glob: Duration.parse(days) for glob, days in globs.items()},
@@ -279,7 +279,7 @@ async def test_the_shortest_matching_retention_applies(tmp_path: Path, clock: Ma
 async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = StoreSettings(
+    settings = SqliteSettings(
         path=str(tmp_path / "relay.db"),
         retention={"[!v]*": Duration.parse("2d")},
         min_free=Size.parse("1B"),

@@ -16,10 +16,11 @@ from relay.core.config_values import Duration, Size
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Route
-from relay.store import StoreSettings, seq_range, stepwise_search
+from relay.store import seq_range, stepwise_search
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.sqlite import candidates, conditions, operator_queries, search
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
@@ -39,7 +40,7 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(
+    settings = SqliteSettings(
         path=str(tmp_path / "relay.db"),
         min_free=Size.parse("1B"),
         payload_retention=Duration.parse("1d"),

@@ -12,8 +12,8 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreFull
-from relay.store import StoreSettings
 from relay.store.sessions import AGE_MS, IDLE_MS, SESSIONS_MAX, Role, Session
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 
@@ -24,7 +24,7 @@ ADDRESS = "192.0.2.7"
 
 @asynccontextmanager
 async def opened(folder: Path, *, min_free: str = "1B") -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
+    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
     store = await open_store(settings, clock=ManualClock())
     try:
         yield store
@@ -136,7 +136,7 @@ async def test_a_used_session_ends_at_its_age(store: SqliteStore) -> None:
 
 async def test_a_request_is_noted_once_a_minute(tmp_path: Path) -> None:
     commits: list[float] = []
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(settings, clock=ManualClock(), committed=commits.append)
     await log_in(store)
     commits.clear()

@@ -11,9 +11,9 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.sink_status import State
-from relay.store import StoreSettings
 from relay.store.sink_states import KEPT_MS, Span
 from relay.store.sqlite import sink_states
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 
@@ -24,7 +24,7 @@ STATES: tuple[State, ...] = ("active", "throttled", "parked", "paused")
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
     store = await open_store(settings, clock=ManualClock())
     try:
         yield store

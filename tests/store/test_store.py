@@ -13,7 +13,8 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
-from relay.store import Store, StoreSettings
+from relay.store import Store
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
@@ -29,7 +30,7 @@ def rows(path: Path, sql: str) -> list[Any]:
 
 def sqlite_shelf(folder: Path, clock: ManualClock) -> Shelf:
     path = folder / "relay.db"
-    settings = StoreSettings(path=str(path), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(path), min_free=Size.parse("1B"))
 
     def opened() -> AbstractAsyncContextManager[Store]:
         return _Opened(lambda: open_store(settings, clock=clock))

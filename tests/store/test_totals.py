@@ -15,8 +15,8 @@ import pytest
 from relay.core.config_values import Duration, Size
 from relay.core.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
 from relay.core.totals import Total
-from relay.store import StoreSettings
 from relay.store.sqlite import schema
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, settlement
@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 async def opened(
     folder: Path, clock: ManualClock, counted: Callable[[Total], None] = lambda _: None
 ) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(
+    settings = SqliteSettings(
         path=str(folder / "relay.db"),
         min_free=Size.parse("1B"),
         payload_retention=Duration.parse("1d"),

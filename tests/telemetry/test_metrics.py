@@ -10,10 +10,10 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.core.totals import Total
-from relay.telemetry.metrics import CODES, REASONS, SKEW, UNKNOWN, Metrics
+from relay.telemetry.metrics import CODES, REASONS, SKEW, UNKNOWN, Disk, Metrics
 
 CONTRACT = {
-    "relay_build_info": {"version", "revision", "python", "sqlite"},
+    "relay_build_info": {"version", "revision", "python", "sqlite", "postgres"},
     "relay_config_last_reload_successful": set(),
     "relay_requests_total": {"source", "code"},
     "relay_ack_seconds": {"source"},
@@ -70,7 +70,7 @@ def lead(events: int, *, last_ms: int = 1_700_000_000_000) -> Total:
 
 @pytest.fixture
 def metrics() -> Metrics:
-    instance = Metrics(["main", "backup"], ["sales", "crm"], sqlite="3.51.0", revision="abc123")
+    instance = Metrics(["main", "backup"], ["sales", "crm"], revision="abc123")
     instance.show_secrets("main", ["1", "old"])
     return instance
 
@@ -92,6 +92,7 @@ def types(metrics: Metrics) -> dict[str, str]:
 
 
 def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
+    metrics.store_space(1 << 30, floor=256 << 20)
     labels_by_name: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
         if line.startswith("relay_"):
@@ -132,7 +133,6 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_sink_state", {"sink": "crm", "state": "throttled"}),
         ("relay_store_commit_seconds_count", {}),
         ("relay_store_bytes", {}),
-        ("relay_store_free_bytes", {}),
     ],
 )
 def test_known_label_values_are_0_from_the_start(
@@ -142,7 +142,16 @@ def test_known_label_values_are_0_from_the_start(
 
 
 def test_the_build_names_its_versions(metrics: Metrics) -> None:
-    assert 'revision="abc123",sqlite="3.51.0",version="' in text(metrics)
+    metrics.opened("sqlite", "3.51.0")
+    (line,) = re.findall(r"^relay_build_info\{(.*)\} 1.0$", text(metrics), re.MULTILINE)
+    assert 'postgres="",' in line
+    assert 'revision="abc123",sqlite="3.51.0",version="' in line
+
+
+def test_a_store_without_a_disk_of_its_own_has_no_series_of_free_space(metrics: Metrics) -> None:
+    metrics.store_size(4096)
+    assert "relay_store_free_bytes " not in re.sub("(?m)^#.*", "", text(metrics))
+    assert metrics.disk() == Disk(store_bytes=4096, free_bytes=None, min_free_bytes=None)
 
 
 def test_an_accepted_lead_is_counted_by_source_and_kind(metrics: Metrics) -> None:
@@ -165,8 +174,8 @@ def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> Non
     metrics.counted(Total("main", "video.watched", "completed", 1, 1_700_000_000_500))
     metrics.rejected("main", "stale")
     metrics.committed(0.002)
-    metrics.store_size(4096, 1 << 30)
-    metrics.store_floor(256 << 20)
+    metrics.store_size(4096)
+    metrics.store_space(1 << 30, floor=256 << 20)
     assert value(metrics, "relay_video_watched_total", source="main", milestone="completed") == 1
     assert value(metrics, "relay_rejected_total", source="main", reason="stale") == 1
     assert value(metrics, "relay_store_commit_seconds_sum") == 0.002
@@ -237,7 +246,7 @@ def test_an_unknown_label_value_is_counted_too(metrics: Metrics) -> None:
 
 def test_two_relays_in_one_process_count_apart(metrics: Metrics) -> None:
     metrics.counted(lead(1))
-    other = Metrics(["main"], [], sqlite="3.51.0")
+    other = Metrics(["main"], [])
     assert value(other, "relay_leads_captured_total", source="main") == 0
     assert not [family for family in REGISTRY.collect() if family.name.startswith("relay")]
 

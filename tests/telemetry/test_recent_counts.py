@@ -17,7 +17,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics(["main", "second"], ["sales", "crm"], sqlite="3.51.0")
+    return Metrics(["main", "second"], ["sales", "crm"])
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class Bench:
         self.erased: set[str] = set()
         self.store_fails = False
         self.budget = Budget()
-        self.metrics = Metrics(["main"], ["sales"], sqlite="3.51.0")
+        self.metrics = Metrics(["main"], ["sales"])
         self.histories = WatchHistories(
             connect=self._connect, is_erased=self._is_erased, metrics=self.metrics, clock=clock
         )

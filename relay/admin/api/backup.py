@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from relay.admin.audit import Client, change_of
 from relay.admin.operation import FRESH
 from relay.admin.services import AdminServices
+from relay.store.backup import MEDIA_TYPE
 
 PATH = "/api/v1/store/backup"
 NAME = "backup_store"
@@ -18,11 +19,11 @@ CHUNK_BYTES = 1 << 20
 
 DESCRIPTION = {
     "operationId": NAME,
-    "summary": "A consistent copy of the whole store: an SQLite database.",
+    "summary": "A consistent copy of the whole store, if its engine makes one.",
     "responses": {
         "200": {
             "description": "The copy, with all personal data.",
-            "content": {"application/vnd.sqlite3": {}},
+            "content": {MEDIA_TYPE: {}},
         },
     },
 }
@@ -37,7 +38,7 @@ async def back_up(admin: AdminServices, request: Request) -> Response:
         size = file.stat().st_size
         copy = stack.pop_all()
     headers = FRESH | {"Content-Length": str(size)}
-    return StreamingResponse(_chunks(file, copy), 200, headers, "application/vnd.sqlite3")
+    return StreamingResponse(_chunks(file, copy), 200, headers, MEDIA_TYPE)
 
 
 async def _chunks(file: Path, copy: AsyncExitStack) -> AsyncIterator[bytes]:

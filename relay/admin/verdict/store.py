@@ -30,19 +30,19 @@ def findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _disk(store: StoreFacts) -> Iterator[Finding]:
-    disk, show_disk = store.disk, f"df -h {shlex.quote(store.folder)}"
-    is_full = disk.free_bytes < disk.min_free_bytes
-    space = f"{size(disk.free_bytes)} free, min_free is {size(disk.min_free_bytes)}"
-    if store.unready:
-        yield Finding(
-            severity="page",
-            what="no events are accepted: senders get 503",
-            since_ms=store.alive_ms,
-            why="; ".join([*store.unready, *([space] if is_full else [])]),
-            next=show_disk if is_full else "dmesg --ctime | tail -50",
-            runbook="relaynotready",
-        )
-    elif disk.free_bytes < LOW_SPACE_FACTOR * disk.min_free_bytes:
+    disk = store.disk
+    free, least = disk.free_bytes, disk.min_free_bytes
+    if store.folder is None or free is None or least is None:
+        if store.unready:
+            yield _unready(store, next="relay check-config --connect")
+        return
+    show_disk = f"df -h {shlex.quote(store.folder)}"
+    space = f"{size(free)} free, min_free is {size(least)}"
+    if store.unready and free < least:
+        yield _unready(store, space, next=show_disk)
+    elif store.unready:
+        yield _unready(store, next="dmesg --ctime | tail -50")
+    elif free < LOW_SPACE_FACTOR * least:
         yield Finding(
             severity="ticket",
             what="the disk of the store is nearly full",
@@ -50,6 +50,17 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
             why=f"{space}; the store takes {size(disk.store_bytes)}",
             next=show_disk,
         )
+
+
+def _unready(store: StoreFacts, *causes: str, next: str) -> Finding:  # noqa: A002  as Finding has it
+    return Finding(
+        severity="page",
+        what="no events are accepted: senders get 503",
+        since_ms=store.alive_ms,
+        why="; ".join((*store.unready, *causes)),
+        next=next,
+        runbook="relaynotready",
+    )
 
 
 def _content(store: StoreFacts) -> Iterator[Finding]:

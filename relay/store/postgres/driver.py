@@ -18,9 +18,7 @@ from psycopg import conninfo, sql
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.errors import classify, error_name, is_connection_lost
 
-__all__ = ["VERSION", "Connection", "Cursor", "Database", "Row", "psycopg"]
-
-VERSION = psycopg.__version__
+__all__ = ["Connection", "Cursor", "Database", "Row", "parse", "psycopg"]
 
 Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
@@ -175,6 +173,18 @@ class Connection:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def parse(dsn: str) -> dict[str, str]:
+    """Return the parameters of a DSN; raises ValueError, without its text."""
+    try:
+        return {key: str(value) for key, value in conninfo.conninfo_to_dict(dsn).items()}
+    except psycopg.ProgrammingError:
+        message = (
+            "is not in the form of libpq: "
+            "expected keywords (host=... dbname=...) or a URI (postgresql://...)"
+        )
+        raise ValueError(message) from None
 
 
 @lru_cache(maxsize=1024)

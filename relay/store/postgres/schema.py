@@ -5,10 +5,10 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from relay.core.errors import StoreTooNew
+from relay.store.postgres import place
 from relay.store.postgres.driver import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('relay:migrate:' || %s, 0))"
-_EXISTS = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS relay.migrations (
     number integer PRIMARY KEY,
@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS relay.migrations (
     applied_at bigint NOT NULL
 )
 """
+_MIGRATED = "SELECT to_regclass('relay.migrations') IS NOT NULL"
 _CURRENT = "SELECT coalesce(max(number), 0) FROM relay.migrations"
 _RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s)"
 
@@ -42,24 +43,43 @@ def migrate(db: Database, schema: str, *, now_ms: int) -> int:
     """Create or migrate the schema in one transaction, and return its number.
 
     Relays that start together wait for each other.
-    Raises StoreTooNew, without a change, for the schema of a newer relay.
+    Raises StoreTooNew for the schema of a newer relay and StoreRefused for a server that does not
+    fit, without a change, and StoreUnavailable for a server that is no primary.
     """
+    place.require(db)
     known = steps()
     with db.transaction():
         db.execute(_LOCK, (schema,))
-        if db.execute(_EXISTS, (schema,)).fetchone() is None:
+        if not place.require_rights(db, schema):
             db.create_schema()
         db.execute(_TABLE)
-        row = db.execute(_CURRENT).fetchone()
-        current = 0 if row is None else int(row[0])
-        if current > known[-1].number:
-            raise StoreTooNew(
-                f"the schema {schema} is number {current}, this relay knows up to "
-                f"{known[-1].number}: run the relay that wrote it, or a newer one"
-            )
+        current = _current(db, schema)
         for step in known:
             if step.number > current:
                 db.run_script(step.sql)
                 digest = hashlib.sha256(step.sql.encode()).hexdigest()
                 db.execute(_RECORD, (step.number, step.name, digest, now_ms))
     return known[-1].number
+
+
+def look(db: Database, schema: str) -> str:
+    """Return what a start would find and do here; raises what `migrate` raises, changes nothing."""
+    place.require(db)
+    server = f"PostgreSQL {place.version(db)}"
+    if not place.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
+        return f"{server}; serve creates the schema {schema}"
+    current, newest = _current(db, schema), steps()[-1].number
+    what = "up to date" if current == newest else f"at {current}, serve migrates it to {newest}"
+    return f"{server}; the schema {schema} is {what}"
+
+
+def _current(db: Database, schema: str) -> int:
+    row = db.execute(_CURRENT).fetchone()
+    current = 0 if row is None else int(row[0])
+    newest = steps()[-1].number
+    if current > newest:
+        raise StoreTooNew(
+            f"the schema {schema} is number {current}, this relay knows up to {newest}: "
+            "run the relay that wrote it, or a newer one"
+        )
+    return current

@@ -2,12 +2,11 @@
 
 from typing import Literal
 
-import msgspec
+from relay.core.config_values import Secret
+from relay.store import StoreSettings
 
-from relay.core.config_values import Duration, Secret
 
-
-class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PostgresSettings(StoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[store]`."""
 
     type: Literal["postgres"] = "postgres"
@@ -16,6 +15,3 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     schema: str = "relay"
     pool_size: int = 8
     """Connections of this relay."""
-    payload_retention: Duration = Duration.parse("30d")
-    retention: dict[str, Duration] = {}
-    dedupe_retention: Duration = Duration.parse("90d")

@@ -16,6 +16,8 @@ _SUFFIX = ".backup-"
 class SqliteBackups:
     """Makes copies beside the store, which exist while they are read."""
 
+    instead = None
+
     def __init__(self, path: Path, *, min_free: int) -> None:
         self._path = path
         self._min_free = min_free

@@ -18,7 +18,7 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, St
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier, tiers
+from relay.store import Backlog, EngineVersion, Lease, Space, StoreWarning, Tier, tiers
 from relay.store.ownership import SoleOwner
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
@@ -52,6 +52,7 @@ from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
 from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.sink_states import SqliteSinkStates
 from relay.store.sqlite.statistics import SqliteStatistics
@@ -71,7 +72,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        settings: StoreSettings,
+        settings: SqliteSettings,
         shared: Shared,
         *,
         clock: Clock,
@@ -83,6 +84,10 @@ class SqliteStore:
         unclean: bool,
     ) -> None:
         self.path = disk.real(Path(settings.path))
+        self.location = str(self.path)
+        self.folder = str(self.path.parent)
+        self.version = EngineVersion("sqlite", driver.VERSION)
+        self._min_free = settings.min_free
         self.unclean = unclean
         self._clock = clock
         self._held = held
@@ -114,11 +119,14 @@ class SqliteStore:
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
         self.inspections = SqliteInspections(self.path)
 
-    def size_bytes(self) -> int:
+    async def size_bytes(self) -> int:
         return disk.size_bytes(self.path)
 
-    def free_bytes(self) -> int:
-        return disk.free_bytes(self.path)
+    def space(self) -> Space:
+        return Space(
+            free_bytes=disk.free_bytes(self.path),
+            min_free_bytes=self._min_free,
+        )
 
     def warnings(self) -> Sequence[StoreWarning]:
         warnings = []
@@ -308,7 +316,7 @@ class SqliteStore:
 
 
 async def open_store(
-    settings: StoreSettings,
+    settings: SqliteSettings,
     *,
     clock: Clock,
     committed: Callable[[float], None] = lambda _: None,

@@ -46,11 +46,11 @@ SKEW = (*(-bound for bound in reversed(_OFF)), 0, *_OFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """Sizes of the store's files and of their disk's free space."""
+    """Size of the store and of its disk's free space, which is None without a disk of its own."""
 
     store_bytes: int
-    free_bytes: int
-    min_free_bytes: int
+    free_bytes: int | None
+    min_free_bytes: int | None
     """With less free space, new events are answered with 503."""
 
 
@@ -61,7 +61,10 @@ class Build(NamedTuple):
     revision: str
     """Of the image; empty if unknown."""
     python: str
-    sqlite: str
+    sqlite: str = ""
+    """Of the library, if that is the store's engine; else empty."""
+    postgres: str = ""
+    """Of the server, if that is the store's engine; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +92,13 @@ class Metrics:
         sources: Sequence[str],
         sinks: Sequence[str],
         *,
-        sqlite: str,
         revision: str = "",
     ) -> None:
-        """`sqlite` is the version of the SQLite library."""
         self._registry = Registry()
         self._define_for_process()
         self._define_for_sources()
         self._define_for_sinks()
-        self.build = Build(version("relay"), revision, platform.python_version(), sqlite)
+        self.build = Build(version("relay"), revision, platform.python_version())
         self._build_info[self.build] = 1
         self.reloaded(successful=True)
         self._requests.create(source=UNKNOWN)
@@ -113,7 +114,7 @@ class Metrics:
         self._build_info = self._registry.gauge(
             "relay_build_info",
             "Always 1; the labels hold the versions.",
-            dict.fromkeys(("version", "revision", "python", "sqlite"), OPEN),
+            dict.fromkeys(("version", "revision", "python", "sqlite", "postgres"), OPEN),
         )
         self._started = self._registry.gauge(
             "relay_start_time_seconds",
@@ -126,7 +127,7 @@ class Metrics:
         self._commits = self._registry.histogram(
             "relay_store_commit_seconds", "Duration of a commit, fsync included.", FAST
         )
-        self._bytes = self._registry.gauge("relay_store_bytes", "Size of the store's files.")
+        self._bytes = self._registry.gauge("relay_store_bytes", "Size of the store.")
         self._free = self._registry.gauge(
             "relay_store_free_bytes", "Free space on the disk that holds the store."
         )
@@ -134,6 +135,9 @@ class Metrics:
             "relay_store_min_free_bytes",
             "With less free space than this, new events are answered with 503.",
         )
+        # Only a store on a disk of this machine has them, and a 0 would raise alarms.
+        self._free.clear()
+        self._floor.clear()
         self._limited = self._registry.counter(
             "relay_connections_limited_total",
             "Connections closed, refused or delayed because of a limit.",
@@ -380,14 +384,19 @@ class Metrics:
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)
 
-    def store_size(self, size: int, free: int) -> None:
-        """Set the sizes, in bytes."""
-        self._bytes[()] = size
-        self._free[()] = free
+    def opened(self, engine: str, version: str) -> None:
+        """Show the version of the store's engine."""
+        self._build_info.clear()
+        self.build = self.build._replace(**{engine: version})
+        self._build_info[self.build] = 1
 
-    def store_floor(self, min_free: int) -> None:
-        """Set `min_free` in bytes, so that alert rules need not repeat the config."""
-        self._floor[()] = min_free
+    def store_size(self, size: int) -> None:
+        self._bytes[()] = size
+
+    def store_space(self, free: int, *, floor: int) -> None:
+        """Set the free space and `min_free`, so that alert rules need not repeat the config."""
+        self._free[()] = free
+        self._floor[()] = floor
 
     def was_down(self, seconds: float, lost_s: float) -> None:
         """Set the downtime before this start."""
@@ -425,10 +434,14 @@ class Metrics:
         """Return the sizes as of the last measurement, which runs every second."""
         return Disk(
             store_bytes=int(self._bytes[()]),
-            free_bytes=int(self._free[()]),
-            min_free_bytes=int(self._floor[()]),
+            free_bytes=_whole(self._free.get(())),
+            min_free_bytes=_whole(self._floor.get(())),
         )
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""
         return self._registry.exposition(accept)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -16,16 +16,16 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
-from relay.store import StoreSettings
 from relay.store.sqlite import disk, queries
 from relay.store.sqlite.integrity import check, inspect
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
 
 
-def settings(path: Path, min_free: str = "1B") -> StoreSettings:
-    return StoreSettings(path=str(path), min_free=Size.parse(min_free))
+def settings(path: Path, min_free: str = "1B") -> SqliteSettings:
+    return SqliteSettings(path=str(path), min_free=Size.parse(min_free))
 
 
 @asynccontextmanager

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relay.core.errors import StoreBroken, StoreError
-from relay.store import StoreSettings
 from relay.store.sqlite import driver
 from relay.store.sqlite.errors import classify
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
@@ -84,7 +84,7 @@ def test_a_broken_store_is_named_by_what_failed(code: str, state: str) -> None:
 async def test_a_store_without_its_erasures_cannot_be_opened(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"))
     await (await open_store(settings, clock=clock)).close()
     with closing(sqlite3.connect(settings.path)) as db:
         db.execute("DROP TABLE erasures")
@@ -107,7 +107,7 @@ async def test_a_path_with_odd_characters_is_taken_as_it_is(tmp_path: Path) -> N
 
 async def test_the_stores_files_are_their_owners_only(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "new" / "folder" / "relay.db"
-    store = await open_store(StoreSettings(path=str(path)), clock=clock)
+    store = await open_store(SqliteSettings(path=str(path)), clock=clock)
     try:
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
         assert {modes[name] for name in ("relay.db", "relay.db-wal", "relay.db-shm")} == {0o600}

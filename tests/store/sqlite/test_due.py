@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from relay.core.config_values import Size
-from relay.store import StoreSettings
 from relay.store.sqlite import queries
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event
@@ -18,7 +18,7 @@ from tests.store.conformance import accept, event
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()

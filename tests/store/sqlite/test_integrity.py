@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.store import StoreSettings
 from relay.store.integrity import Inspection
 from relay.store.sqlite.integrity import inspect
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
@@ -48,7 +48,7 @@ async def inspected(path: Path, *, mode: int) -> Inspection:
 async def test_a_read_only_folder_is_reported_with_an_action(
     path: Path, clock: ManualClock
 ) -> None:
-    await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()
+    await (await open_store(SqliteSettings(path=str(path)), clock=clock)).close()
     inspection = await inspected(path, mode=0o444)
     assert inspection.content is None
     (fault,) = inspection.faults
@@ -59,7 +59,7 @@ async def test_a_read_only_folder_is_reported_with_an_action(
 async def test_an_unreadable_file_is_reported_with_an_action(
     path: Path, clock: ManualClock
 ) -> None:
-    await (await open_store(StoreSettings(path=str(path)), clock=clock)).close()
+    await (await open_store(SqliteSettings(path=str(path)), clock=clock)).close()
     (fault,) = (await inspected(path, mode=0o000)).faults
     assert fault.startswith("unable to open database file")
     assert fault.endswith("run this as relay's user")

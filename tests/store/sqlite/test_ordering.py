@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 import pytest
@@ -13,13 +13,13 @@ import pytest
 from relay.core.config_values import Size
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.store import StoreSettings, Tier
 from relay.store.ordering import OrderingKeys
 from relay.store.replays import PlannedDelivery, Replay
 from relay.store.rows import digest
 from relay.store.selection import Selection
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.store.tiers import HELD_MS
 from relay.store.totals import Totals
@@ -27,13 +27,16 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.ordering import HOUR_MS, of_key
 
+if TYPE_CHECKING:
+    from relay.store import Tier
+
 FEW, MANY = 100, 20_000
 ANN = "ann.lee@example.com"
 
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()
@@ -173,7 +176,7 @@ async def test_a_turn_does_not_reveal_its_key(store: SqliteStore, db: sqlite3.Co
 async def test_the_secret_of_turns_is_kept_while_deliveries_wait(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     seen: list[Any] = []
     for _ in range(3):
         opened = await open_store(settings, clock=clock)

@@ -13,9 +13,9 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreBroken
-from relay.store import StoreSettings
 from relay.store.sqlite import page_slack, schema
 from relay.store.sqlite.driver import open_writer
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 
@@ -194,7 +194,7 @@ async def test_an_erasure_wipes_old_copies_of_other_persons_too(
         path.parent.mkdir()
         gone = await worn(path, seed)
         left += len(_addresses(path).intersection(gone))
-        settings = StoreSettings(path=str(path), min_free=Size.parse("1B"))
+        settings = SqliteSettings(path=str(path), min_free=Size.parse("1B"))
         store = await open_store(settings, clock=clock)
         try:
             assert (await store.personal_data.erase("nobody@example.com", now_ms=NOW_MS)).wiped

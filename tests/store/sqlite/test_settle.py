@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Settlement
 from relay.core.errors import StoreFull
-from relay.store import StoreSettings
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement
@@ -22,7 +22,7 @@ PAGE = 4096
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
+    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
     opened = await open_store(settings, clock=clock)
     yield opened
     await opened.close()

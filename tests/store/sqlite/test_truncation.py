@@ -9,9 +9,9 @@ import pytest
 
 from relay.core.config_values import Duration, Size
 from relay.core.errors import StoreBroken
-from relay.store import StoreSettings
 from relay.store.sqlite import disk, retention
 from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = StoreSettings(
+    settings = SqliteSettings(
         path=str(path),
         min_free=Size.parse("1B"),
         payload_retention=SHORT,
@@ -66,7 +66,7 @@ async def test_nothing_is_accepted_after_the_file_was_truncated(
 
 
 async def test_closing_reports_a_truncated_file(path: Path, clock: ManualClock) -> None:
-    store = await open_store(StoreSettings(path=str(path)), clock=clock)
+    store = await open_store(SqliteSettings(path=str(path)), clock=clock)
     await fill(store, 300)
     await store._writer.run_exclusive(_write_home)
     os.truncate(path, path.stat().st_size - 1)

@@ -10,9 +10,9 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreMoved
-from relay.store import StoreSettings
 from relay.store.sqlite.driver import open_reader, sqlite3
 from relay.store.sqlite.files import CHECKPOINT_FRAMES
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
@@ -31,7 +31,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 @asynccontextmanager
 async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_store(StoreSettings(path=str(path), min_free=Size.parse("0B")), clock=clock)
+    store = await open_store(SqliteSettings(path=str(path), min_free=Size.parse("0B")), clock=clock)
     try:
         yield store
     finally:

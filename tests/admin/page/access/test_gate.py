@@ -14,8 +14,8 @@ from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
-from relay.store import StoreSettings
 from relay.store.sessions import Role, Session
+from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.admin.page.access.requests import ORIGIN, request
 from tests.conftest import ManualClock
@@ -89,7 +89,7 @@ class Page:
 
 @pytest.fixture
 async def page(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Page]:
-    store = await open_store(StoreSettings(path=str(tmp_path / "relay.db")), clock=clock)
+    store = await open_store(SqliteSettings(path=str(tmp_path / "relay.db")), clock=clock)
     try:
         yield Page(store.sessions, clock)
     finally:

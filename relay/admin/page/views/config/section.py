@@ -69,8 +69,15 @@ async def read_config(visit: Visit, _: Nothing) -> Context:
         "certificates": await _certificates(config),
         "soon_ms": visit.now_ms + SOON_MS,
         "tables": _tables(config),
-        "backups": f"relay store backup PATH --config {config.file}",
+        "backups": _backups(visit, config),
     }
+
+
+def _backups(visit: Visit, config: Config) -> str | None:
+    """Return the command that makes one, if the store's engine has it."""
+    if visit.admin.store.backups.instead is not None:
+        return None
+    return f"relay store backup PATH --config {config.file}"
 
 
 def _sources(visit: Visit, config: Config, status: Status) -> Iterator[SourceRow]:

@@ -1,0 +1,75 @@
+"""PostgreSQL as an engine: fulfils `relay.store.engines.Engine`."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from relay.core.clock import Clock
+from relay.core.errors import Fault, StoreError
+from relay.core.totals import Total
+from relay.store.integrity import Inspection
+from relay.store.postgres import schema, store
+from relay.store.postgres.driver import Database, parse, psycopg
+from relay.store.postgres.place import location
+from relay.store.postgres.refusals import unopened
+from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.store import PostgresStore
+
+__all__ = ["faults", "inspect", "is_held", "location", "obstacle", "open_store", "reach"]
+
+T = TypeVar("T")
+
+
+def faults(settings: PostgresSettings) -> tuple[Fault, ...]:
+    try:
+        parse(settings.dsn.reveal())
+    except ValueError as error:
+        return (Fault("store.dsn", str(error)),)
+    return ()
+
+
+def obstacle(_: PostgresSettings) -> Fault | None:
+    return None
+
+
+async def reach(settings: PostgresSettings) -> str | None:
+    look = partial(schema.look, schema=settings.schema)
+    return await asyncio.to_thread(_connected, settings, look)
+
+
+async def open_store(
+    settings: PostgresSettings,
+    *,
+    clock: Clock,
+    committed: Callable[[float], None],
+    counted: Callable[[Total], None],
+) -> PostgresStore:
+    try:
+        return await store.open_store(settings, clock=clock, committed=committed, counted=counted)
+    except psycopg.Error as error:
+        raise unopened(error) from None
+
+
+def is_held(_: PostgresSettings) -> bool:
+    return False
+
+
+async def inspect(settings: PostgresSettings) -> Inspection:
+    try:
+        await reach(settings)
+    except StoreError as error:
+        return Inspection(0, None, (str(error),))
+    return Inspection(0, None, ("only a running relay reads it: see server.admin_listen",))
+
+
+def _connected(settings: PostgresSettings, work: Callable[[Database], T]) -> T:
+    """Run work on a connection of its own; raises StoreError."""
+    try:
+        database = Database(settings.dsn.reveal(), settings.schema)
+        try:
+            return work(database)
+        finally:
+            database.close()
+    except psycopg.Error as error:
+        raise unopened(error) from None
