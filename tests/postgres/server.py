@@ -62,18 +62,32 @@ class PostgresServer:
     def programs(self) -> Path:
         return programs()
 
-    def create(self) -> None:
+    def _make_folder(self) -> None:
         self.folder.mkdir()
         shutil.chown(self.folder, *_owner())
         for parent in self.folder.parents:  # pytest's own are private to root
             if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
                 parent.chmod(parent.stat().st_mode | 0o011)
+
+    def create(self) -> None:
+        self._make_folder()
         self.run(
             "initdb", "-D", str(self.data), "-A", "trust", "-U", "postgres", "--no-sync",
             "-E", "UTF8", "--locale=C.UTF-8",
         )  # fmt: skip
         with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(_SETTINGS.format(port=self.port, folder=self.folder))
+
+    def follow(self, primary: "PostgresServer") -> None:
+        """Start as a streaming replica of another server, in place of `create` and `start`."""
+        self._make_folder()
+        self.run(
+            *("pg_basebackup", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast"),
+            *("--no-sync", "-d", f"host=127.0.0.1 port={primary.port} user=postgres"),
+        )
+        with (self.data / "postgresql.conf").open("a") as settings:
+            settings.write(_SETTINGS.format(port=self.port, folder=self.folder))
+        self.start()
 
     @property
     def data(self) -> Path:
