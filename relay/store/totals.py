@@ -20,3 +20,16 @@ class Totals:
     def of_source(self, source: str) -> Iterator[Total]:
         """Return the totals of one source that are not 0."""
         return (each for each in self._known.values() if each.source == source and each.events)
+
+    def learn(self, totals: Iterable[Total]) -> Iterator[Total]:
+        """Take over totals that were read from the store; return those that have grown.
+
+        They only grow, and what was read may be older than what was counted here since.
+        """
+        for read in totals:
+            key = read.source, read.kind, read.milestone
+            known = self._known.setdefault(key, Total(*key))
+            if read.events > known.events:
+                known.events = read.events
+                known.last_ms = max(known.last_ms, read.last_ms)
+                yield known

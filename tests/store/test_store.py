@@ -1,17 +1,10 @@
-"""Runs the conformance suite on every store; a new one is a line in STORES."""
+"""Runs the conformance suite on every engine."""
 
 import random
-import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from contextlib import closing as closing_file
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
 from relay.store import Store
 from relay.store.sqlite.settings import SqliteSettings
@@ -19,8 +12,7 @@ from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
 from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, lease, settlement
-
-STORES: dict[str, Callable[[Path, ManualClock], Shelf]] = {}
+from tests.store.places import Place
 
 
 def rows(path: Path, sql: str) -> list[Any]:
@@ -35,44 +27,25 @@ def sqlite_shelf(folder: Path, clock: ManualClock) -> Shelf:
     def opened() -> AbstractAsyncContextManager[Store]:
         return _Opened(lambda: open_store(settings, clock=clock))
 
+@pytest.fixture
+def shelf(place: Place, clock: ManualClock) -> Shelf:
     async def deliveries() -> dict[tuple[str, str, str], tuple[str, str | None]]:
-        found = rows(
-            path,
-            "SELECT source, id, sink, status, reason FROM deliveries JOIN events ON seq = event",
+        found = place.rows(
+            "SELECT source, id, sink, status, reason "
+            "FROM relay.deliveries JOIN relay.events ON seq = event"
         )
         return {row[:3]: row[3:] for row in found}
 
     async def attempts() -> list[tuple[str, str, str]]:
-        return rows(
-            path,
-            "SELECT id, sink, result FROM attempts JOIN events ON seq = event "
-            "ORDER BY attempts.rowid",
+        found = place.rows(
+            "SELECT id, sink, result FROM relay.attempts JOIN relay.events ON seq = event"
         )
+        return [(event_id, sink, result) for event_id, sink, result in found]
 
     async def unreadable() -> int:
-        return int(rows(path, "SELECT count(*) FROM unreadable")[0][0])
+        return int(place.rows("SELECT count(*) FROM relay.unreadable")[0][0])
 
-    return Shelf(opened, clock, deliveries, attempts, unreadable)
-
-
-STORES["sqlite"] = sqlite_shelf
-
-
-class _Opened:
-    def __init__(self, open_: Callable[[], Awaitable[Store]]) -> None:
-        self._open = open_
-
-    async def __aenter__(self) -> Store:
-        self._store = await self._open()
-        return self._store
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._store.close()
-
-
-@pytest.fixture(params=sorted(STORES))
-def shelf(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Shelf:
-    return STORES[request.param](tmp_path, clock)
+    return Shelf(lambda: place.open(clock), clock, deliveries, attempts, unreadable)
 
 
 class TestAccepting(conformance.Accepting):

@@ -5,10 +5,12 @@ count as a success that no standby has.
 """
 
 import asyncio
+import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 5
 """For each host; libpq's own default is to wait for ever."""
+_DOUBTS = frozenset({"01000", "57P01"})
+"""SQLSTATEs of the warnings that a wait for a standby was cut short."""
 _SCHEMA = re.compile(r"\brelay\.")
 
 
@@ -53,6 +57,13 @@ class Database:
         self.is_pooled = row is None or row[0] != self._psycopg.info.backend_pid
         if not self.is_pooled:
             self._psycopg.prepare_threshold = 0
+        self.is_in_doubt = False
+        """Whether a commit was reported as done that may be missing on the standby."""
+        self._psycopg.add_notice_handler(self._noticed)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.sqlstate in _DOUBTS:
+            self.is_in_doubt = True
 
     @property
     def is_usable(self) -> bool:
@@ -101,8 +112,15 @@ class Database:
     def in_transaction(self) -> bool:
         return self._psycopg.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
+    def hang_up(self) -> None:
+        """Break the connection from another thread, which ends the wait for the server at once."""
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._psycopg.fileno())) as ours,
+        ):
+            ours.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close it; from another thread, this ends the statement that runs."""
         self._psycopg.close()
 
 
@@ -150,9 +168,13 @@ class Connection:
 
     async def cut_off(self) -> None:
         """Close it, and end the statement that runs."""
-        if self._database is not None:
-            self._database.close()
+        self.hang_up()
         await self.close()
+
+    def hang_up(self) -> None:
+        """Break the connection, so that what runs on it fails; the next one is a new one."""
+        if self._database is not None:
+            self._database.hang_up()
 
     async def close(self) -> None:
         """Close it after what has begun."""

@@ -10,14 +10,22 @@ _ELSEWHERE = {
     "25006": "it is read-only: another server is the primary now",
     "57P03": "it is starting, stopping or in recovery",
 }
-_AGAIN = frozenset({"40001", "40P01", "55P03"})
-"""serialization_failure, deadlock_detected, lock_not_available."""
+_COLLIDED = frozenset({"40001", "40P01"})
+"""serialization_failure, deadlock_detected."""
+_AGAIN = _COLLIDED | {"55P03"}
+"""lock_not_available too."""
+
+
+class OutcomeUnknown(Exception):
+    """A commit that the server reported as done may be missing on its standby."""
 
 
 def classify(error: Exception) -> StoreError | None:
     """Return what an error means for the whole store; None if only an item failed."""
     if isinstance(error, StoreError):
         return error
+    if isinstance(error, OutcomeUnknown):
+        return StoreUnavailable("whether a write was committed is unknown")
     if not isinstance(error, psycopg.Error):
         return None
     code = error.sqlstate
@@ -32,8 +40,15 @@ def classify(error: Exception) -> StoreError | None:
     return None
 
 
+def may_succeed_again(error: Exception) -> bool:
+    """Whether the server rolled a transaction back only because of another one."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _COLLIDED
+
+
 def is_connection_lost(error: Exception) -> bool:
     """Whether the connection is gone, so that the outcome of a write is unknown."""
+    if isinstance(error, OutcomeUnknown):
+        return True
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     code = error.sqlstate

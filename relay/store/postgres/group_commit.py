@@ -3,16 +3,26 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreError, StoreUnavailable
-from relay.store.postgres.driver import Connection, Database, psycopg
-from relay.store.postgres.errors import classify, error_name, is_connection_lost
+from relay.store.postgres.confirmation import confirm
+from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.errors import (
+    OutcomeUnknown,
+    classify,
+    error_name,
+    is_connection_lost,
+    may_succeed_again,
+)
 
 BATCH_MAX = 256
 """Maximum items per transaction, which bounds the wait of the next one."""
+
+PATIENCE_S = 15.0
+"""Time without an answer after which the connection is given up, and requests are refused."""
 
 WAITING_MAX = 4096
 """Maximum queued items: while the database hangs, the sender's retries must not fill the memory."""
@@ -27,9 +37,9 @@ It may run twice: again on a new connection when the outcome of a commit is unkn
 
 
 class Statement(Generic[Item, Result]):
-    """A write that is one statement, which commits by itself where nothing else waits.
+    """A write whose statements each commit by themselves.
 
-    No lock is then held over a round trip, in which the relay could be stopped.
+    No lock is held over a round trip, in which the relay could be stopped.
     """
 
     def __init__(self, write: Write[Item, Result]) -> None:
@@ -66,6 +76,7 @@ class GroupCommit:
         self._committed = committed
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._hangs = False
 
     async def submit(
         self,
@@ -78,6 +89,8 @@ class GroupCommit:
         Cancelling the wait does not withdraw the item: `done` is still called with the result.
         Raises StoreError.
         """
+        if self._hangs:
+            raise StoreUnavailable("the database does not answer")
         if len(self._waiting) >= WAITING_MAX:
             raise StoreUnavailable(f"{WAITING_MAX} writes are already waiting for the database")
         return await self._queue(write, item, done)
@@ -99,6 +112,10 @@ class GroupCommit:
         with suppress(StoreError):
             await self._queue(_write_nothing, None, _nothing)
 
+    async def respond(self) -> None:
+        """Return once the server has answered, so not while it hangs; raises StoreUnavailable."""
+        await self._connection.read(lambda db: db.execute("SELECT").rowcount)
+
     async def close(self) -> None:
         """Finish the queue, then close the connection."""
         if self._flushing is not None:
@@ -117,10 +134,23 @@ class GroupCommit:
 
     async def _flush(self) -> None:
         while self._waiting:
-            batch = self._waiting[:BATCH_MAX]
-            del self._waiting[:BATCH_MAX]
-            await self._write(batch)
+            await self._write(self._next_batch())
         self._flushing = None
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Take the oldest items that can share a transaction.
+
+        A statement takes all of its items, for none of the others depends on how they are mixed.
+        """
+        write = self._waiting[0].write
+        if isinstance(write, Statement):
+            batch = [each for each in self._waiting if each.write is write][:BATCH_MAX]
+        else:
+            others = takewhile(lambda each: not isinstance(each.write, Statement), self._waiting)
+            batch = list(islice(others, BATCH_MAX))
+        taken = set(map(id, batch))
+        self._waiting = [each for each in self._waiting if id(each) not in taken]
+        return batch
 
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
@@ -143,23 +173,57 @@ class GroupCommit:
 
     async def _commit(self, batch: list[_Waiting]) -> list[Any]:
         try:
-            return await self._connection.run(lambda db: _transact(db, batch))
-        except psycopg.Error as error:
-            if not is_connection_lost(error):
+            return await self._run(batch, _transact)
+        except Exception as error:
+            if not is_connection_lost(error) and not may_succeed_again(error):
                 raise
         # It may have been committed, or be about to be: only doing it again tells, because it then
         # waits for what the server may still be doing.
-        return await self._connection.run(lambda db: _transact(db, batch))
+        return await self._run(batch, _transact_again)
+
+    async def _run(
+        self, batch: list[_Waiting], work: Callable[[Database, list[_Waiting]], list[Any]]
+    ) -> list[Any]:
+        """Run on the connection, which is broken if the server does not answer for too long.
+
+        The statement is never cancelled: that would turn a commit which waits for a standby into a
+        success.
+        """
+        running = asyncio.ensure_future(self._connection.run(lambda db: work(db, batch)))
+        finished, _ = await asyncio.wait((running,), timeout=PATIENCE_S)
+        if not finished:
+            self._hangs = True
+            unanswered = StoreUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
+            waiting, self._waiting = self._waiting, []
+            _refuse([*batch, *waiting], unanswered)
+            self._connection.hang_up()
+        try:
+            return await running
+        finally:
+            self._hangs = False
 
 
 def _transact(db: Database, batch: list[_Waiting]) -> list[Any]:
-    first = batch[0].write
-    if isinstance(first, Statement) and all(waiting.write is first for waiting in batch):
-        return list(first(db, [waiting.item for waiting in batch]))
-    results: list[Any] = []
-    with db.transaction():
-        for write, group in groupby(batch, key=lambda waiting: waiting.write):
-            results += write(db, [waiting.item for waiting in group])
+    write = batch[0].write
+    db.is_in_doubt = False
+    if isinstance(write, Statement):
+        results = list(write(db, [waiting.item for waiting in batch]))
+    else:
+        results = []
+        with db.transaction():
+            for each, group in groupby(batch, key=lambda waiting: waiting.write):
+                results += each(db, [waiting.item for waiting in group])
+    if db.is_in_doubt:
+        raise OutcomeUnknown
+    return results
+
+
+def _transact_again(db: Database, batch: list[_Waiting]) -> list[Any]:
+    results = _transact(db, batch)
+    # It may have found all of it done, and that is only certain after another write.
+    confirm(db)
+    if db.is_in_doubt:
+        raise OutcomeUnknown
     return results
 
 

@@ -1,11 +1,13 @@
 """What the parts of a store share."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
+from relay.store.ordering import OrderingKeys
 from relay.store.postgres.driver import Connection
+from relay.store.postgres.fences import Fences, OnlyRelay
 from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.leases import Leases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +25,10 @@ class Shared:
     writer: GroupCommit
     digests: PersonDigests
     tokens: TokenDigests
-    leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Deliveries that a dispatcher of this relay may be sending: numbers of events, by sink."""
+    turns: OrderingKeys
+    fences: Fences = field(default_factory=OnlyRelay)
+    leases: Leases = field(default_factory=Leases)
+    """Of this relay's dispatchers."""
 
 
 class Part:

@@ -7,10 +7,30 @@ from relay.core.clock import Clock
 from relay.core.totals import Total
 from relay.store import EngineVersion, StoreWarning
 from relay.store.postgres import keys, place, schema
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from relay.core.delivery import Delivery, Settlement
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
+from relay.store import Backlog, Lease, Tier
+from relay.store.ordering import OrderingKeys
+from relay.store.postgres import accept, keys, schema, totals
+from relay.store.postgres.accept import Acceptance
+from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.driver import Connection
-from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.group_commit import GroupCommit, Statement
+from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
+from relay.store.totals import Totals
+
+TOTALS_EVERY_S = 5.0
+"""Interval at which the totals of all relays are read."""
+
+_KEEP = Statement(accept.keep)
+_PROBE = """
+INSERT INTO relay.state (name, value) VALUES ('probed', %s)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
 
 
 class PostgresStore:
@@ -46,6 +66,59 @@ class PostgresStore:
 
     async def inspect(self) -> None:
         """Do nothing: the server recovers from its own unclean stops."""
+        totals: Totals,
+        self._clock = clock
+        self._totals = totals
+        self._read_totals_s = clock.monotonic()
+        self._writer = shared.writer
+        self._accept = Statement(Acceptance(shared.turns))
+        self._backlogs = Backlogs(shared.reader, shared.fences, clock)
+        self._leasing = Leasing(shared, clock)
+    def totals(self, source: str) -> Iterable[Total]:
+        return self._totals.of_source(source)
+    async def accept(
+        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+    ) -> Outcome:
+        total = self._totals.of(event)
+        def done(outcome: Outcome) -> None:
+            if outcome == "accepted":
+                total.add(event.received_ms)
+                self._counted(total)
+                self._backlogs.saw(verdict.sink for verdict in verdicts)
+            stored(outcome)
+        return await self._writer.submit(self._accept, (event, verdicts, total), done)
+    async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
+        return await self._writer.submit(_KEEP, unreadable, stored)
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+        return await self._leasing.lease(sink, now_ms=now_ms, limits=limits)
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        self._leasing.release(deliveries)
+    async def settle(self, *settlements: Settlement) -> None:
+        await self._leasing.settle(*settlements)
+    async def bring_forward(
+        self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
+    ) -> int:
+        return await self._leasing.bring_forward(
+            sink, beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms, only=only
+        )
+    def is_leased(self, sink: str, seq: int) -> bool:
+        return self._shared.leases.is_held(sink, seq)
+    async def reclaim(self, sink: str) -> None:
+        await self._leasing.reclaim(sink)
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        await self._learn_totals()
+        return await self._backlogs.read()
+    async def _learn_totals(self) -> None:
+        """Take over what other relays have counted."""
+        now_s = self._clock.monotonic()
+        if now_s - self._read_totals_s >= TOTALS_EVERY_S:
+            self._read_totals_s = now_s
+            for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
+                self._counted(total)
+    async def probe(self, *, now_ms: int) -> None:
+        await self._writer.execute(_PROBE, now_ms)
+    async def respond(self) -> None:
+        await self._writer.respond()
 
     async def close(self) -> None:
         """Close its connections; what has begun is finished."""
@@ -77,6 +150,8 @@ async def open_store(
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
         digests, tokens = await writer.run(keys.digests)
         server = await writer.run(place.Server.of)
+        turns = await writer.run(lambda db: OrderingKeys(keys.key(db, "turns")))
+        known = await reader.run(totals.refresh)
     except BaseException:
         for each in connections:
             await each.close()
@@ -89,5 +164,19 @@ async def open_store(
         writer=GroupCommit(writer, clock=clock, committed=committed),
         digests=digests,
         tokens=tokens,
+    return PostgresStore(
+        Shared(
+            leaser=leaser,
+            reader=reader,
+            searcher=searcher,
+            pager=pager,
+            writer=GroupCommit(writer, clock=clock, committed=committed),
+            digests=digests,
+            tokens=tokens,
+            turns=turns,
+        ),
+        clock=clock,
+        totals=Totals(known),
+        counted=counted,
     )
     return PostgresStore(settings, shared, clock=clock, server=server, counted=counted)

@@ -164,7 +164,16 @@ CREATE TABLE relay.totals (
     events bigint NOT NULL,
     last_at bigint NOT NULL,               -- when the newest of them was received
     PRIMARY KEY (source, kind, milestone)
-) WITH (fillfactor = 20);                  -- few rows, each changed by nearly every commit
+) WITH (fillfactor = 20);                  -- few rows, often changed
+-- Added by each acceptance, and moved to `totals` later: two relays would wait for each other's
+-- commits where both change a row, and one old transaction would make each change slower.
+CREATE TABLE relay.added_totals (
+    source text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    milestone text COLLATE "C" NOT NULL,
+    events bigint NOT NULL,
+    last_at bigint NOT NULL
+);
 
 CREATE TABLE relay.videos (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -274,9 +283,13 @@ CREATE TABLE relay.ownership (
     holder uuid,
     fence bigint NOT NULL DEFAULT 0,
     expires_at timestamptz NOT NULL DEFAULT '-infinity',
-    state text,                            -- of the sink, as its owner sees it
-    pending bigint NOT NULL DEFAULT 0,     -- counted by its owner
-    dead bigint NOT NULL DEFAULT 0,
-    oldest_at bigint,
-    counted_at timestamptz
+    state text                             -- of the sink, as its owner sees it
+) WITH (fillfactor = 20);
+
+-- Not in `ownership`: settlements lock those rows.
+CREATE TABLE relay.backlogs (
+    sink text COLLATE "C" PRIMARY KEY,     -- one that ever had a delivery
+    pending bigint NOT NULL,               -- counted by its owner
+    dead bigint NOT NULL,
+    oldest_at bigint                       -- receipt of its oldest pending event; NULL: none
 ) WITH (fillfactor = 20);

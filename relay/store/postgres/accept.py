@@ -1,0 +1,163 @@
+"""Insertion of events with their deliveries, many in one statement."""
+
+from collections.abc import Sequence
+
+from relay.core.event import Event, Outcome, Unreadable
+from relay.core.routing import Verdict
+from relay.core.totals import Total
+from relay.store.ordering import OrderingKeys
+from relay.store.postgres import boundary
+from relay.store.postgres.confirmation import WRITTEN
+from relay.store.postgres.driver import Database
+from relay.store.postgres.text import storable
+from relay.store.rows import digest
+
+Arrival = tuple[Event, Sequence[Verdict], Total]
+"""An event, its sinks, and the total that it adds to."""
+
+# Numbers follow the arrival, but the rows are inserted in the order of their unique key: relays
+# that insert the same events in opposite orders would wait for each other for ever.
+# A delivery is due by the earlier one of two clocks, so that a relay whose clock is ahead delays
+# nothing.
+_ADD = f"""
+WITH shared AS MATERIALIZED ({boundary.SHARED}),
+arrivals AS MATERIALIZED (
+    SELECT
+        nextval('relay.events_seq_seq') AS seq, a.n, a.source COLLATE "C" AS source,
+        a.id COLLATE "C" AS id, a.kind, a.created_at, a.received_at, a.digest, a.headers, a.body,
+        a.known_kind, a.milestone
+    FROM shared, unnest(
+        %(source)s::text[], %(id)s::text[], %(kind)s::text[], %(created_at)s::text[],
+        %(received_at)s::bigint[], %(digest)s::bytea[], %(headers)s::bytea[], %(body)s::bytea[],
+        %(known_kind)s::text[], %(milestone)s::text[]
+    ) WITH ORDINALITY AS a (
+        source, id, kind, created_at, received_at, digest, headers, body, known_kind, milestone, n
+    )
+),
+fresh AS (
+    INSERT INTO relay.events
+        (seq, source, id, kind, created_at, received_at, digest, headers, body)
+    SELECT seq, source, id, kind, created_at, received_at, digest, headers, body
+    FROM (SELECT DISTINCT ON (source, id) * FROM arrivals ORDER BY source, id, n) AS first
+    ORDER BY source, id
+    ON CONFLICT (source, id) DO NOTHING
+    RETURNING seq
+),
+queued AS (
+    INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at, reason, turn)
+    SELECT
+        seq, v.sink, CASE WHEN v.why IS NULL THEN 'pending' ELSE 'dead' END,
+        least(a.received_at, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        CASE WHEN v.why IS NOT NULL THEN a.received_at END, v.why, v.turn
+    FROM unnest(
+        %(place)s::bigint[], %(sink)s::text[], %(turn)s::bigint[], %(why)s::text[]
+    ) AS v (n, sink, turn, why)
+    JOIN arrivals AS a USING (n) JOIN fresh USING (seq)
+    ORDER BY seq, v.sink
+),
+counted AS (
+    INSERT INTO relay.added_totals (source, kind, milestone, events, last_at)
+    SELECT source, known_kind, milestone, count(*), max(received_at)
+    FROM arrivals JOIN fresh USING (seq) GROUP BY 1, 2, 3
+)
+SELECT n FROM arrivals JOIN fresh USING (seq)
+"""
+# A statement that waited for another transaction to insert an event does not see its row.
+_KNOWN = f"""
+WITH written AS MATERIALIZED ({WRITTEN})
+SELECT a.n, e.digest
+FROM written, unnest(%(n)s::bigint[], %(source)s::text[], %(id)s::text[]) AS a (n, source, id),
+    LATERAL (SELECT digest FROM relay.events WHERE source = a.source AND id = a.id OFFSET 0) AS e
+"""
+_KEEP = f"""
+WITH written AS MATERIALIZED ({WRITTEN})
+INSERT INTO relay.unreadable (source, digest, received_at, reason, headers, body)
+SELECT DISTINCT ON (a.source COLLATE "C", a.digest)
+    a.source, a.digest, a.received_at, a.reason, a.headers, a.body
+FROM written, unnest(
+    %(source)s::text[], %(digest)s::bytea[], %(received_at)s::bigint[], %(reason)s::text[],
+    %(headers)s::bytea[], %(body)s::bytea[]
+) WITH ORDINALITY AS a (source, digest, received_at, reason, headers, body, n)
+ORDER BY a.source COLLATE "C", a.digest, a.n
+ON CONFLICT (source, digest) DO NOTHING
+"""
+
+
+class Acceptance:
+    """Inserts events with their deliveries, and compares known ones with the stored event."""
+
+    def __init__(self, turns: OrderingKeys) -> None:
+        self._turns = turns
+
+    def __call__(self, db: Database, arrivals: Sequence[Arrival]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        left = list(range(len(arrivals)))
+        while left:
+            new = self._add(db, [arrivals[place] for place in left])
+            outcomes.update((left[n - 1], "accepted") for n in new)
+            left = [place for place in left if place not in outcomes]
+            if left:
+                outcomes.update(_compare(db, {place: arrivals[place][0] for place in left}))
+                # Retention may have removed one in between, which is then new.
+                left = [place for place in left if place not in outcomes]
+        return [outcomes[place] for place in range(len(arrivals))]
+
+    def turn(self, verdict: Verdict) -> int | None:
+        """Return the turn of a new delivery, if its sink is ordered and it is not dead."""
+        if verdict.outcome == "fails" or verdict.key is None:
+            return None
+        return self._turns.live(verdict.sink, verdict.key)
+
+    def _add(self, db: Database, arrivals: Sequence[Arrival]) -> list[int]:
+        """Return the places of the new events, from 1."""
+        events = [event for event, _, _ in arrivals]
+        verdicts = [
+            (place, each) for place, (_, found, _) in enumerate(arrivals, 1) for each in found
+        ]
+        values = {
+            "source": [event.source for event in events],
+            "id": [event.id for event in events],
+            "kind": [event.kind for event in events],
+            "created_at": [
+                None if event.created_at is None else storable(event.created_at) for event in events
+            ],
+            "received_at": [event.received_ms for event in events],
+            "digest": [digest(event.body) for event in events],
+            "headers": [event.headers for event in events],
+            "body": [event.body for event in events],
+            "known_kind": [total.kind for _, _, total in arrivals],
+            "milestone": [total.milestone for _, _, total in arrivals],
+            "place": [place for place, _ in verdicts],
+            "sink": [each.sink for _, each in verdicts],
+            "turn": [self.turn(each) for _, each in verdicts],
+            "why": [
+                storable(each.why) if each.outcome == "fails" else None for _, each in verdicts
+            ],
+        }
+        return [n for (n,) in db.execute(_ADD, values).fetchall()]
+
+
+def _compare(db: Database, events: dict[int, Event]) -> dict[int, Outcome]:
+    values = {
+        "n": list(events),
+        "source": [event.source for event in events.values()],
+        "id": [event.id for event in events.values()],
+    }
+    return {
+        place: "duplicate" if known == digest(events[place].body) else "conflict"
+        for place, known in db.execute(_KNOWN, values).fetchall()
+    }
+
+
+def keep(db: Database, requests: Sequence[Unreadable]) -> list[Outcome]:
+    """Insert unreadable requests, once per body."""
+    values = {
+        "source": [request.source for request in requests],
+        "digest": [request.digest for request in requests],
+        "received_at": [request.received_ms for request in requests],
+        "reason": [storable(request.reason) for request in requests],
+        "headers": [request.headers for request in requests],
+        "body": [request.body for request in requests],
+    }
+    db.execute(_KEEP, values)
+    return ["unreadable"] * len(requests)

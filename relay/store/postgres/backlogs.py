@@ -1,0 +1,90 @@
+"""Backlogs of all sinks: each sink's owner counts on a slow beat, every relay reads."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from relay.core.clock import Clock
+from relay.store import Backlog
+from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.fences import Fences
+from relay.store.tiers import OF_TIER
+
+COST_FACTOR = 20
+"""A count waits for this many times the duration of the last one: it reads all that is pending."""
+
+# A step per sink, because no index tells the sinks alone.
+_SINKS_OF = """
+SELECT sink FROM (
+    WITH RECURSIVE each AS (
+        (SELECT sink FROM relay.deliveries WHERE {condition} ORDER BY sink LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT d.sink FROM relay.deliveries AS d
+            WHERE {condition} AND d.sink > each.sink ORDER BY d.sink LIMIT 1
+        ) FROM each WHERE each.sink IS NOT NULL
+    )
+    SELECT sink FROM each WHERE sink IS NOT NULL
+) AS found
+"""
+_PENDING = [f"status = 'pending' AND {belongs}" for belongs in OF_TIER.values()]
+_SINKS = " UNION ".join(
+    _SINKS_OF.format(condition=condition) for condition in (*_PENDING, "status = 'dead'")
+)
+# The first pending event that no replay has opened is the oldest one.
+_COUNT_PENDING = " UNION ALL ".join(
+    f"""
+SELECT count(*) AS pending, min(event) FILTER (WHERE replay IS NULL) AS first
+FROM relay.deliveries WHERE sink = %(sink)s AND {condition}
+"""
+    for condition in _PENDING
+)
+_COUNT = """
+INSERT INTO relay.backlogs AS b (sink, pending, dead, oldest_at)
+SELECT %(sink)s, (SELECT sum(pending) FROM counted),
+    (SELECT count(*) FROM relay.deliveries WHERE sink = %(sink)s AND status = 'dead'),
+    (SELECT received_at FROM relay.events WHERE seq = (SELECT min(first) FROM counted))
+FROM (SELECT) AS one
+ON CONFLICT (sink) DO UPDATE
+SET pending = excluded.pending, dead = excluded.dead, oldest_at = excluded.oldest_at
+WHERE (b.pending, b.dead, b.oldest_at)
+    IS DISTINCT FROM (excluded.pending, excluded.dead, excluded.oldest_at)
+"""
+_COUNT = f"WITH counted AS MATERIALIZED ({_COUNT_PENDING}) {_COUNT}"
+_READ = "SELECT sink, pending, dead, oldest_at FROM relay.backlogs"
+
+
+class Backlogs:
+    """Counts the backlogs of this relay's sinks, and reads those of all."""
+
+    def __init__(self, connection: Connection, fences: Fences, clock: Clock) -> None:
+        self._connection = connection
+        self._fences = fences
+        self._clock = clock
+        self._seen: set[str] = set()
+        self._count_from_s = -math.inf
+
+    def saw(self, sinks: Iterable[str]) -> None:
+        """Note the sinks of new deliveries: all of them may have been settled by the next count."""
+        self._seen.update(sinks)
+
+    async def read(self) -> Mapping[str, Backlog]:
+        """Fulfil `Store.backlogs`."""
+        rows = await self._connection.read(self._refresh)
+        # A receipt in the future, from a clock that was ahead, would give a negative age.
+        now_ms = self._clock.now_ms()
+        return {
+            sink: Backlog(pending, dead, None if oldest_ms is None else min(oldest_ms, now_ms))
+            for sink, pending, dead, oldest_ms in rows
+        }
+
+    def _refresh(self, db: Database) -> list[tuple[str, int, int, int | None]]:
+        started_s = self._clock.monotonic()
+        if started_s >= self._count_from_s:
+            known = {row[0] for row in db.execute(_READ).fetchall()}
+            known |= {sink for (sink,) in db.execute(_SINKS).fetchall()} | set(self._seen)
+            for sink in sorted(known):
+                if self._fences.holds(sink):
+                    db.execute(_COUNT, {"sink": sink})
+            now_s = self._clock.monotonic()
+            self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
+        return db.execute(_READ).fetchall()

@@ -1,0 +1,52 @@
+"""Proof of ownership: a relay settles deliveries of a sink only while it owns the sink."""
+
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+GUARD = """
+SELECT o.sink, o.fence FROM relay.ownership AS o
+JOIN unnest(%(guarded)s::text[], %(holders)s::uuid[], %(fences)s::bigint[])
+    AS f (sink, holder, fence)
+    ON o.sink = f.sink AND o.holder = f.holder AND o.fence = f.fence
+WHERE o.expires_at > clock_timestamp()
+FOR SHARE OF o
+"""
+"""The sinks that are still owned; a takeover waits until the statement has ended."""
+
+
+class Fence(NamedTuple):
+    """One acquisition of a sink."""
+
+    holder: UUID
+    number: int
+
+
+class Fences(Protocol):
+    """Sinks that this relay owns, and the proof."""
+
+    def holds(self, sink: str) -> bool:
+        """Whether this relay leases and counts deliveries of the sink.
+
+        Exactly one relay owns a sink that none is configured for.
+        """
+        ...
+
+    def fence(self, sink: str) -> Fence | None:
+        """Return the present fence of an owned sink; None if no other relay can own it."""
+        ...
+
+    def lost(self, sink: str, fence: Fence) -> None:
+        """Note that a settlement was refused, because the sink has another owner."""
+        ...
+
+
+class OnlyRelay:
+    """Fulfils `Fences` for a store that no other relay uses: it owns all sinks."""
+
+    def holds(self, sink: str) -> bool:  # noqa: ARG002
+        return True
+
+    def fence(self, sink: str) -> Fence | None:  # noqa: ARG002
+        return None
+
+    def lost(self, sink: str, fence: Fence) -> None: ...

@@ -1,0 +1,171 @@
+"""Queries for due deliveries: how one look finds them, and what it says of the next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from relay.core.delivery import Delivery
+from relay.store import Tier
+from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.leases import Position
+from relay.store.rows import EVENT, event_of, is_damaged
+from relay.store.tiers import OF_TIER
+
+LEASE_BYTES_MAX = 4 << 20
+"""Total size of bodies, in bytes, at which a lease ends."""
+
+_WINDOWS = (64, 256, 1024, 4096)
+"""Deliveries that one look passes over at most; few numbers, because each is a plan of its own."""
+
+_COLUMNS = "event, due_at, attempts, first_attempt_at, replay, turn, tries, tried_at"
+_SEEN = {
+    tier: f"""
+SELECT {_COLUMNS} FROM relay.deliveries
+WHERE sink = %(sink)s AND status = 'pending' AND {belongs}
+    AND due_at <= %(now)s AND (due_at, event) > (%(behind_due)s, %(behind_event)s)
+ORDER BY due_at, event LIMIT {{window}}
+"""
+    for tier, belongs in OF_TIER.items()
+}
+# The first of each turn that has one left: its predecessor ended since the last look.
+_FIRSTS = f"""
+SELECT x.* FROM unnest(%(turns)s::bigint[]) AS ended (turn), LATERAL (
+    SELECT {_COLUMNS} FROM relay.deliveries
+    WHERE sink = %(sink)s AND status = 'pending' AND turn = ended.turn
+    ORDER BY event LIMIT 1
+) AS x
+WHERE x.due_at <= %(now)s
+"""
+# One statement, so that all of it is seen as of one moment. A body that is left out is not read.
+_LOOK = f"""
+WITH seen AS MATERIALIZED ({{seen}}),
+free AS MATERIALIZED (
+    SELECT * FROM seen
+    WHERE event <> ALL(%(leased)s::bigint[])
+        AND (turn IS NULL OR (
+            turn <> ALL(%(busy)s::bigint[])
+            AND event = (
+                SELECT min(event) FROM relay.deliveries AS first
+                WHERE first.sink = %(sink)s AND first.turn = seen.turn AND first.status = 'pending'
+            )
+        ))
+        AND NOT EXISTS (
+            SELECT 1 FROM relay.replays AS r WHERE r.id = seen.replay AND r.state = 'cancelled'
+        )
+),
+sized AS (
+    SELECT free.event,
+        e.seq IS NOT NULL AND row_number() OVER in_order <= %(limit)s
+            AND sum(octet_length(e.body)) OVER in_order - octet_length(e.body)
+                < {LEASE_BYTES_MAX} AS taken,
+        {EVENT}, e.digest
+    FROM free, LATERAL (SELECT * FROM relay.events WHERE seq = free.event OFFSET 0) AS e
+    WHERE e.body IS NOT NULL
+    WINDOW in_order AS (ORDER BY free.due_at, free.event)
+)
+SELECT s.*, z.taken, z.source, z.id, z.kind, z.created_at, z.received_at,
+    CASE WHEN z.taken THEN z.body END, z.headers, z.reconstructed, z.digest
+FROM seen AS s LEFT JOIN sized AS z ON z.event = s.event
+ORDER BY s.due_at, s.event
+"""
+_NEXT_DUE = {
+    tier: f"""
+SELECT min(due_at) FROM relay.deliveries
+WHERE sink = %s AND status = 'pending' AND {belongs} AND due_at > %s
+"""
+    for tier, belongs in OF_TIER.items()
+}
+_TURN, _TAKEN, _EVENT, _BODY, _DIGEST = 5, 8, slice(9, 17), 14, 17
+"""Columns of `_LOOK`."""
+
+
+class Due(NamedTuple):
+    """A delivery that is due."""
+
+    tier: Tier
+    position: Position
+    delivery: Delivery
+    is_damaged: bool
+
+
+class Look(NamedTuple):
+    """Some due deliveries."""
+
+    found: list[Due]
+    last: Position
+    """The last delivery that was looked at."""
+    more: bool
+    """Whether some behind `last` may be due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A look for due deliveries of one sink that are not leased.
+
+    Of those with the same turn only the first is due, and none of `busy` turns.
+    """
+
+    sink: str
+    now_ms: int
+    limit: int
+    leased: Sequence[int]
+    busy: Sequence[int]
+
+    def values(self) -> dict[str, object]:
+        return {
+            "sink": self.sink,
+            "now": self.now_ms,
+            "limit": self.limit,
+            "leased": self.leased,
+            "busy": self.busy,
+        }
+
+
+def look(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
+    """Return the longest due deliveries of a tier behind a position."""
+    wanted = asked.limit + len(asked.leased)
+    window = next((size for size in _WINDOWS if size >= wanted), _WINDOWS[-1])
+    values = {"behind_due": behind.due_ms, "behind_event": behind.event, **asked.values()}
+    sql = _LOOK.format(seen=_SEEN[tier].format(window=window))
+    rows = db.execute(sql, values).fetchall()
+    found: list[Due] = []
+    last = behind
+    for row in rows:
+        if row[_TAKEN] is False:
+            return Look(found, last, more=True)
+        last = Position(row[1], row[0])
+        if row[_TAKEN]:
+            found.append(_due(asked.sink, row))
+    return Look(found, last, more=len(rows) == window)
+
+
+def firsts(db: Database, asked: Question, turns: Sequence[int]) -> tuple[list[Due], frozenset[int]]:
+    """Return the first due delivery of each turn, and the turns of those beyond a limit."""
+    values = {"turns": turns, **asked.values()}
+    rows = db.execute(_LOOK.format(seen=_FIRSTS), values).fetchall()
+    found = [_due(asked.sink, row) for row in rows if row[_TAKEN]]
+    return found, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
+
+
+def next_due(db: Database, asked: Question, tier: Tier) -> int | None:
+    """Return the earliest due time of a tier after now."""
+    due_ms: int | None = db.execute(_NEXT_DUE[tier], (asked.sink, asked.now_ms)).fetchall()[0][0]
+    return due_ms
+
+
+def _due(sink: str, row: Row) -> Due:
+    seq, due_ms, attempts, first_attempt_ms, replay, turn, tries, tried_ms = row[:_TAKEN]
+    delivery = Delivery(
+        seq=seq,
+        sink=sink,
+        attempts=attempts,
+        first_attempt_ms=first_attempt_ms,
+        replay=replay,
+        turn=turn,
+        tries=tries,
+        tried_ms=tried_ms,
+        event=event_of(row[_EVENT]),
+    )
+    tier: Tier = "tried" if tries else "live" if replay is None else "replay"
+    position = Position(due_ms, seq)
+    return Due(tier, position, delivery, is_damaged(row[_BODY], row[_DIGEST]))

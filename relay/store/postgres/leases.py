@@ -1,0 +1,159 @@
+"""Leases of this relay's dispatchers, and how far each has walked over the due deliveries.
+
+All of it is memory; what is lost with it is only found again by a walk from the beginning.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from relay.core.delivery import Delivery
+from relay.store import Tier
+from relay.store.postgres.fences import Fence
+
+LAG_MS = 2_000
+"""A walk begins this long before the present: a transaction may commit later than another one."""
+
+COST_FACTOR = 50
+"""A walk from the very beginning waits for this many times its last duration.
+
+It passes over all that was settled since the last vacuum, which one old transaction can hold up.
+"""
+
+PATIENCE_S = 5.0
+"""A walk from the very beginning begins this late at most, however much there is; then doubled."""
+
+
+class Position(NamedTuple):
+    """Place of a delivery among the due ones of its tier."""
+
+    due_ms: int
+    event: int
+
+
+START = Position(-(1 << 62), 0)
+
+
+@dataclass(slots=True)
+class Walk:
+    """Walks over a tier of one sink's due deliveries, in their order, some at a time.
+
+    Settled deliveries lie in the index until a vacuum, so most walks begin where the last one came
+    to, less `LAG_MS`. A walk over the whole tier finds the rest: what was committed late, or made
+    due again by another relay.
+    """
+
+    at: Position | None = None
+    """The last delivery that was looked at; None between two walks."""
+    beginning: Position = START
+    is_whole: bool = False
+    whole_from_s: float = -math.inf
+    """Time of the next walk over the whole tier."""
+    restart_s: float = math.inf
+    """Time at which a walk under way begins anew."""
+    patience_s: float = PATIENCE_S
+
+    def next(self, now_s: float) -> Position:
+        """Return the position to look behind."""
+        if self.at is not None and now_s < self.restart_s:
+            return self.at
+        if self.at is not None:
+            self.patience_s *= 2
+        self.restart_s = now_s + self.patience_s
+        self.is_whole = now_s >= self.whole_from_s
+        return START if self.is_whole else self.beginning
+
+    def looked(self, behind: Position, *, took_s: float, now_s: float) -> None:
+        """Note how long the look took."""
+        if behind == START:
+            self.whole_from_s = now_s + COST_FACTOR * took_s
+
+    def stopped(self, at: Position) -> None:
+        """Note that there may be more behind a position."""
+        self.at = at
+
+    def ended(self, last: Position, *, now_ms: int) -> float | None:
+        """Note that all was looked at, up to a position.
+
+        Returns the time at which to look again, unless the whole tier was looked at.
+        """
+        self.at, self.patience_s = None, PATIENCE_S
+        self.beginning = max(self.beginning, min(last, Position(now_ms - LAG_MS, 0)))
+        return None if self.is_whole else self.whole_from_s
+
+    def include(self, position: Position) -> None:
+        """Let the next look find a delivery that is due again."""
+        before = Position(position.due_ms, position.event - 1)
+        self.beginning = min(self.beginning, before)
+        if self.at is not None:
+            self.at = min(self.at, before)
+
+
+class Held(NamedTuple):
+    """A leased delivery."""
+
+    tier: Tier
+    position: Position
+    turn: int | None
+    fence: Fence | None
+
+
+@dataclass(slots=True)
+class SinkLeases:
+    """Leases of one sink."""
+
+    held: dict[int, Held] = field(default_factory=dict)
+    """Deliveries that a dispatcher may be sending, by the numbers of their events."""
+    walks: defaultdict[Tier, Walk] = field(default_factory=lambda: defaultdict(Walk))
+    ended_turns: set[int] = field(default_factory=set)
+    """Turns whose next delivery may lie before the walks."""
+
+    def turns(self) -> list[int]:
+        """Return the turns of which a delivery may be under way."""
+        return [held.turn for held in self.held.values() if held.turn is not None]
+
+    def release(self, seq: int) -> None:
+        """Let a delivery be leased again."""
+        held = self.held.pop(seq, None)
+        if held is not None:
+            self.walks[held.tier].include(held.position)
+
+    def settled(self, delivery: Delivery, due_ms: int | None) -> None:
+        """End a lease; the delivery is due again at `due_ms` if it is still pending."""
+        self.held.pop(delivery.seq, None)
+        if due_ms is not None:
+            self.walks["tried"].include(Position(due_ms, delivery.seq))
+        elif delivery.turn is not None:
+            self.ended_turns.add(delivery.turn)
+
+    def walk_again(self) -> None:
+        """Let the next look begin at the very beginning."""
+        self.walks.clear()
+
+
+class Leases:
+    """Leases of all sinks."""
+
+    def __init__(self) -> None:
+        self._sinks: defaultdict[str, SinkLeases] = defaultdict(SinkLeases)
+
+    def __getitem__(self, sink: str) -> SinkLeases:
+        return self._sinks[sink]
+
+    def is_held(self, sink: str, seq: int) -> bool:
+        return sink in self._sinks and seq in self._sinks[sink].held
+
+    def sinks_of(self, seq: int) -> Iterator[str]:
+        """Return the sinks that an event may be on its way to."""
+        return (sink for sink, each in list(self._sinks.items()) if seq in each.held)
+
+    def clear(self, sink: str) -> None:
+        """Forget a sink whose dispatcher has ended."""
+        self._sinks.pop(sink, None)
+
+    def walk_again(self, sinks: Iterable[str] | None = None) -> None:
+        """Let due times that were changed be found, of all sinks or some."""
+        for sink in list(self._sinks) if sinks is None else sinks:
+            self._sinks[sink].walk_again()

@@ -1,0 +1,171 @@
+"""Leases of due deliveries, and the outcomes that end them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from relay.core.clock import Clock
+from relay.core.delivery import STATUS_AFTER, Delivery, Settlement, Status
+from relay.store import Lease, Tier
+from relay.store.postgres import due
+from relay.store.postgres import lease as queries
+from relay.store.postgres import settle as settling
+from relay.store.postgres.driver import Database
+from relay.store.postgres.fences import Fence
+from relay.store.postgres.group_commit import Statement
+from relay.store.postgres.lease import Due, Look, Question
+from relay.store.postgres.leases import Held, SinkLeases
+from relay.store.postgres.settle import Outcome
+from relay.store.postgres.shared import Part, Shared
+from relay.store.tiers import Span, spans
+
+_SETTLE = Statement(settling.settle)
+
+
+class Leasing(Part):
+    """Leases deliveries to the dispatchers of this relay; in memory, since a sink has one owner."""
+
+    def __init__(self, shared: Shared, clock: Clock) -> None:
+        super().__init__(shared)
+        self._clock = clock
+        self._leases = shared.leases
+        self._fences = shared.fences
+
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+        """Fulfil `Store.lease`."""
+        leases = self._leases[sink]
+        left = dict(limits)
+        times: list[int] = []
+        taken = await self._lease_firsts(leases, sink, now_ms, left, times)
+        for tier, limit in left.items():
+            if limit > 0:
+                ask = self._question(leases, sink, now_ms, limit)
+                taken += await self._lease_next(leases, ask, tier, times)
+            else:
+                times.append(now_ms)
+        return Lease(
+            tuple(each.delivery for each in taken if not each.is_damaged),
+            min(times, default=None),
+            tuple(each.delivery for each in taken if each.is_damaged),
+        )
+
+    async def _lease_firsts(
+        self, leases: SinkLeases, sink: str, now_ms: int, left: dict[Tier, int], times: list[int]
+    ) -> list[Due]:
+        """Lease the next deliveries of turns whose last one has ended, and count down `left`."""
+        turns = frozenset(leases.ended_turns)
+        if not turns:
+            return []
+        ask = self._question(leases, sink, now_ms, sum(left.values()))
+        find = partial(queries.firsts, asked=ask, turns=list(turns))
+        found, beyond = await self._shared.leaser.read(find)
+        if beyond:
+            times.append(now_ms)
+        wanted = []
+        for each in found:
+            if left.get(each.tier, 0) > 0:
+                left[each.tier] -= 1
+                wanted.append(each)
+            elif each.delivery.turn is not None:
+                beyond |= {each.delivery.turn}
+        leases.ended_turns -= turns - beyond
+        return self._take(leases, sink, wanted)
+
+    async def _lease_next(
+        self, leases: SinkLeases, ask: Question, tier: Tier, times: list[int]
+    ) -> list[Due]:
+        """Lease the next deliveries of a tier; add the time of the next look to `times`."""
+        walk = leases.walks[tier]
+        behind = walk.next(self._clock.monotonic())
+
+        def find(db: Database) -> tuple[Look, float, int | None]:
+            started_s = self._clock.monotonic()
+            look = queries.look(db, ask, tier, behind)
+            took_s = self._clock.monotonic() - started_s
+            return look, took_s, None if look.more else queries.next_due(db, ask, tier)
+
+        look, took_s, next_ms = await self._shared.leaser.read(find)
+        now_s = self._clock.monotonic()
+        walk.looked(behind, took_s=took_s, now_s=now_s)
+        taken = self._take(leases, ask.sink, look.found)
+        if look.more or len(look.found) == ask.limit:
+            walk.stopped(look.last)
+            times.append(ask.now_ms)
+            return taken
+        again_s = walk.ended(look.last, now_ms=ask.now_ms)
+        if again_s is not None:
+            times.append(ask.now_ms + max(1, round((again_s - now_s) * 1000)))
+        if next_ms is not None:
+            times.append(next_ms)
+        return taken
+
+    def _question(self, leases: SinkLeases, sink: str, now_ms: int, limit: int) -> Question:
+        # The leases from before the read: a delivery that is settled during the read is no longer
+        # leased, but the read may still see it as pending.
+        return Question(
+            sink=sink, now_ms=now_ms, limit=limit, leased=list(leases.held), busy=leases.turns()
+        )
+
+    def _take(self, leases: SinkLeases, sink: str, found: Sequence[Due]) -> list[Due]:
+        fence = self._fences.fence(sink)
+        # Meanwhile another lease may have taken some.
+        busy = set(leases.turns())
+        free = [
+            each
+            for each in found
+            if each.delivery.seq not in leases.held and each.delivery.turn not in busy
+        ]
+        for tier, position, delivery, _ in free:
+            leases.held[delivery.seq] = Held(tier, position, delivery.turn, fence)
+        return free
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Fulfil `Store.release`."""
+        for delivery in deliveries:
+            self._leases[delivery.sink].release(delivery.seq)
+
+    async def settle(self, *settlements: Settlement) -> None:
+        """Fulfil `Store.settle`."""
+        outcomes = [Outcome(each, self._fence_of(each.delivery)) for each in settlements]
+
+        def done(written: Sequence[bool]) -> None:
+            for outcome, is_written in zip(outcomes, written, strict=True):
+                delivery = outcome.settlement.delivery
+                stays = STATUS_AFTER[outcome.settlement.attempt.result] is Status.PENDING
+                due_ms = outcome.settlement.due_ms if stays else None
+                self._leases[delivery.sink].settled(delivery, due_ms)
+                if not is_written and outcome.fence is not None:
+                    self._fences.lost(delivery.sink, outcome.fence)
+
+        await self._writer.submit(_SETTLE, outcomes, done)
+
+    def _fence_of(self, delivery: Delivery) -> Fence | None:
+        held = self._leases[delivery.sink].held.get(delivery.seq)
+        return self._fences.fence(delivery.sink) if held is None else held.fence
+
+    async def reclaim(self, sink: str) -> None:
+        """Fulfil `Store.reclaim`."""
+        # Settlements are written in order, even if their callers were cancelled.
+        await self._writer.catch_up()
+        self._leases.clear(sink)
+
+    async def bring_forward(
+        self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
+    ) -> int:
+        """Fulfil `Store.bring_forward`."""
+        count = 0
+        for span in spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
+            while True:
+                events = [only] if only is not None else await self._later(sink, span)
+                if not events:
+                    break
+                forward = partial(
+                    due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
+                )
+                count += await self._writer.transact(forward)
+                if only is not None:
+                    break
+        self._leases.walk_again([sink])
+        return count
+
+    async def _later(self, sink: str, span: Span) -> list[int]:
+        return await self._shared.leaser.read(lambda db: due.later(db, sink, span))
