@@ -17,6 +17,33 @@ CREATE INDEX events_reconstructed ON relay.events (source, id) WHERE reconstruct
 CREATE INDEX events_superseded ON relay.events (seq) WHERE reconstructed = 2;
 CREATE INDEX events_received ON relay.events USING brin (received_at);
 
+-- What strangers have sent may be no text, or no JSON that PostgreSQL reads: NULL then.
+CREATE FUNCTION relay.body_text(body bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT COST 20 AS $$
+BEGIN
+    RETURN convert_from(body, 'UTF8');
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END
+$$;
+CREATE FUNCTION relay.body_value(body bytea, VARIADIC path text[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT COST 100 AS $$
+DECLARE
+    document text := relay.body_text(body);
+BEGIN
+    BEGIN
+        RETURN document::json #>> path;
+    EXCEPTION WHEN data_exception THEN
+        -- JSON may escape NUL and half a character, which a text cannot hold.
+        RETURN regexp_replace(
+            document, '(?<!\\)((\\\\)*)\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '\1\\ufffd', 'g'
+        )::json #>> path;
+    END;
+EXCEPTION WHEN OTHERS THEN  -- too deep, for example
+    RETURN NULL;
+END
+$$;
+
 CREATE TABLE relay.deliveries (
     event bigint NOT NULL,
     sink text COLLATE "C" NOT NULL,
@@ -43,7 +70,7 @@ WHERE status = 'pending' AND tries > 0;
 CREATE INDEX deliveries_turns ON relay.deliveries (sink, turn, event)
 WHERE status = 'pending' AND turn IS NOT NULL;
 CREATE INDEX deliveries_dead ON relay.deliveries (sink, event) WHERE status = 'dead';
-CREATE INDEX deliveries_of_replay ON relay.deliveries (replay) WHERE replay IS NOT NULL;
+CREATE INDEX deliveries_of_replay ON relay.deliveries (replay, event) WHERE replay IS NOT NULL;
 ALTER TABLE relay.deliveries SET (
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05

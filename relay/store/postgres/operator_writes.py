@@ -1,0 +1,193 @@
+"""Operators' changes in SQL: writes that share transactions with all others.
+
+Each may run twice, because the outcome of a commit can be unknown.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from relay.store.ordering import OrderingKeys
+from relay.store.postgres.driver import Database
+from relay.store.postgres.replays import TRIED_SINCE, held
+from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
+from relay.store.selection import Selection
+
+_NUMBER = "SELECT nextval('relay.replays_id_seq')"
+_BEGIN = """
+INSERT INTO relay.replays (id, created_at, selection, state, total, until, attempt)
+OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, 'running', %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+# Retention and erasures wait for it, and see the new deliveries then.
+_HOLD_EVENTS = """
+SELECT 1 FROM relay.events WHERE seq = ANY(%(seq)s::bigint[]) ORDER BY seq FOR SHARE
+"""
+_OPEN = f"""
+WITH planned AS MATERIALIZED (
+    SELECT p.seq, p.sink, p.turn, d.event IS NULL AS is_new
+    FROM unnest(%(seq)s::bigint[], %(sink)s::text[], %(turn)s::bigint[]) AS p (seq, sink, turn)
+    JOIN relay.events e ON e.seq = p.seq
+    LEFT JOIN relay.deliveries d ON d.event = p.seq AND d.sink = p.sink
+    WHERE e.body IS NOT NULL AND d.replay IS DISTINCT FROM %(replay)s
+        AND NOT {TRIED_SINCE.format(event="d.event", sink="d.sink", attempt="%(attempt)s")}
+    ORDER BY p.seq, p.sink
+),
+reopened AS (
+    UPDATE relay.deliveries d
+    SET status = 'pending', replayed_from = d.status, attempts = 0, due_at = %(now)s,
+        first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = %(replay)s, turn = p.turn
+    FROM planned p
+    WHERE d.event = p.seq AND d.sink = p.sink AND d.status = ANY(%(reopened)s::text[])
+        AND d.replay IS DISTINCT FROM %(replay)s
+    RETURNING d.event
+),
+added AS (
+    INSERT INTO relay.deliveries (event, sink, status, due_at, replay, turn)
+    SELECT seq, sink, 'pending', %(now)s, %(replay)s, turn FROM planned
+    WHERE is_new AND %(adds)s
+    ON CONFLICT DO NOTHING RETURNING event
+)
+SELECT (SELECT count(*) FROM reopened) + (SELECT count(*) FROM added)
+"""
+# A reload may add a sink or widen a route, so that more are opened than were counted.
+_ADVANCE = """
+UPDATE relay.replays
+SET opened = opened + %(opened)s, total = greatest(total, opened + %(opened)s), cursor = %(cursor)s
+WHERE id = %(replay)s
+"""
+_END = "UPDATE relay.replays SET state = %s, ended_at = %s WHERE id = %s AND state = 'running'"
+_OF_CANCELLED = """
+SELECT d.event, d.sink FROM relay.deliveries d JOIN relay.replays r ON r.id = d.replay
+WHERE d.replay = %s AND r.state = 'cancelled' AND d.status = 'pending' AND d.event >= %s
+ORDER BY d.event LIMIT %s
+"""
+_TAKE_BACK = """
+WITH opened AS MATERIALIZED (
+    SELECT d.event, d.sink, d.replayed_from
+    FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
+    JOIN relay.deliveries d ON d.event = w.event AND d.sink = w.sink
+    WHERE d.replay = %(replay)s AND d.status = 'pending'
+    ORDER BY d.event, d.sink FOR UPDATE OF d
+),
+restored AS (
+    UPDATE relay.deliveries d
+    SET status = d.replayed_from, replayed_from = NULL, turn = NULL
+    FROM opened o WHERE d.event = o.event AND d.sink = o.sink AND o.replayed_from IS NOT NULL
+    RETURNING d.event
+),
+removed AS (
+    DELETE FROM relay.deliveries d USING opened o
+    WHERE d.event = o.event AND d.sink = o.sink AND o.replayed_from IS NULL
+    RETURNING d.event
+)
+UPDATE relay.replays
+SET opened = opened - (SELECT count(*) FROM restored) - (SELECT count(*) FROM removed)
+WHERE id = %(replay)s
+"""
+_DISCARD = """
+UPDATE relay.deliveries d SET status = 'discarded', settled_at = %(now)s
+FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
+WHERE d.event = w.event AND d.sink = w.sink AND d.status = 'dead'
+"""
+_GIVE_UP = """
+UPDATE relay.deliveries SET status = 'discarded', settled_at = %s, turn = NULL,
+    reason = concat_ws(' after: ', 'discarded by an operator', reason)
+WHERE event = %s AND sink = %s AND status = 'pending'
+"""
+_DISCARDED = """
+SELECT count(*) FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
+JOIN relay.deliveries d ON d.event = w.event AND d.sink = w.sink
+WHERE d.status = 'discarded' AND d.settled_at = %(now)s
+"""
+PAUSE = "INSERT INTO relay.paused_sinks VALUES (%s, %s) ON CONFLICT DO NOTHING"
+RESUME = "DELETE FROM relay.paused_sinks WHERE sink = %s"
+
+Keys = Sequence[tuple[int, str]]
+"""Deliveries, by event and sink."""
+
+
+class Opening(NamedTuple):
+    """A step of a replay."""
+
+    replay: int
+    deliveries: Sequence[PlannedDelivery]
+    cursor: int
+    now_ms: int
+
+
+def draw_number(db: Database) -> int:
+    """Return the number of a new replay, so that the replay is the same if it is begun twice."""
+    return int(db.execute(_NUMBER).fetchall()[0][0])
+
+
+def begin(
+    db: Database, number: int, selection: Selection, *, total: int, until: Mark, now_ms: int
+) -> Replay:
+    """Store a new replay."""
+    text = msgspec.json.encode(selection).decode()
+    db.execute(_BEGIN, (number, now_ms, text, total, *until))
+    return held(db, number)
+
+
+def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
+    """Make deliveries pending and advance the replay, unless it has ended.
+
+    Skips deliveries that this replay has opened before or that were tried since it started, and
+    events that have lost their body.
+    """
+    current = held(db, step.replay)
+    if current.state != "running":
+        return current
+    reopened = current.selection.reopened
+    values = {
+        "seq": [each.seq for each in step.deliveries],
+        "sink": [each.sink for each in step.deliveries],
+        "turn": [
+            None if each.key is None else keys.replayed(each.sink, each.key)
+            for each in step.deliveries
+        ],
+        "replay": current.id,
+        "attempt": current.until.attempt,
+        "now": step.now_ms,
+        "reopened": [status for status in reopened if status is not None],
+        "adds": None in reopened,
+    }
+    db.execute(_HOLD_EVENTS, values)
+    opened = db.execute(_OPEN, values).fetchall()[0][0]
+    db.execute(_ADVANCE, {"opened": opened, "cursor": step.cursor, "replay": current.id})
+    return held(db, current.id)
+
+
+def end(db: Database, number: int, state: ReplayState, *, now_ms: int) -> Replay:
+    """End a replay; an ended one stays as it is."""
+    db.execute(_END, (state, now_ms, number))
+    return held(db, number)
+
+
+def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[tuple[int, str]]:
+    """Return pending deliveries of a cancelled replay, of its first events from a number on."""
+    return [(event, sink) for event, sink in db.execute(_OF_CANCELLED, (number, since, limit))]
+
+
+def take_back(db: Database, number: int, deliveries: Keys) -> None:
+    """Restore pending deliveries of a replay to their status before it."""
+    db.execute(_TAKE_BACK, {**_named(deliveries), "replay": number})
+
+
+def discard(db: Database, letters: Keys, now_ms: int) -> int:
+    """Discard dead letters; return how many were discarded at this time."""
+    values = {**_named(letters), "now": now_ms}
+    db.execute(_DISCARD, values)
+    return int(db.execute(_DISCARDED, values).fetchall()[0][0])
+
+
+def give_up(db: Database, event: int, sink: str, *, now_ms: int) -> bool:
+    """Discard a pending delivery; False if there was none."""
+    db.execute(_GIVE_UP, (now_ms, event, sink))
+    values = {**_named([(event, sink)]), "now": now_ms}
+    return bool(db.execute(_DISCARDED, values).fetchall()[0][0])
+
+
+def _named(deliveries: Keys) -> dict[str, object]:
+    return {"event": [event for event, _ in deliveries], "sink": [sink for _, sink in deliveries]}
