@@ -84,6 +84,7 @@ def _gate(admin: AdminServices) -> Gate:
 
     return Gate(
         sessions=admin.store.sessions,
+        limits=admin.store.login_limits,
         clock=admin.clock,
         tokens=tokens,
         allowed_hosts=lambda: admin.config().admin.allowed_hosts,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from relay.core.downtime import Interval
 
@@ -12,6 +12,10 @@ Cause = Literal["stopped", "crashed", "stalled"]
 Stalled: the process ran but could not write, because the disk was full, the machine was suspended
 or the process was blocked; a clock that is set forward looks the same.
 """
+
+
+LOSSLESS_MAX = 1000
+"""Stored absences without a loss, so that frequent restarts do not fill the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,21 @@ class Absence:
     """Time of an operator's acknowledgement."""
 
 
+def absence_of(row: Sequence[Any]) -> Absence:
+    """Make an absence from a row, whose last times are the end of the loss and the note of it."""
+    number, cause, from_ms, to_ms, lost_until_ms, acknowledged_ms = row
+    lacks = None if lost_until_ms is None else Interval(from_ms=from_ms, to_ms=lost_until_ms)
+    return Absence(number, cause, from_ms, to_ms, lacks, acknowledged_ms)
+
+
 class Absences(Protocol):
     """Heartbeats, and the gaps between them; all methods may raise StoreError."""
 
     async def last_alive_ms(self) -> int | None:
-        """Return the time of the last heartbeat; None in a new store."""
+        """Return the time of the last heartbeat.
+
+        None in a new store, and while other relays use it, whose heartbeats they are.
+        """
         ...
 
     async def beat(self, *, now_ms: int, cause: Cause, over_ms: int) -> Absence | None:

@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import orjson
+
+ROWS_MAX = 100_000
+"""Number of changes kept: one per minute for ten weeks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -35,6 +40,19 @@ class ChangeRecord(Change):
     """HTTP status: 200 for done, anything else for refused or failed."""
     result: Mapping[str, Any]
     """Counts by name."""
+
+
+_PLAIN = ("id", "begun_ms", "ended_ms", "operation", "target", "status", "actor", "address", "via")
+
+
+def record_of(row: Sequence[Any]) -> ChangeRecord:
+    """Make a record from a row: the fields of `_PLAIN`, then `asked` and `result` as JSON."""
+    *plain, asked, result = row
+    return ChangeRecord(
+        **dict(zip(_PLAIN, plain, strict=True)),
+        asked=orjson.loads(asked),
+        result={} if result is None else orjson.loads(result),
+    )
 
 
 class Audit(Protocol):

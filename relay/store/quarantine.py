@@ -10,6 +10,11 @@ RotationState = Literal["armed", "over"]
 """`armed` quarantines unverified requests; `over` only keeps those that it has."""
 
 
+STEP_ROWS = 100
+STEP_BYTES = 1 << 20
+"""Limits of a step of `expire`, which other writes wait for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """A rotation of one source's secret that has not expired."""

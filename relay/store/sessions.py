@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from relay.core.minutes import HOUR_MS
+from relay.core.minutes import HOUR_MS, MINUTE_MS
 
 Role = Literal["admin", "viewer"]
 
@@ -12,6 +12,9 @@ SESSIONS_MAX = 200
 """Of each role: viewers' logins must not end the administrators' sessions."""
 
 IDLE_MS = 2 * HOUR_MS
+SEEN_EVERY_MS = MINUTE_MS
+"""Time within which a session's requests are noted once."""
+
 AGE_MS = 12 * HOUR_MS
 """Longest life of a session, however much it is used."""
 

@@ -1,8 +1,9 @@
 """Protocol and record of the states that sinks were in over the last days."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import zip_longest
+from typing import Any, Protocol
 
 from relay.core.minutes import DAY_MS
 from relay.core.sink_status import State
@@ -38,3 +39,27 @@ class SinkStates(Protocol):
         The first span may begin later: before it, the state is unknown.
         """
         ...
+
+
+def spans_since(
+    since_ms: int, known: Iterable[Sequence[Any]], changes: Iterable[Sequence[Any]]
+) -> dict[str, list[Span]]:
+    """Make spans from the sinks' states at a time, and from the later changes.
+
+    `known` has sink and state, `changes` have sink, time and state, in order.
+    """
+    of_sinks: dict[str, list[tuple[State | None, int]]] = {}
+    for sink, state in known:
+        of_sinks[sink] = [(state, since_ms)]
+    for sink, at, state in changes:
+        of_sink = of_sinks.setdefault(sink, [])
+        # Equal neighbours remain where the clock was set back.
+        if not of_sink or of_sink[-1][0] != state:
+            of_sink.append((state, at))
+    return {sink: list(_spans(of_sink)) for sink, of_sink in of_sinks.items()}
+
+
+def _spans(changes: Sequence[tuple[State | None, int]]) -> Iterator[Span]:
+    ends = [from_ms for _, from_ms in changes[1:]]
+    for (state, from_ms), to_ms in zip_longest(changes, ends):
+        yield Span(state, from_ms, to_ms)

@@ -20,6 +20,17 @@ def postgres_place() -> Iterator[PostgresPlace]:
     place.drop()
 
 
+@pytest.fixture
+def other_place(place: Place, tmp_path: Path) -> Iterator[Place]:
+    """Return another place, on the same engine."""
+    if isinstance(place, SqlitePlace):
+        yield SqlitePlace(tmp_path / "other")
+        return
+    other = PostgresPlace()
+    yield other
+    other.drop()
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine in turn."""

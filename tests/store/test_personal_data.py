@@ -17,6 +17,7 @@ import pytest
 import structlog.testing
 from msgspec.structs import replace
 
+from relay.core.authentication import UnverifiedRequest
 from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
 from relay.core.errors import StoreBroken
@@ -423,3 +424,17 @@ async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> 
     assert (await erasing).events == 400
     assert len(waits) > 5
     assert max(waits) < 0.25
+
+
+async def test_an_erasure_covers_quarantined_requests(store: SqliteStore) -> None:
+    for name in ("ada", "bob"):
+        body = b'{"data":{"email":"%s@example.com"}}' % name.encode()
+        await store.quarantine.keep(UnverifiedRequest("main", NOW_MS, b"", b"", body))
+    (found,) = (await store.personal_data.records("Ada@example.com", after=None)).unreadable
+    assert (found.source, found.received_ms) == ("main", NOW_MS)
+    assert found.reason == "it fits no secret of the source so far"
+    assert (await store.personal_data.count("ada@example.com")).quarantine == 1
+    erased = await erase(store, "ada@example.com")
+    assert (erased.quarantine, erased.unreadable) == (1, 0)
+    (waiting,) = await store.quarantine.waiting("main", after=0, limit=9)
+    assert b"bob" in waiting.request.body

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -74,7 +75,7 @@ class Database:
         """Return for example 150020 for 15.20."""
         return self._psycopg.info.server_version
 
-    def execute(self, text: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Cursor:
+    def execute(self, text: str, values: Sequence[Any] | Mapping[str, Any] | None = None) -> Cursor:
         """Run one statement with `%s` or `%(name)s` in place of its values."""
         return self._psycopg.execute(_qualified(text, self._schema), values, binary=True)
 

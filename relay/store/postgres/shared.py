@@ -1,6 +1,7 @@
 """What the parts of a store share."""
 
 from dataclasses import dataclass, field
+from uuid import UUID, uuid4
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
@@ -8,6 +9,7 @@ from relay.store.postgres.driver import Connection
 from relay.store.postgres.fences import Fences, OnlyRelay
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
+from relay.store.postgres.vacuum import Vacuum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,11 @@ class Shared:
     fences: Fences = field(default_factory=OnlyRelay)
     leases: Leases = field(default_factory=Leases)
     """Of this relay's dispatchers."""
+    vacuum: Vacuum
+    member: UUID = field(default_factory=uuid4)
+    """This relay, among all that use the store; a new one at each start."""
+    leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Deliveries that a dispatcher of this relay may be sending: numbers of events, by sink."""
 
 
 class Part:

@@ -31,6 +31,17 @@ _PROBE = """
 INSERT INTO relay.state (name, value) VALUES ('probed', %s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+from relay.store.postgres.absences import PostgresAbsences
+from relay.store.postgres.audit import PostgresAudit
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.login_limits import PostgresLoginLimits
+from relay.store.postgres.quarantine import PostgresQuarantine
+from relay.store.postgres.sessions import PostgresSessions
+from relay.store.postgres.sink_states import PostgresSinkStates
+from relay.store.postgres.statistics import PostgresSteps
+from relay.store.postgres.unreadable import PostgresUnreadable
+from relay.store.postgres.vacuum import Vacuum
+from relay.store.stepwise_statistics import StepwiseStatistics
 
 
 class PostgresStore:
@@ -50,6 +61,14 @@ class PostgresStore:
     ) -> None:
         self._counted = counted
         self._shared = shared
+        self.absences = PostgresAbsences(shared)
+        self.audit = PostgresAudit(shared)
+        self.login_limits = PostgresLoginLimits(shared, clock)
+        self.quarantine = PostgresQuarantine(shared)
+        self.sessions = PostgresSessions(shared)
+        self.sink_states = PostgresSinkStates(shared)
+        self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
+        self.unreadable = PostgresUnreadable(shared)
         self._server = server
         self._size = place.Size(shared.reader, settings.schema, clock)
         self.location = place.location(settings)
@@ -128,6 +147,7 @@ class PostgresStore:
                 closing.push_async_callback(each.cut_off)
             closing.push_async_callback(shared.leaser.close)
             closing.push_async_callback(shared.writer.close)
+            closing.push_async_callback(shared.vacuum.close)
 
 
 async def open_store(
@@ -178,5 +198,6 @@ async def open_store(
         clock=clock,
         totals=Totals(known),
         counted=counted,
+        vacuum=Vacuum(lambda: Connection(dsn, settings.schema), clock=clock),
     )
     return PostgresStore(settings, shared, clock=clock, server=server, counted=counted)

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from relay.core.downtime import Interval, between
-from relay.store.absences import Absence, Cause
+from relay.core.downtime import between
+from relay.store.absences import LOSSLESS_MAX, Absence, Cause, absence_of
 from relay.store.sqlite import queries
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
-
-LOSSLESS_MAX = 1000
-"""Stored absences without a loss, so that frequent restarts do not fill the store."""
 
 _COLUMNS = "id, cause, from_at, to_at, lost_until, acknowledged_at"
 _OPEN = "lost_until IS NOT NULL AND acknowledged_at IS NULL"
@@ -79,7 +76,7 @@ class SqliteAbsences(Part):
 
 def unreconciled(db: sqlite3.Connection, source: str) -> list[Absence]:
     """Return the absences that lost events and that no run of a source has covered."""
-    return [_absence(row) for row in db.execute(_UNRECONCILED, (source,))]
+    return [absence_of(row) for row in db.execute(_UNRECONCILED, (source,))]
 
 
 def _one(db: sqlite3.Connection, number: int) -> Absence | None:
@@ -87,10 +84,4 @@ def _one(db: sqlite3.Connection, number: int) -> Absence | None:
 
 
 def _absences(db: sqlite3.Connection, sql: str, *values: int | None) -> list[Absence]:
-    return [_absence(row) for row in db.execute(sql, values)]
-
-
-def _absence(row: Row) -> Absence:
-    number, cause, from_ms, to_ms, lost_until_ms, acknowledged_ms = row
-    lacks = None if lost_until_ms is None else Interval(from_ms=from_ms, to_ms=lost_until_ms)
-    return Absence(number, cause, from_ms, to_ms, lacks, acknowledged_ms)
+    return [absence_of(row) for row in db.execute(sql, values)]

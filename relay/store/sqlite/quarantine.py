@@ -3,14 +3,10 @@
 from collections.abc import Sequence
 
 from relay.core.authentication import UnverifiedRequest
-from relay.store.quarantine import Kept, Rotation
+from relay.store.quarantine import STEP_BYTES, STEP_ROWS, Kept, Rotation
 from relay.store.rows import within_bytes
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
-
-STEP_ROWS = 100
-STEP_BYTES = 1 << 20
-"""Limits per transaction, as for retention: removed data is overwritten."""
 
 _UNTIL = "SELECT until FROM rotations WHERE source = ?"
 _RESTART = """

@@ -3,11 +3,9 @@
 import hashlib
 from collections.abc import Collection
 
-from relay.store.sessions import AGE_MS, IDLE_MS, SESSIONS_MAX, Role, Session
+from relay.store.sessions import AGE_MS, IDLE_MS, SEEN_EVERY_MS, SESSIONS_MAX, Role, Session
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
-
-SEEN_EVERY_MS = 60_000
 
 _LIVE = f"""
 seen_at BETWEEN :now - {IDLE_MS} AND :now + {SEEN_EVERY_MS}

@@ -1,10 +1,9 @@
 """States of sinks in SQLite: a row per change."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 
 from relay.core.sink_status import State
-from relay.store.sink_states import KEPT_MS, Span
+from relay.store.sink_states import KEPT_MS, Span, spans_since
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
 
@@ -48,22 +47,8 @@ class SqliteSinkStates(Part):
         await self._writer.transact(note)
 
     async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
-        return await self._reader.read(lambda db: _since(db, since_ms))
+        def read(db: sqlite3.Connection) -> dict[str, list[Span]]:
+            known = ((sink, state) for sink, _, state in db.execute(_AT, (since_ms,)))
+            return spans_since(since_ms, known, db.execute(_AFTER, (since_ms,)))
 
-
-def _since(db: sqlite3.Connection, since_ms: int) -> dict[str, list[Span]]:
-    changes: dict[str, list[tuple[State | None, int]]] = {}
-    for sink, _, state in db.execute(_AT, (since_ms,)):
-        changes[sink] = [(state, since_ms)]
-    for sink, at, state in db.execute(_AFTER, (since_ms,)):
-        of_sink = changes.setdefault(sink, [])
-        # Equal neighbours remain where the clock was set back.
-        if not of_sink or of_sink[-1][0] != state:
-            of_sink.append((state, at))
-    return {sink: list(_spans(of_sink)) for sink, of_sink in changes.items()}
-
-
-def _spans(changes: Sequence[tuple[State | None, int]]) -> Iterator[Span]:
-    ends = [from_ms for _, from_ms in changes[1:]]
-    for (state, from_ms), to_ms in zip_longest(changes, ends):
-        yield Span(state, from_ms, to_ms)
+        return await self._reader.read(read)

@@ -46,6 +46,7 @@ from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
+from relay.store.sqlite.login_limits import SqliteLoginLimits
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.personal_data import SqlitePersonalData
@@ -56,11 +57,12 @@ from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.sink_states import SqliteSinkStates
-from relay.store.sqlite.statistics import SqliteStatistics
+from relay.store.sqlite.statistics import SqliteSteps
 from relay.store.sqlite.totals import totals as read_totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
 from relay.store.stepwise_search import StepwiseSearch
+from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
 
 T = TypeVar("T")
@@ -111,11 +113,12 @@ class SqliteStore:
         self.absences = SqliteAbsences(shared)
         self.reconstructions = SqliteReconstructions(shared, accept)
         self.audience = SqliteAudience(shared)
-        self.statistics = SqliteStatistics(shared, clock)
+        self.statistics = StepwiseStatistics(SqliteSteps(shared), clock)
         self.personal_data = SqlitePersonalData(shared)
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)
         self.sessions = SqliteSessions(shared)
+        self.login_limits = SqliteLoginLimits(clock)
         self.sink_states = SqliteSinkStates(shared)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
         self.inspections = SqliteInspections(self.path)

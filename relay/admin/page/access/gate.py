@@ -16,12 +16,12 @@ from relay.admin.page.access.address import Place, Refusal
 from relay.admin.page.access.cookies import IDENTIFIER_BYTES, SessionCookie, session_cookie
 from relay.admin.page.access.forms import CheckFailure, check_sender, check_token
 from relay.admin.page.access.hosts import is_allowed
-from relay.admin.page.access.login_limit import LoginLimit
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
 from relay.core.clock import Clock
 from relay.core.config_values import Network
 from relay.core.errors import StoreError
+from relay.store.login_limits import LoginLimits
 from relay.store.sessions import Role, Sessions
 from relay.telemetry import log
 
@@ -55,17 +55,18 @@ class Gate:
         self,
         *,
         sessions: Sessions,
+        limits: LoginLimits,
         clock: Clock,
         tokens: Callable[[], Tokens],
         allowed_hosts: Callable[[], Sequence[str]],
         trusted_proxies: Callable[[], Sequence[Network]],
     ) -> None:
         self._sessions = sessions
+        self._limits = limits
         self._clock = clock
         self._tokens = tokens
         self._allowed_hosts = allowed_hosts
         self._trusted_proxies = trusted_proxies
-        self._limit = LoginLimit()
         self._log = log.Sampled(clock)
 
     def refusal(self, request: Request) -> Refusal | None:
@@ -147,20 +148,21 @@ class Gate:
 
     async def log_in(self, request: Request, token: str) -> LoggedIn | LoginRefused:
         """Open a new session, and end the one that the browser had. Raises StoreError."""
-        place, now_s = self.place(request), self._clock.monotonic()
+        place = self.place(request)
         cookie = session_cookie(place)
         if (failure := check_sender(request, place)) is not None:
             self._checked(place, failure)
             return LoginRefused(reason="sender")
         if cookie is None:
             return self._login_refused(place, LoginRefused(reason="plain_http"))
-        if wait_s := self._limit.wait_s(place.client, now_s=now_s):
+        if wait_s := await self._limits.take(place.client):
             return self._login_refused(place, LoginRefused(reason="too_many", wait_s=wait_s))
         tokens = self._tokens()
         if (role := tokens.role_of(token)) is None:
-            wait_s = self._limit.failed(place.client, now_s=now_s)
+            wait_s = await self._limits.failed()
             reason: Literal["too_many", "wrong"] = "too_many" if wait_s else "wrong"
             return self._login_refused(place, LoginRefused(reason=reason, wait_s=wait_s))
+        await self._limits.put_back(place.client)
         fingerprint = tokens.fingerprints(self._sessions.fingerprint)[role]
         identifier = await self._open(role, fingerprint, place)
         if (previous := cookie.read(request)) is not None:

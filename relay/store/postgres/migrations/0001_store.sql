@@ -260,6 +260,11 @@ CREATE TABLE relay.sessions (
     address text                           -- of the operator
 );
 
+CREATE TABLE relay.login_tries (
+    site text COLLATE "C" PRIMARY KEY,     -- an address or network; * for all of them together
+    free_at bigint NOT NULL                -- when all of its tries are free again
+) WITH (fillfactor = 50);
+
 CREATE TABLE relay.sink_states (
     sink text COLLATE "C" NOT NULL,
     at bigint NOT NULL,

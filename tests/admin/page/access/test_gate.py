@@ -14,6 +14,7 @@ from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
+from relay.store.login_limits import LoginLimits
 from relay.store.sessions import Role, Session
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
@@ -49,6 +50,7 @@ class Page:
     """A gate, and a browser that keeps the cookie."""
 
     sessions: Any
+    limits: LoginLimits
     clock: ManualClock
     tokens: Tokens = TOKENS
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "relay.example")
@@ -60,6 +62,7 @@ class Page:
     def restarted(self) -> Gate:
         return Gate(
             sessions=self.sessions,
+            limits=self.limits,
             clock=self.clock,
             tokens=lambda: self.tokens,
             allowed_hosts=lambda: self.allowed_hosts,
@@ -91,7 +94,7 @@ class Page:
 async def page(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Page]:
     store = await open_store(SqliteSettings(path=str(tmp_path / "relay.db")), clock=clock)
     try:
-        yield Page(store.sessions, clock)
+        yield Page(store.sessions, store.login_limits, clock)
     finally:
         await store.close()
 

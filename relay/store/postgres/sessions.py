@@ -1,0 +1,96 @@
+"""Sessions in PostgreSQL, which hold on every relay."""
+
+import hashlib
+from collections.abc import Collection
+
+from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.shared import Part
+from relay.store.sessions import AGE_MS, IDLE_MS, SEEN_EVERY_MS, SESSIONS_MAX, Role, Session
+
+_LIVE = f"""
+seen_at BETWEEN %(now)s - {IDLE_MS} AND %(now)s + {SEEN_EVERY_MS}
+AND opened_at BETWEEN %(now)s - {AGE_MS} AND %(now)s + {SEEN_EVERY_MS}
+"""
+# Logins on two relays that remove the same sessions must not wait for each other in turn.
+_DROP_EXPIRED = f"""
+DELETE FROM relay.sessions WHERE digest IN (
+    SELECT digest FROM relay.sessions WHERE NOT ({_LIVE}) FOR UPDATE SKIP LOCKED
+)
+"""
+_DROP_SURPLUS = f"""
+DELETE FROM relay.sessions WHERE digest IN (
+    SELECT digest FROM relay.sessions WHERE digest = ANY(ARRAY(
+        SELECT digest FROM relay.sessions WHERE role = %(role)s
+        ORDER BY seen_at DESC, opened_at DESC OFFSET {SESSIONS_MAX - 1}
+    )) FOR UPDATE SKIP LOCKED
+)
+"""
+_OPEN = """
+INSERT INTO relay.sessions (digest, role, token, opened_at, seen_at, address)
+VALUES (%(digest)s, %(role)s, %(token)s, %(now)s, %(now)s, %(address)s)
+ON CONFLICT (digest) DO NOTHING
+"""
+_FIND = f"""
+SELECT token, role, address FROM relay.sessions WHERE digest = %(digest)s AND {_LIVE}
+"""
+_TO_NOTE = f"digest = %(digest)s AND seen_at <= %(now)s - {SEEN_EVERY_MS} AND {_LIVE}"
+_IS_TO_NOTE = f"SELECT 1 FROM relay.sessions WHERE {_TO_NOTE}"
+_SEEN = f"UPDATE relay.sessions SET seen_at = %(now)s WHERE {_TO_NOTE}"
+_CLOSE = "DELETE FROM relay.sessions WHERE digest = %s"
+
+
+class PostgresSessions(Part):
+    """Fulfils `relay.store.sessions.Sessions`."""
+
+    def fingerprint(self, token: str) -> bytes:
+        return self._shared.tokens.digest(token)
+
+    async def open(
+        self,
+        identifier: bytes,
+        *,
+        role: Role,
+        fingerprint: bytes,
+        address: str | None,
+        now_ms: int,
+    ) -> None:
+        values = {
+            "digest": _digest(identifier),
+            "role": role,
+            "token": fingerprint,
+            "address": address,
+            "now": now_ms,
+        }
+
+        def begin(db: Database) -> None:
+            db.execute(_DROP_EXPIRED, values)
+            db.execute(_DROP_SURPLUS, values)
+            db.execute(_OPEN, values)
+
+        await self._writer.transact(begin)
+
+    async def find(
+        self, identifier: bytes, *, fingerprints: Collection[bytes], now_ms: int
+    ) -> Session | None:
+        row = await self._row(_FIND, identifier, now_ms)
+        if row is None:
+            return None
+        token, *session = row
+        return Session(*session) if token in fingerprints else None
+
+    async def seen(self, identifier: bytes, *, now_ms: int) -> None:
+        # Read first, because acknowledgements wait for the writer.
+        if await self._row(_IS_TO_NOTE, identifier, now_ms):
+            values = {"digest": _digest(identifier), "now": now_ms}
+            await self._writer.transact(lambda db: db.execute(_SEEN, values).rowcount)
+
+    async def close(self, identifier: bytes) -> None:
+        await self._writer.execute(_CLOSE, _digest(identifier))
+
+    async def _row(self, sql: str, identifier: bytes, now_ms: int) -> Row | None:
+        values = {"digest": _digest(identifier), "now": now_ms}
+        return await self._reader.read(lambda db: db.execute(sql, values).fetchone())
+
+
+def _digest(identifier: bytes) -> bytes:
+    return hashlib.sha256(identifier).digest()

@@ -1,0 +1,78 @@
+"""States of sinks in PostgreSQL: a row per change, by the relay that owns the sink."""
+
+from collections.abc import Mapping, Sequence
+
+from relay.core.minutes import MINUTE_MS
+from relay.core.sink_status import State
+from relay.store.postgres.driver import Database
+from relay.store.postgres.shared import Part
+from relay.store.sink_states import KEPT_MS, Span, spans_since
+
+SKEW_MS = MINUTE_MS
+"""Time by which another relay's clock may be ahead."""
+
+_AT = """
+SELECT DISTINCT ON (sink) sink, state FROM relay.sink_states WHERE at <= %s
+ORDER BY sink, at DESC
+"""
+_AFTER = "SELECT sink, at, state FROM relay.sink_states WHERE at > %s ORDER BY at"
+# Other relays note other sinks, and their clocks may be a little ahead.
+_IS_AHEAD = f"""
+{{row}}.at > %(now)s + CASE WHEN {{row}}.sink = ANY(%(sinks)s::text[]) THEN 0 ELSE {SKEW_MS} END
+"""
+_DROP_LATER = f"""
+DELETE FROM relay.sink_states AS s WHERE at >= %(now)s AND EXISTS (
+    SELECT 1 FROM relay.sink_states AS later
+    WHERE later.sink = s.sink AND later.at > s.at AND {_IS_AHEAD.format(row="later")}
+)
+"""
+_MOVE_LATER = f"""
+UPDATE relay.sink_states AS s SET at = %(now)s
+WHERE at > %(now)s AND {_IS_AHEAD.format(row="s")}
+"""
+_CHANGE = """
+INSERT INTO relay.sink_states (sink, at, state)
+SELECT noted.sink, %(now)s, noted.state
+FROM unnest(%(sinks)s::text[], %(states)s::text[]) AS noted(sink, state)
+WHERE noted.state IS DISTINCT FROM (
+    SELECT last.state FROM relay.sink_states AS last WHERE last.sink = noted.sink
+    ORDER BY last.at DESC LIMIT 1
+)
+ORDER BY noted.sink
+ON CONFLICT (sink, at) DO UPDATE SET state = excluded.state
+"""
+_FORGET = """
+DELETE FROM relay.sink_states WHERE (sink, at) IN (
+    SELECT s.sink, s.at FROM relay.sink_states AS s WHERE s.at <= %(old)s AND (
+        s.state IS NULL OR EXISTS (
+            SELECT 1 FROM relay.sink_states AS later
+            WHERE later.sink = s.sink AND later.at > s.at AND later.at <= %(old)s
+        )
+    ) FOR UPDATE SKIP LOCKED
+)
+"""
+
+
+class PostgresSinkStates(Part):
+    """Fulfils `relay.store.sink_states.SinkStates`."""
+
+    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+        values = {
+            "sinks": list(states.keys()),
+            "states": list(states.values()),
+            "now": now_ms,
+            "old": now_ms - KEPT_MS,
+        }
+
+        def note(db: Database) -> None:
+            for statement in (_DROP_LATER, _MOVE_LATER, _CHANGE, _FORGET):
+                db.execute(statement, values)
+
+        await self._writer.transact(note)
+
+    async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
+        return await self._reader.read(
+            lambda db: spans_since(
+                since_ms, db.execute(_AT, (since_ms,)), db.execute(_AFTER, (since_ms,))
+            )
+        )

@@ -1,0 +1,61 @@
+"""Keyed digests in place of the e-mail addresses of a recorded change."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from relay.store.audit import Change
+from relay.store.keyed_digests import PersonDigests
+
+DIGEST_DIGITS = 16
+"""Length of the digest: a prefix of the one in an erasure's record."""
+
+TEXT_MAX = 500
+
+_WORD = re.compile(r"[^\s\"'<>()\[\]{},;:]+")
+_AT = re.compile("@|%40")
+
+
+class Veil:
+    """Replaces addresses by the digests of one store."""
+
+    def __init__(self, digests: PersonDigests) -> None:
+        self._digests = digests
+
+    def veiled(self, change: Change) -> Change:
+        """Replace each e-mail address of a change by its keyed digest."""
+        return replace(
+            change,
+            target=self._text(change.target),
+            asked=self._values(change.asked),
+            via=self._text(change.via),
+        )
+
+    def _values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: self._digest(value) if name == "email" else self._value(value)
+            for name, value in values.items()
+        }
+
+    def _value(self, value: object) -> object:
+        match value:
+            case str():
+                return self._text(value)
+            case list() | tuple():
+                return [self._value(each) for each in value]
+            case dict():
+                return self._values(value)
+        return value
+
+    def _text(self, text: str | None) -> str | None:
+        if text is None:
+            return None
+        return _WORD.sub(lambda match: self._word(match[0]), text)[:TEXT_MAX]
+
+    def _word(self, word: str) -> str:
+        is_address = _AT.search(word, 1, len(word) - 1)
+        return self._digest(word) if is_address else word
+
+    def _digest(self, address: str) -> str:
+        return f"person:{self._digests.digest(address).hex()[:DIGEST_DIGITS]}"

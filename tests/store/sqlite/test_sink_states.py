@@ -1,0 +1,36 @@
+"""Plans of the statements that note the states of sinks."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from relay.store.sqlite import sink_states
+from relay.store.sqlite.settings import SqliteSettings
+from relay.store.sqlite.store import SqliteStore, open_store
+from tests.conftest import ManualClock
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+    opened = await open_store(SqliteSettings(path=str(tmp_path / "relay.db")), clock=clock)
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        sink_states._DROP_LATER,
+        sink_states._MOVE_LATER,
+        sink_states._CHANGE,
+        sink_states._FORGET,
+        sink_states._FORGET_UNKNOWN,
+    ],
+)
+async def test_a_change_does_not_read_the_others(store: SqliteStore, sql: str) -> None:
+    values = {"now": 1, "old": 1, "sink": "crm", "state": "active"}
+    plan = await store._shared.reader.read(
+        lambda db: db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    )
+    assert not [step for *_, step in plan if step.startswith("SCAN ") and "CONSTANT" not in step]
