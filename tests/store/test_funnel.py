@@ -253,7 +253,9 @@ def test_the_hour_in_sql_equals_that_of_the_clocks_in_every_zone(
     there, last_s = ZoneInfo(zone), first_s + span_s
     asked = [first_s, last_s, *data.draw(st.lists(st.integers(first_s, last_s), max_size=20))]
     hour_of_day = of_rows.hour_of_day(first_s * 1000, last_s * 1000, there)
-    values = ", ".join(f"({number}, {at_s * 1000})" for number, at_s in enumerate(asked))
+    values = ", ".join(
+        f"({number}, CAST({at_s * 1000} AS bigint))" for number, at_s in enumerate(asked)
+    )
     times = f"WITH times(number, at) AS (VALUES {values})"
     hours = [
         hour for (hour,) in place.rows(f"{times} SELECT {hour_of_day} FROM times ORDER BY number")

@@ -25,6 +25,8 @@ class Shared:
     pager: Connection
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
+    background: GroupCommit
+    """Longer writes, with more round trips, which acknowledgements do not wait for."""
     digests: PersonDigests
     tokens: TokenDigests
     turns: OrderingKeys

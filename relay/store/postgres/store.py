@@ -16,6 +16,7 @@ from relay.store.ordering import OrderingKeys
 from relay.store.postgres import accept, keys, schema, totals
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.backlogs import Backlogs
+from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Connection
 from relay.store.postgres.group_commit import GroupCommit, Statement
 from relay.store.postgres.leasing import Leasing
@@ -73,6 +74,7 @@ class PostgresStore:
         self._size = place.Size(shared.reader, settings.schema, clock)
         self.location = place.location(settings)
         self.version = EngineVersion("postgres", server.version)
+        self.audience = PostgresAudience(shared)
 
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
@@ -148,6 +150,7 @@ class PostgresStore:
             closing.push_async_callback(shared.leaser.close)
             closing.push_async_callback(shared.writer.close)
             closing.push_async_callback(shared.vacuum.close)
+            closing.push_async_callback(shared.background.close)
 
 
 async def open_store(
@@ -163,8 +166,8 @@ async def open_store(
     is part of, once that is on disk.
     """
     dsn = settings.dsn.reveal()
-    connections = [Connection(dsn, settings.schema) for _ in range(5)]
-    writer, leaser, reader, searcher, pager = connections
+    connections = [Connection(dsn, settings.schema) for _ in range(6)]
+    writer, leaser, reader, searcher, pager, background = connections
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
@@ -182,6 +185,7 @@ async def open_store(
         searcher=searcher,
         pager=pager,
         writer=GroupCommit(writer, clock=clock, committed=committed),
+        background=GroupCommit(background, clock=clock, committed=lambda _: None),
         digests=digests,
         tokens=tokens,
     return PostgresStore(

@@ -1,0 +1,131 @@
+"""The audience in PostgreSQL: rows derived from events' bodies, in steps after they are accepted.
+
+One member at a time counts, and another one at that moment has nothing to do.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from relay.store.audience import AudienceQuery, Funnel, counting, rollup
+from relay.store.audience import funnel as answers
+from relay.store.audience.tables import ROLLED_TO
+from relay.store.keyed_digests import PersonDigests
+from relay.store.postgres import audience_tables, boundary
+from relay.store.postgres.audience_tables import (
+    COUNTED_TO,
+    PostgresAudienceTables,
+    claim,
+    superseded,
+    wait_for,
+)
+from relay.store.postgres.driver import Database
+from relay.store.postgres.funnel_tables import PostgresFunnelTables, oldest_uncounted
+from relay.store.postgres.shared import Part
+
+Lock = Callable[[Database, str], int | None]
+"""`claim` or `wait_for`."""
+
+_SOURCES = "SELECT DISTINCT source FROM relay.totals ORDER BY source"
+
+
+class PostgresAudience(Part):
+    """Fulfils `relay.store.audience.Audience`."""
+
+    async def fill(self) -> bool:
+        # While events come in faster than they are counted, the days can wait.
+        return await self.count() or await self._uncount() or await self._roll_up()
+
+    async def count(self) -> bool:
+        return await self._count(claim)
+
+    async def count_all(self) -> None:
+        """Count every event that is stored by now, after other members' steps."""
+        while await self._count(wait_for):
+            pass
+
+    async def _count(self, lock: Lock) -> bool:
+        if await self._reader.read(oldest_uncounted) is None:
+            return False
+        upto = await self._reader.read(boundary.last_seq)
+        digests = self._shared.digests
+        return await self._shared.background.transact(
+            lambda db: fill(db, digests, upto=upto, lock=lock)
+        )
+
+    async def _uncount(self) -> bool:
+        """Remove views that were reconstructed, and whose original is counted; True if it did."""
+        if not await self._reader.read(superseded):
+            return False
+        return await self._shared.background.transact(_uncount)
+
+    async def _roll_up(self) -> bool:
+        """Add the next rows to their days; True if more may be left."""
+        if not await self._reader.read(_lacks_rollup):
+            return False
+        return await self._shared.background.transact(_roll_up)
+
+    def person(self, address: str) -> str:
+        return f"{self._shared.digests.number(address):016x}"
+
+    async def sources(self) -> Sequence[str]:
+        rows = await self._reader.read(lambda db: db.execute(_SOURCES).fetchall())
+        return [source for (source,) in rows]
+
+    async def funnel(self, question: AudienceQuery) -> Funnel:
+        for _ in range(counting.CATCH_UP_STEPS):
+            if not (await self.count() or await self._uncount()):
+                break
+        read = partial(_ask, question=question)
+        while (answer := await self._searcher.read(read)) is None:
+            await self._shared.background.transact(_reset)
+        return answer
+
+
+def fill(db: Database, digests: PersonDigests, *, upto: int, lock: Lock) -> bool:
+    """Count the next events up to one; True if more may be left."""
+    after = lock(db, COUNTED_TO)
+    if after is None:
+        return False
+    events = audience_tables.uncounted(db, after, upto)
+    if not events:
+        return False
+    counting.count(PostgresAudienceTables(db), events, digests)
+    return events[-1].seq < upto
+
+
+def _uncount(db: Database) -> bool:
+    if claim(db, ROLLED_TO) is None:
+        return False
+    events = superseded(db)
+    rollup.uncount(PostgresAudienceTables(db), events)
+    return bool(events)
+
+
+def _lacks_rollup(db: Database) -> bool:
+    tables = PostgresAudienceTables(db)
+    return rollup.next_batch(tables) is not None or tables.missing_week() is not None
+
+
+def _roll_up(db: Database) -> bool:
+    if claim(db, ROLLED_TO) is None:
+        return False
+    tables = PostgresAudienceTables(db)
+    batch = rollup.next_batch(tables)
+    if batch is not None:
+        tables.number(batch.new_people)
+        rollup.add(tables, batch, batch.days(tables))
+        return True
+    week = tables.missing_week()
+    if week is not None:
+        rollup.store_week(tables, week)
+    return week is not None
+
+
+def _reset(db: Database) -> None:
+    wait_for(db, ROLLED_TO)
+    rollup.reset(PostgresAudienceTables(db))
+
+
+def _ask(db: Database, question: AudienceQuery) -> Funnel | None:
+    with db.snapshot():
+        return answers.ask(PostgresFunnelTables(db), question)
