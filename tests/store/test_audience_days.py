@@ -193,13 +193,12 @@ async def test_damaged_counts_are_reported_and_made_anew(
 ) -> None:
     await accept(store, *any_events(Random(6), 200))
     await fill(store)
-    ((number, start_ms, content),) = place.rows(
-        f"SELECT number, {start}, {column} FROM relay.audience_{start}s ORDER BY number LIMIT 1 OFFSET 1"
+    table = f"relay.audience_{start}s"
+    _, (number, start_ms, content), *_ = place.rows(
+        f"SELECT number, {start}, {column} FROM {table} ORDER BY number"
     )
     longer = bytes(content) + bytes(1)
-    place.rows(
-        f"UPDATE relay.audience_{start}s SET {column} = %s WHERE number = %s", longer, number
-    )
+    place.rows(f"UPDATE {table} SET {column} = %s WHERE number = %s", longer, number)
     (fault,) = (await store.inspections.inspect()).faults
     assert fault.startswith("the audience of source ")
     until_ms = start_ms + days * DAY_MS
