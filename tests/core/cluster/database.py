@@ -1,11 +1,8 @@
 """A model of PostgreSQL with one standby: row locks, commits that wait, crashes and promotions."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay.core.cluster.statements import (
     Acquire,
@@ -39,6 +36,9 @@ from tests.core.cluster.tables import (
     Settled,
     Tables,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Lock = tuple[str, Any]
 
@@ -305,9 +305,7 @@ class Database:
                     continue
                 if row.holder in (None, acquire.member) or self._is_expired(row):
                     transaction.exclusive.append(("ownership", sink))
-                    new = Ownership(
-                        acquire.member, row.fence + 1, version + 1, self._now + LEASE_S
-                    )
+                    new = Ownership(acquire.member, row.fence + 1, version + 1, self._now + LEASE_S)
                     transaction.changes.append((tables.ownership, sink, new))
                     leases.append((sink, Fence(acquire.history, new.fence)))
         transaction.answer = Acquired(tuple(leases))

@@ -1,7 +1,5 @@
 """A simple dispatcher: reads, sends and settles one sink's deliveries under one lease."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from relay.core.cluster.statements import Fence, Guard
@@ -21,20 +19,20 @@ READ_AGAIN_S = 10.0
 class Send:
     """An attempt; `pauses` counts those of its process before it began."""
 
-    __slots__ = ("dispatcher", "event", "is_over", "pauses", "seq")
+    __slots__ = ("dispatcher", "event", "is_over", "is_received", "pauses", "seq")
 
-    def __init__(self, dispatcher: Dispatcher, seq: int, event: EventId) -> None:
+    def __init__(self, dispatcher: "Dispatcher", seq: int, event: EventId) -> None:
         self.dispatcher = dispatcher
         self.seq = seq
         self.event = event
         self.pauses = dispatcher.relay.pauses
-        self.is_over = False
+        self.is_over = self.is_received = False
 
 
 class Dispatcher:
     """Sends for as long as the planner allows."""
 
-    def __init__(self, relay: Relay, sink: str, fence: Fence) -> None:
+    def __init__(self, relay: "Relay", sink: str, fence: Fence) -> None:
         self.relay = relay
         self.sink = sink
         self.fence = fence
@@ -69,13 +67,13 @@ class Dispatcher:
         self._outcomes.clear()
         self._end()
 
-    def ended(self, send: Send, *, delivered: bool) -> None:
+    def ended(self, send: Send) -> None:
         """Take the outcome of a send."""
         if self.has_ended or self.sends.get(send.seq) is not send:
             return
         del self.sends[send.seq]
         attempts = self._buffer[send.seq][1]
-        self._outcomes.append(Outcome(send.seq, attempts, delivered))
+        self._outcomes.append(Outcome(send.seq, attempts, send.is_received))
         self._settle()
         self._start()
 

@@ -1,7 +1,5 @@
 """Virtual time and the network between members and the database."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random

@@ -1,11 +1,10 @@
 """One relay of the simulated cluster: the planner under test, and what drives it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from relay.core.cluster.acceptance import Outcome, Step
 from relay.core.cluster.statements import Poll
 from tests.core.cluster.dispatcher import Dispatcher
 from tests.core.cluster.network import Call
@@ -21,7 +20,7 @@ _SLACK_S = 1e-6
 class Relay:
     """A process; `kill` and `pause` are signals to it."""
 
-    def __init__(self, world: World, name: str, sinks: Iterable[str]) -> None:
+    def __init__(self, world: "World", name: str, sinks: Iterable[str]) -> None:
         random = world.random
         self.world = world
         self.name = name
@@ -106,8 +105,8 @@ class Relay:
     def accept(self, event: EventId, acknowledge: Callable[[EventId], None]) -> None:
         """Accept an event, as often as it takes; the sender may have given up."""
 
-        def take(statement: Insert | Confirm, outcome: Any) -> None:
-            step = "insert" if isinstance(statement, Insert) else "confirm"
+        def take(statement: Insert | Confirm, outcome: Outcome) -> None:
+            step: Step = "insert" if isinstance(statement, Insert) else "confirm"
             match self.world.acceptance[step, outcome]:
                 case "insert":
                     self.call(Insert(self.name, event, sinks), take, lost)

@@ -1,7 +1,5 @@
 """Run the simulation: python -m tests.core.cluster.simulation [SEEDS] [--trace SEED]."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -37,8 +35,7 @@ def main() -> int:
         return 0
     start = time.monotonic()
     chunks = [
-        range(first, min(first + CHUNK, options.seeds))
-        for first in range(0, options.seeds, CHUNK)
+        range(first, min(first + CHUNK, options.seeds)) for first in range(0, options.seeds, CHUNK)
     ]
     failed = 0
     with Pool() as pool:

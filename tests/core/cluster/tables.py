@@ -1,7 +1,5 @@
 """The rows of the modelled database, and the statements that only a store sends."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """A cluster in virtual time: relays, their database, destinations, a sender, and disturbances."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from random import Random
@@ -99,10 +97,10 @@ class World:
         self.invariants.begun(send)
         duration_s = self._send_s * self.random.uniform(0.2, 1)
         if self.random.random() < self._failures:
-            self.clock.after(duration_s, self._end, send, False)
+            self.clock.after(duration_s, self._end, send)
             return
         self.clock.after(duration_s * self.random.random(), self._receive, send)
-        self.clock.after(duration_s, self._end, send, True)
+        self.clock.after(duration_s, self._end, send)
 
     def cancel(self, send: Send) -> None:
         """Abandon a send; the destination may have it already, or may not get it."""
@@ -111,16 +109,17 @@ class World:
 
     def _receive(self, send: Send) -> None:
         if not send.is_over or self.random.random() < 0.5:
+            send.is_received = True
             self.invariants.receipt(send.dispatcher.sink, send.event)
 
-    def _end(self, send: Send, delivered: bool) -> None:
-        send.dispatcher.relay.post(self._take_outcome, send, delivered)
+    def _end(self, send: Send) -> None:
+        send.dispatcher.relay.post(self._take_outcome, send)
 
-    def _take_outcome(self, send: Send, delivered: bool) -> None:
+    def _take_outcome(self, send: Send) -> None:
         if not send.is_over:
             send.is_over = True
             self.invariants.over(send)
-            send.dispatcher.ended(send, delivered=delivered)
+            send.dispatcher.ended(send)
 
     # The sender
 

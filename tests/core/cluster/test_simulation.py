@@ -1,0 +1,35 @@
+"""The invariants hold in every simulated run, and a seed reproduces its run."""
+
+import os
+import subprocess
+import sys
+
+from tests.core.cluster.simulation import violations
+
+SEEDS = 2_000
+
+
+def simulate(*arguments: str, hash_seed: str = "0") -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.core.cluster.simulation", *arguments],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        text=True,
+        timeout=60,
+    ).stdout
+
+
+def test_the_invariants_hold() -> None:
+    assert violations(range(SEEDS)) == []
+
+
+def test_a_seed_reproduces_its_run_in_another_process() -> None:
+    for seed in ("3", "20"):
+        first, again = (simulate("--trace", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
+        assert "acquires" in first
+        assert again == first
+
+
+def test_the_script_counts_seeds_and_violations() -> None:
+    assert simulate("5").startswith("5 seeds, 0 violations")
