@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.server.listener import Listener
+from relay.server.listener import Listener, bind
 
 GRACE = Duration.parse("5s")
 LIMIT = ConnectionLimit(PUBLIC_MAX)
@@ -105,6 +105,15 @@ async def test_a_free_port_is_taken_for_port_0_and_named_in_the_url() -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"\r\ndate: " in answer
     assert b"server:" not in answer
+
+
+def test_a_small_part_of_a_response_does_not_wait_for_the_clients_acknowledgement() -> None:
+    with (
+        bind(Address("127.0.0.1:0")) as bound,
+        socket.create_connection(bound.getsockname()),
+        bound.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_an_ipv6_address_is_listened_on() -> None:
