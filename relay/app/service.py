@@ -371,7 +371,7 @@ class Service:
 
     async def _hand_over(self, grace: Duration) -> None:
         await self.supervisor.drain(grace)
-        await self._store.ownership.leave(grace)
+        await self._store.ownership.leave()
 
     async def _close(self) -> None:
         """Close every part even if one fails, the store last."""

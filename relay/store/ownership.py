@@ -26,6 +26,16 @@ class Member:
     is_self: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What a relay tells the others of itself."""
+
+    name: str
+    version: str
+    address: str
+    config: str
+
+
 class Dispatching(Protocol):
     """The dispatchers, as far as ownership drives them."""
 
@@ -60,6 +70,10 @@ class Ownership(Protocol):
         """Return whether a send may start now; to be asked right before each."""
         ...
 
+    def introduce(self, me: Introduction) -> None:
+        """Tell the others this from now on."""
+        ...
+
     def configure(self, sinks: Iterable[str]) -> None:
         """Dispatch these sinks from now on."""
         ...
@@ -76,7 +90,7 @@ class Ownership(Protocol):
         """Begin and end dispatching as ownership changes, until `leave` is done."""
         ...
 
-    async def leave(self, grace: Duration) -> None:
+    async def leave(self) -> None:
         """Hand all sinks over; raises nothing."""
         ...
 
@@ -90,6 +104,9 @@ class SoleOwner:
     def may_send(self, _: str) -> bool:
         return True
 
+    def introduce(self, me: Introduction) -> None:
+        """There are no others."""
+
     def configure(self, sinks: Iterable[str]) -> None:
         """Whatever they are."""
 
@@ -102,5 +119,5 @@ class SoleOwner:
     async def run(self, dispatching: Dispatching) -> None:
         """Nothing ever changes."""
 
-    async def leave(self, grace: Duration) -> None:
+    async def leave(self) -> None:
         """Nobody waits for them."""

@@ -9,7 +9,7 @@ import pytest
 from relay.core import sample_events
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import Dispatching, Member
+from relay.store.ownership import Dispatching, Introduction, Member
 from tests import service
 from tests.caller import post
 from tests.sinks.far_end import FarEnd, Reply, until
@@ -32,6 +32,9 @@ class Scripted:
     def may_send(self, sink: str) -> bool:
         return self.trusted and sink in self.held
 
+    def introduce(self, me: Introduction) -> None:
+        pass
+
     def configure(self, sinks: Iterable[str]) -> None:
         self.configured = list(sinks)
 
@@ -44,7 +47,7 @@ class Scripted:
     async def run(self, dispatching: Dispatching) -> None:
         pass
 
-    async def leave(self, grace: Duration) -> None:
+    async def leave(self) -> None:
         pass
 
 

@@ -138,8 +138,23 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def send_signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+    def send_signal(self, number: signal.Signals, pid: int | None = None) -> None:
+        """Send it to the postmaster, or to one of its children."""
+        os.kill(self.pid if pid is None else pid, number)
+
+    def children(self) -> list[int]:
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(word) for word in text.split()]
+
+    def freeze(self) -> None:
+        """Stop all of its processes; a new one cannot come."""
+        for pid in (self.pid, *self.children()):
+            self.send_signal(signal.SIGSTOP, pid)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        for pid in (*self.children(), self.pid):
+            self.send_signal(signal.SIGCONT, pid)
 
     def restart(self) -> None:
         """End it as an immediate shutdown does, and start it again."""
@@ -153,7 +168,7 @@ class PostgresServer:
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         if self._process is None:
             return
-        children = _children(self.pid)
+        children = self.children()
         self.send_signal(signal.SIGCONT)
         self.send_signal(how)
         self._process.wait()
@@ -168,11 +183,6 @@ class PostgresServer:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
-
-
-def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 def _owner() -> tuple[int, int]:

@@ -18,6 +18,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Secret, Size
 from relay.store import Store
 from relay.store.postgres import store as postgres
+from relay.store.postgres.fences import Fence
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite import store as sqlite
 from relay.store.sqlite.settings import SqliteSettings
@@ -56,17 +57,30 @@ class SqlitePlace(Place):
             return db.execute(text.replace("relay.", "").replace("%s", "?"), values).fetchall()
 
 
-class PostgresPlace(Place):
-    """A schema of its own in the server that the tests of a process share."""
+class OnlyRelay:
+    """Fulfils `Fences` for a store that no other relay uses: it owns all sinks."""
 
-    def __init__(self) -> None:
-        self.server = shared_server()
+    def holds(self, _: str) -> bool:
+        return True
+
+    def fence(self, _: str) -> None:
+        return None
+
+    def lost(self, sink: str, fence: Fence) -> None:
+        raise AssertionError(f"{sink} has an owner beside {fence.holder}")
+
+
+class PostgresPlace(Place):
+    """A schema of its own, usually in the server that the tests of a process share."""
+
+    def __init__(self, server: PostgresServer | None = None) -> None:
+        self.server = server or shared_server()
         self.schema = f"relay {next(_numbers)}"
 
     @asynccontextmanager
     async def open(self, clock: Clock, **settings: Any) -> AsyncIterator[Store]:
         where = self.settings(**settings)
-        store = await postgres.open_store(where, clock=clock)
+        store = await postgres.open_store(where, clock=clock, fences=OnlyRelay())
         try:
             yield cast("Store", store)
         finally:

@@ -7,25 +7,11 @@ import pytest
 
 from relay.core.delivery import Delivery, Result
 from relay.store import Store
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
 from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, lease, settlement
 from tests.store.places import Place
 
-
-def rows(path: Path, sql: str) -> list[Any]:
-    with closing_file(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        return db.execute(sql).fetchall()
-
-
-def sqlite_shelf(folder: Path, clock: ManualClock) -> Shelf:
-    path = folder / "relay.db"
-    settings = SqliteSettings(path=str(path), min_free=Size.parse("1B"))
-
-    def opened() -> AbstractAsyncContextManager[Store]:
-        return _Opened(lambda: open_store(settings, clock=clock))
 
 @pytest.fixture
 def shelf(place: Place, clock: ManualClock) -> Shelf:

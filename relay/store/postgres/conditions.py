@@ -69,9 +69,7 @@ def of_delivery(selection: Selection) -> list[Condition]:
     ]
 
 
-def fits(
-    db: Database, selection: Selection, digests: PersonDigests, *more: Condition
-) -> Condition:
+def fits(db: Database, selection: Selection, digests: PersonDigests, *more: Condition) -> Condition:
     """Return the condition on `events e`, except that a sink has missed them."""
     conditions = [*of_event(db, selection, digests), *more]
     if selection.outcome != "missed" and selection.names_deliveries:

@@ -8,7 +8,6 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress

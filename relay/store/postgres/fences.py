@@ -3,12 +3,16 @@
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-GUARD = """
+HISTORY = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+"""The server's timeline, which each promotion of a standby changes; an error in recovery."""
+
+GUARD = f"""
 SELECT o.sink, o.fence FROM relay.ownership AS o
-JOIN unnest(%(guarded)s::text[], %(holders)s::uuid[], %(fences)s::bigint[])
-    AS f (sink, holder, fence)
+JOIN unnest(
+    %(guarded)s::text[], %(holders)s::uuid[], %(histories)s::text[], %(fences)s::bigint[]
+) AS f (sink, holder, history, fence)
     ON o.sink = f.sink AND o.holder = f.holder AND o.fence = f.fence
-WHERE o.expires_at > clock_timestamp()
+WHERE o.expires_at > clock_timestamp() AND f.history = {HISTORY}
 FOR SHARE OF o
 """
 """The sinks that are still owned; a takeover waits until the statement has ended."""
@@ -18,6 +22,8 @@ class Fence(NamedTuple):
     """One acquisition of a sink."""
 
     holder: UUID
+    history: str
+    """The timeline of the server that gave it."""
     number: int
 
 
@@ -38,15 +44,3 @@ class Fences(Protocol):
     def lost(self, sink: str, fence: Fence) -> None:
         """Note that a settlement was refused, because the sink has another owner."""
         ...
-
-
-class OnlyRelay:
-    """Fulfils `Fences` for a store that no other relay uses: it owns all sinks."""
-
-    def holds(self, sink: str) -> bool:  # noqa: ARG002
-        return True
-
-    def fence(self, sink: str) -> Fence | None:  # noqa: ARG002
-        return None
-
-    def lost(self, sink: str, fence: Fence) -> None: ...

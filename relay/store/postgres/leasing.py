@@ -32,6 +32,8 @@ class Leasing(Part):
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         """Fulfil `Store.lease`."""
+        if not self._fences.holds(sink):
+            return Lease((), None)
         leases = self._leases[sink]
         left = dict(limits)
         times: list[int] = []

@@ -47,9 +47,7 @@ def missed(
     return "e.seq = ANY(%s::bigint[])", [seqs]
 
 
-def _missed(
-    db: Database, routes: dict[str, Route], fits: Condition, order: Order
-) -> Iterator[int]:
+def _missed(db: Database, routes: dict[str, Route], fits: Condition, order: Order) -> Iterator[int]:
     where, values = fits
     beyond, place = _BEYOND[order]
     sql = _CANDIDATES.format(fits=where, beyond=beyond, order=order)

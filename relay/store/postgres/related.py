@@ -45,7 +45,8 @@ def related(db: Database, seq: int, digests: PersonDigests, *, limit: int) -> Re
     if stored is None:
         return None
     counted = db.execute(_COUNTED, (seq,)).fetchone()
-    person, video = counted or _of_body(db, *stored, digests)
+    kind, body = stored
+    person, video = counted or _of_body(db, kind, body, digests)
     (floor,) = db.execute(_FLOOR).fetchall()[0]
     video_id, title = db.execute(_VIDEO, (video,)).fetchone() or (None, None)
 

@@ -29,13 +29,19 @@ _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
 
 TRIED_SINCE = """
-EXISTS (SELECT 1 FROM relay.attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.number > {attempt})
+EXISTS (
+    SELECT 1 FROM relay.attempts a
+    WHERE a.event = {event} AND a.sink = {sink} AND a.number > {attempt}
+)
 """
 """Whether a delivery was tried after an attempt."""
 
 _STANDING = f"""
 SELECT d.event, d.sink,
-    CASE WHEN {TRIED_SINCE.format(event="d.event", sink="d.sink", attempt="%s")} THEN 'pending' ELSE d.status END,
+    CASE
+        WHEN {TRIED_SINCE.format(event="d.event", sink="d.sink", attempt="%s")} THEN 'pending'
+        ELSE d.status
+    END,
     d.reason
 FROM relay.deliveries d WHERE d.event = ANY(%s::bigint[]) AND {{condition}}
 """

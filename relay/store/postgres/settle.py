@@ -116,6 +116,7 @@ def _settle(db: Database, outcomes: Sequence[Outcome]) -> tuple[Owned, list[Outc
     guard = {
         "guarded": [sink for sink, _ in guarded],
         "holders": [fence.holder for _, fence in guarded],
+        "histories": [fence.history for _, fence in guarded],
         "fences": [fence.number for _, fence in guarded],
     }
     rows = db.execute(_SETTLE, _values(outcomes) | guard).fetchall()

@@ -1,12 +1,12 @@
 """What the parts of a store share."""
 
 from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres.driver import Connection
-from relay.store.postgres.fences import Fences, OnlyRelay
+from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.vacuum import Vacuum
@@ -30,14 +30,12 @@ class Shared:
     digests: PersonDigests
     tokens: TokenDigests
     turns: OrderingKeys
-    fences: Fences = field(default_factory=OnlyRelay)
+    fences: Fences
     leases: Leases = field(default_factory=Leases)
     """Of this relay's dispatchers."""
     vacuum: Vacuum
-    member: UUID = field(default_factory=uuid4)
+    member: UUID
     """This relay, among all that use the store; a new one at each start."""
-    leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Deliveries that a dispatcher of this relay may be sending: numbers of events, by sink."""
 
 
 class Part:

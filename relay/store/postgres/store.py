@@ -1,27 +1,38 @@
 """The store on PostgreSQL, which several relays share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from relay.core.clock import Clock
-from relay.core.totals import Total
-from relay.store import EngineVersion, StoreWarning
-from relay.store.postgres import keys, place, schema
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
-from relay.store import Backlog, Lease, Tier
+from relay.core.totals import Total
+from relay.store import Backlog, EngineVersion, Lease, StoreWarning, Tier
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import accept, keys, schema, totals
+from relay.store.postgres import accept, keys, place, schema, totals
+from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
-from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.audience import PostgresAudience
+from relay.store.postgres.audit import PostgresAudit
+from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.driver import Connection
+from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit, Statement
 from relay.store.postgres.leasing import Leasing
+from relay.store.postgres.login_limits import PostgresLoginLimits
+from relay.store.postgres.operations import PostgresOperations
+from relay.store.postgres.ownership import PostgresOwnership
+from relay.store.postgres.quarantine import PostgresQuarantine
+from relay.store.postgres.sessions import PostgresSessions
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
+from relay.store.postgres.sink_states import PostgresSinkStates
+from relay.store.postgres.statistics import PostgresSteps
+from relay.store.postgres.unreadable import PostgresUnreadable
+from relay.store.postgres.vacuum import Vacuum
+from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
 
 TOTALS_EVERY_S = 5.0
@@ -32,17 +43,6 @@ _PROBE = """
 INSERT INTO relay.state (name, value) VALUES ('probed', %s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-from relay.store.postgres.absences import PostgresAbsences
-from relay.store.postgres.audit import PostgresAudit
-from relay.store.postgres.group_commit import GroupCommit
-from relay.store.postgres.login_limits import PostgresLoginLimits
-from relay.store.postgres.quarantine import PostgresQuarantine
-from relay.store.postgres.sessions import PostgresSessions
-from relay.store.postgres.sink_states import PostgresSinkStates
-from relay.store.postgres.statistics import PostgresSteps
-from relay.store.postgres.unreadable import PostgresUnreadable
-from relay.store.postgres.vacuum import Vacuum
-from relay.store.stepwise_statistics import StepwiseStatistics
 
 
 class PostgresStore:
@@ -58,23 +58,35 @@ class PostgresStore:
         *,
         clock: Clock,
         server: place.Server,
+        ownership: PostgresOwnership,
+        totals: Totals,
         counted: Callable[[Total], None],
     ) -> None:
-        self._counted = counted
         self._shared = shared
+        self._clock = clock
+        self._server = server
+        self._totals = totals
+        self._counted = counted
+        self._read_totals_s = clock.monotonic()
+        self._writer = shared.writer
+        self._accept = Statement(Acceptance(shared.turns))
+        self._backlogs = Backlogs(shared.reader, shared.fences, clock)
+        self._leasing = Leasing(shared, clock)
+        self._size = place.Size(shared.reader, settings.schema, clock)
+        self._withdrawals = Withdrawals(shared)
+        self.location = place.location(settings)
+        self.version = EngineVersion("postgres", server.version)
         self.absences = PostgresAbsences(shared)
+        self.audience = PostgresAudience(shared)
         self.audit = PostgresAudit(shared)
         self.login_limits = PostgresLoginLimits(shared, clock)
+        self.operations = PostgresOperations(shared, self._withdrawals)
+        self.ownership = ownership
         self.quarantine = PostgresQuarantine(shared)
         self.sessions = PostgresSessions(shared)
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
         self.unreadable = PostgresUnreadable(shared)
-        self._server = server
-        self._size = place.Size(shared.reader, settings.schema, clock)
-        self.location = place.location(settings)
-        self.version = EngineVersion("postgres", server.version)
-        self.audience = PostgresAudience(shared)
 
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
@@ -87,48 +99,53 @@ class PostgresStore:
 
     async def inspect(self) -> None:
         """Do nothing: the server recovers from its own unclean stops."""
-        totals: Totals,
-        self._clock = clock
-        self._totals = totals
-        self._read_totals_s = clock.monotonic()
-        self._writer = shared.writer
-        self._accept = Statement(Acceptance(shared.turns))
-        self._backlogs = Backlogs(shared.reader, shared.fences, clock)
-        self._leasing = Leasing(shared, clock)
+
     def totals(self, source: str) -> Iterable[Total]:
         return self._totals.of_source(source)
+
     async def accept(
         self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
     ) -> Outcome:
         total = self._totals.of(event)
+
         def done(outcome: Outcome) -> None:
             if outcome == "accepted":
                 total.add(event.received_ms)
                 self._counted(total)
                 self._backlogs.saw(verdict.sink for verdict in verdicts)
             stored(outcome)
+
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
+
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         return await self._writer.submit(_KEEP, unreadable, stored)
+
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         return await self._leasing.lease(sink, now_ms=now_ms, limits=limits)
+
     def release(self, deliveries: Sequence[Delivery]) -> None:
         self._leasing.release(deliveries)
+
     async def settle(self, *settlements: Settlement) -> None:
         await self._leasing.settle(*settlements)
+
     async def bring_forward(
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
     ) -> int:
         return await self._leasing.bring_forward(
             sink, beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms, only=only
         )
+
     def is_leased(self, sink: str, seq: int) -> bool:
         return self._shared.leases.is_held(sink, seq)
+
     async def reclaim(self, sink: str) -> None:
         await self._leasing.reclaim(sink)
+
     async def backlogs(self) -> Mapping[str, Backlog]:
         await self._learn_totals()
         return await self._backlogs.read()
+
     async def _learn_totals(self) -> None:
         """Take over what other relays have counted."""
         now_s = self._clock.monotonic()
@@ -136,8 +153,10 @@ class PostgresStore:
             self._read_totals_s = now_s
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
                 self._counted(total)
+
     async def probe(self, *, now_ms: int) -> None:
         await self._writer.execute(_PROBE, now_ms)
+
     async def respond(self) -> None:
         await self._writer.respond()
 
@@ -151,6 +170,8 @@ class PostgresStore:
             closing.push_async_callback(shared.writer.close)
             closing.push_async_callback(shared.vacuum.close)
             closing.push_async_callback(shared.background.close)
+            closing.push_async_callback(self.ownership.close)
+            closing.push_async_callback(self._withdrawals.close)
 
 
 async def open_store(
@@ -159,15 +180,16 @@ async def open_store(
     clock: Clock,
     committed: Callable[[float], None] = lambda _: None,
     counted: Callable[[Total], None] = lambda _: None,
+    fences: Fences | None = None,
 ) -> PostgresStore:
     """Connect and migrate; raises psycopg.Error and what `schema.migrate` raises.
 
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
-    is part of, once that is on disk.
+    is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
     """
     dsn = settings.dsn.reveal()
-    connections = [Connection(dsn, settings.schema) for _ in range(6)]
-    writer, leaser, reader, searcher, pager, background = connections
+    connections = [Connection(dsn, settings.schema) for _ in range(8)]
+    writer, leaser, reader, searcher, pager, background, control, poller = connections
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
@@ -179,6 +201,7 @@ async def open_store(
         for each in connections:
             await each.close()
         raise
+    ownership = PostgresOwnership(control, poller, reader)
     shared = Shared(
         leaser=leaser,
         reader=reader,
@@ -188,20 +211,17 @@ async def open_store(
         background=GroupCommit(background, clock=clock, committed=lambda _: None),
         digests=digests,
         tokens=tokens,
+        turns=turns,
+        fences=fences or ownership,
+        vacuum=Vacuum(lambda: Connection(dsn, settings.schema), clock=clock),
+        member=ownership.id,
+    )
     return PostgresStore(
-        Shared(
-            leaser=leaser,
-            reader=reader,
-            searcher=searcher,
-            pager=pager,
-            writer=GroupCommit(writer, clock=clock, committed=committed),
-            digests=digests,
-            tokens=tokens,
-            turns=turns,
-        ),
+        settings,
+        shared,
         clock=clock,
+        server=server,
+        ownership=ownership,
         totals=Totals(known),
         counted=counted,
-        vacuum=Vacuum(lambda: Connection(dsn, settings.schema), clock=clock),
     )
-    return PostgresStore(settings, shared, clock=clock, server=server, counted=counted)

@@ -1,7 +1,7 @@
 """Numbers up to which every row of a table can be seen.
 
-A number is drawn before a commit, so that a smaller one can appear after a larger one. Whoever reads
-on from the last number that it has seen would miss it.
+A number is drawn before a commit, so that a smaller one can appear after a larger one. Whoever
+reads on from the last number that it has seen would miss it.
 """
 
 import asyncio

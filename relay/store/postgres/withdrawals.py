@@ -70,7 +70,7 @@ class Withdrawals(Part):
         return max(found[-1][0], since + 1) if len(found) == STEP_ROWS else None
 
     def _may_withdraw(self, event: int, sink: str) -> bool:
-        return self._fences.owns(sink) and not self._leases.is_held(sink, event)
+        return self._fences.holds(sink) and not self._leases.is_held(sink, event)
 
     async def _run(self) -> None:
         while self._replays:

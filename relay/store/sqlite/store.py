@@ -18,8 +18,15 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, St
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, EngineVersion, Lease, Space, StoreWarning, Tier, tiers
-from relay.store import Backlog, Lease, StoreSettings, StoreWarning, Tier, tiers
+from relay.store import (
+    Backlog,
+    EngineVersion,
+    Lease,
+    Space,
+    StoreWarning,
+    Tier,
+    tiers,
+)
 from relay.store.ownership import SoleOwner
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (

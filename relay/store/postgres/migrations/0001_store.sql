@@ -300,22 +300,23 @@ CREATE TABLE relay.reconciled_places (
 );
 
 CREATE TABLE relay.members (
-    id uuid PRIMARY KEY,
+    id uuid PRIMARY KEY,                   -- of the process
     name text NOT NULL,
     version text NOT NULL,
     address text NOT NULL,                 -- of its admin listener
-    since timestamptz NOT NULL DEFAULT clock_timestamp(),
-    beat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    revision text NOT NULL,                -- of the config file
-    config_digest text NOT NULL            -- of the settings without secrets
+    config text NOT NULL,                  -- a digest of its settings, without secrets
+    sinks text[] NOT NULL,                 -- those that it is ready to dispatch
+    since timestamptz NOT NULL,
+    beat_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE TABLE relay.ownership (
-    sink text COLLATE "C" PRIMARY KEY,     -- or `:maintenance`
+    sink text COLLATE "C" PRIMARY KEY,     -- `:maintenance` for what one relay at a time does
     holder uuid,
-    fence bigint NOT NULL DEFAULT 0,
+    fence bigint NOT NULL DEFAULT 0,       -- grows with each acquisition
+    version bigint NOT NULL DEFAULT 0,     -- grows with each change
     expires_at timestamptz NOT NULL DEFAULT '-infinity',
-    state text                             -- of the sink, as its owner sees it
+    status text                            -- JSON: how the sink is, as its holder said last
 ) WITH (fillfactor = 20);
 
 -- Not in `ownership`: settlements lock those rows.
@@ -325,3 +326,16 @@ CREATE TABLE relay.backlogs (
     dead bigint NOT NULL,
     oldest_at bigint                       -- receipt of its oldest pending event; NULL: none
 ) WITH (fillfactor = 20);
+
+CREATE TABLE relay.server_runs (
+    history text NOT NULL,                 -- the server's timeline: another one after a failover
+    start text NOT NULL,                   -- when its postmaster started
+    first_beat_at timestamptz NOT NULL,
+    PRIMARY KEY (history, start)
+);
+-- Nobody can trust in a lease of a schema that is new.
+INSERT INTO relay.server_runs VALUES (
+    substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+    pg_postmaster_start_time()::text,
+    '-infinity'
+);

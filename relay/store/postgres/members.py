@@ -1,0 +1,215 @@
+"""The statements of `relay.core.cluster` in SQL: each one transaction of one round trip."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from relay.core.cluster.statements import (
+    Acquire,
+    Acquired,
+    Answer,
+    Beat,
+    Done,
+    Fence,
+    Leave,
+    OwnershipRow,
+    Release,
+    Renewed,
+    Statement,
+    Survey,
+    Surveyed,
+)
+from relay.core.cluster.timing import LEASE_S
+from relay.store.ownership import Introduction, Member
+from relay.store.postgres.driver import Database
+from relay.store.postgres.fences import HISTORY
+
+_LEASE = f"make_interval(secs => {LEASE_S})"
+_START = "pg_postmaster_start_time()::text"
+_FORGOTTEN = "interval '1 day'"
+"""Time after which a member that ended without leaving is no longer listed."""
+
+# A beat reaches rows that a settlement of this member may hold, but only those.
+_BEAT = f"""
+WITH me AS (
+    INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)
+    VALUES (
+        %(member)s, %(name)s, %(version)s, %(address)s, %(config)s, %(sinks)s::text[],
+        clock_timestamp(), clock_timestamp()
+    )
+    ON CONFLICT (id) DO UPDATE SET address = excluded.address, config = excluded.config,
+        sinks = excluded.sinks, beat_at = clock_timestamp()
+),
+forgotten AS (
+    DELETE FROM relay.members WHERE beat_at < clock_timestamp() - {_FORGOTTEN}
+),
+run AS (
+    INSERT INTO relay.server_runs VALUES ({HISTORY}, {_START}, clock_timestamp())
+    ON CONFLICT DO NOTHING
+),
+added AS (
+    INSERT INTO relay.ownership (sink) SELECT unnest(%(sinks)s::text[])
+    ON CONFLICT DO NOTHING
+)
+UPDATE relay.ownership AS o
+SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = held.status
+FROM unnest(%(held)s::text[], %(fences)s::bigint[], %(statuses)s::text[])
+    AS held (sink, fence, status)
+WHERE o.sink = held.sink AND o.holder = %(member)s AND o.fence = held.fence
+    AND o.expires_at > clock_timestamp()
+RETURNING o.sink, o.fence, {HISTORY}
+"""
+_SURVEY = f"""
+SELECT {HISTORY}, {_START},
+    coalesce((
+        SELECT first_beat_at > clock_timestamp() - {_LEASE} FROM relay.server_runs
+        WHERE history = {HISTORY} AND start = {_START}
+    ), true),
+    (
+        SELECT coalesce(json_object_agg(id, sinks), '{{}}') FROM relay.members
+        WHERE beat_at > clock_timestamp() - {_LEASE} AND beat_at <= clock_timestamp() + {_LEASE}
+    ),
+    (
+        SELECT coalesce(json_agg(json_build_array(
+            sink, holder, version,
+            expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + {_LEASE},
+            status
+        )), '[]') FROM relay.ownership
+    )
+"""
+_ACQUIRE = f"""
+WITH free AS (
+    SELECT o.sink FROM relay.ownership AS o
+    JOIN unnest(%(sinks)s::text[], %(versions)s::bigint[]) AS w (sink, version)
+        ON o.sink = w.sink AND o.version = w.version
+    WHERE {HISTORY} = %(history)s AND {_START} = %(start)s AND (
+        o.holder IS NULL OR o.holder = %(member)s
+        OR o.expires_at <= clock_timestamp() OR o.expires_at > clock_timestamp() + {_LEASE}
+    )
+    ORDER BY o.sink FOR NO KEY UPDATE OF o SKIP LOCKED
+)
+UPDATE relay.ownership AS o
+SET holder = %(member)s, fence = fence + 1, version = version + 1,
+    expires_at = clock_timestamp() + {_LEASE}, status = NULL
+FROM free WHERE o.sink = free.sink
+RETURNING o.sink, o.fence
+"""
+_FREE = "SET holder = NULL, version = version + 1, expires_at = '-infinity', status = NULL"
+_RELEASE = f"""
+UPDATE relay.ownership {_FREE}
+WHERE sink = %s AND holder = %s AND fence = %s AND {HISTORY} = %s
+"""
+_LEAVE = f"""
+WITH gone AS (DELETE FROM relay.members WHERE id = %(member)s)
+UPDATE relay.ownership {_FREE} WHERE holder = %(member)s
+"""
+# Neither sum nor maximum alone changes with every commit: one of a lower number may come later.
+_NEWS = """
+SELECT (SELECT max(seq) FROM relay.events), (SELECT sum(events) FROM relay.added_totals),
+    (SELECT value FROM relay.state WHERE name = 'orders')
+"""
+_MEMBERS = """
+SELECT m.name, m.version, m.address, m.config, m.id,
+    floor(extract(epoch FROM m.since) * 1000)::bigint,
+    floor(extract(epoch FROM m.beat_at) * 1000)::bigint,
+    array(
+        SELECT o.sink FROM relay.ownership AS o
+        WHERE o.holder = m.id AND o.expires_at > clock_timestamp() ORDER BY o.sink
+    )
+FROM relay.members AS m ORDER BY m.name, m.since
+"""
+
+News = tuple[Any, ...]
+"""Changes with each commit that may have brought deliveries, and each order of an operator."""
+
+
+class Seen(NamedTuple):
+    """An answer, and how the sinks are, by what their holders said last."""
+
+    answer: Answer
+    statuses: Mapping[str, str] | None = None
+
+
+def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[str, str]) -> Seen:
+    """Run one statement; `statuses` are told with a beat. Raises psycopg.Error."""
+    match statement:
+        case Beat():
+            return Seen(_beat(db, statement, me, statuses))
+        case Survey():
+            return _survey(db)
+        case Acquire():
+            return Seen(_acquire(db, statement))
+        case Release(member=member, sink=sink, fence=fence):
+            db.execute(_RELEASE, (sink, member, fence.number, fence.history))
+        case Leave(member=member):
+            db.execute(_LEAVE, {"member": member})
+        case _:
+            raise TypeError(f"{type(statement).__name__} is not for the database")
+    return Seen(Done())
+
+
+def news(db: Database) -> News:
+    """Return what another call returns unchanged as long as there is nothing new."""
+    return db.execute(_NEWS).fetchall()[0]
+
+
+def members(db: Database, own: UUID) -> tuple[Member, ...]:
+    """Return the members, those included that ended without leaving."""
+    return tuple(
+        Member(
+            name=name,
+            version=version,
+            address=address,
+            config=config,
+            since_ms=since_ms,
+            beat_ms=beat_ms,
+            sinks=tuple(sinks),
+            is_self=number == own,
+        )
+        for name, version, address, config, number, since_ms, beat_ms, sinks in db.execute(_MEMBERS)
+    )
+
+
+def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str]) -> Renewed:
+    values = {
+        "member": beat.member,
+        "name": me.name,
+        "version": me.version,
+        "address": me.address,
+        "config": me.config,
+        "sinks": list(beat.sinks),
+        "held": [sink for sink, _ in beat.leases],
+        "fences": [fence.number for _, fence in beat.leases],
+        "statuses": [statuses.get(sink) for sink, _ in beat.leases],
+    }
+    renewed = {
+        (sink, Fence(history, number)) for sink, number, history in db.execute(_BEAT, values)
+    }
+    return Renewed(frozenset(renewed))
+
+
+def _survey(db: Database) -> Seen:
+    history, start, fresh, live, rows = db.execute(_SURVEY).fetchall()[0]
+    surveyed = Surveyed(
+        history=history,
+        start=start,
+        fresh=fresh,
+        members={member: frozenset(sinks) for member, sinks in live.items()},
+        rows=tuple(
+            OwnershipRow(sink=sink, holder=holder, version=version, expired=expired)
+            for sink, holder, version, expired, _ in rows
+        ),
+    )
+    return Seen(surveyed, {sink: status for sink, *_, status in rows if status is not None})
+
+
+def _acquire(db: Database, acquire: Acquire) -> Acquired:
+    values = {
+        "member": acquire.member,
+        "history": acquire.history,
+        "start": acquire.start,
+        "sinks": [sink for sink, _ in acquire.rows],
+        "versions": [version for _, version in acquire.rows],
+    }
+    rows = db.execute(_ACQUIRE, values)
+    return Acquired(tuple((sink, Fence(acquire.history, number)) for sink, number in rows))

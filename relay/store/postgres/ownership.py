@@ -1,0 +1,206 @@
+"""Ownership of sinks in a cluster: runs the planner's statements, and drives the dispatchers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from random import SystemRandom
+from uuid import uuid4
+
+import msgspec
+
+from relay.core.cluster import statements
+from relay.core.cluster.leases import Lease
+from relay.core.cluster.planning import Planner
+from relay.core.cluster.statements import Answer, Done, Notify, Poll, Polled, Statement
+from relay.core.cluster.timing import ANSWER_TIMEOUT_S
+from relay.core.config_values import Duration
+from relay.core.sink_status import SinkStatus
+from relay.store.ownership import Dispatching, Introduction, Member
+from relay.store.postgres import members
+from relay.store.postgres.driver import Connection, psycopg
+from relay.store.postgres.fences import Fence
+
+MAINTENANCE = ":maintenance"
+"""Owned like a sink, for what one relay at a time does; no sink's name begins like this."""
+
+HANDOVER_S = 5.0
+"""Longest time that sends in flight have at a handover."""
+
+LEAVE_S = 5.0
+"""Longest wait for the database when this relay leaves."""
+
+_NONE = statements.Fence("", 0)
+_UNKNOWN = Introduction(name="", version="", address="", config="")
+
+
+def boottime_s() -> float:
+    """Return seconds of a clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class PostgresOwnership:
+    """Fulfils `relay.store.ownership.Ownership` with rows of the database."""
+
+    def __init__(
+        self,
+        control: Connection,
+        poller: Connection,
+        reader: Connection,
+        *,
+        now_s: Callable[[], float] = boottime_s,
+    ) -> None:
+        """`control` and `poller` are used by nothing else, so that nothing delays them."""
+        self._control = control
+        self._poller = poller
+        self._reader = reader
+        self._now_s = now_s
+        self.id = uuid4()
+        """Identifies this process in the database."""
+        self._me = _UNKNOWN
+        self._planner = Planner(str(self.id), (), random=SystemRandom())
+        self._fences: dict[str, statements.Fence] = {}
+        """Sinks that are being dispatched, or were until a moment ago."""
+        self._changes: dict[str, asyncio.Task[None]] = {}
+        """Sinks of which the dispatching begins or ends."""
+        self._elsewhere: Mapping[str, SinkStatus] = {}
+        self._news: members.News | None = None
+        self._changed = asyncio.Event()
+        self._left = asyncio.Event()
+        self._is_running = False
+
+    def holds(self, sink: str) -> bool:
+        return sink in self._fences
+
+    def may_send(self, sink: str) -> bool:
+        fence = self._fences.get(sink)
+        return fence is not None and self._planner.may_send(sink, fence, self._now_s())
+
+    def fence(self, sink: str) -> Fence:
+        """Return the present fence of a sink; one that the database refuses if it has none."""
+        fence = self._fences.get(sink, _NONE)
+        return Fence(self.id, fence.history, fence.number)
+
+    def lost(self, sink: str, fence: Fence) -> None:
+        """Note that the database refused a settlement under this fence."""
+        self._planner.fenced(sink, statements.Fence(fence.history, fence.number))
+        self._changed.set()
+
+    def introduce(self, me: Introduction) -> None:
+        self._me = me
+
+    def configure(self, sinks: Iterable[str]) -> None:
+        self._planner.configure((*sinks, MAINTENANCE))
+        self._changed.set()
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        return self._elsewhere
+
+    async def members(self) -> tuple[Member, ...]:
+        return await self._reader.read(lambda db: members.members(db, self.id))
+
+    async def run(self, dispatching: Dispatching) -> None:
+        self._is_running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._planner.has_left:
+                    self._changed.clear()
+                    for statement in self._planner.plan(self._now_s()):
+                        group.create_task(self._send(statement, dispatching))
+                    self._follow(group, dispatching)
+                    await self._wait()
+        finally:
+            self._is_running = False
+            self._left.set()
+
+    async def leave(self) -> None:
+        if not self._is_running:
+            return
+        self._planner.leave()
+        self._changed.set()
+        # Without an answer, the leases expire by themselves.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._left.wait()
+
+    async def close(self) -> None:
+        """Close the connections that nothing else uses."""
+        await self._control.cut_off()
+        await self._poller.cut_off()
+
+    async def _wait(self) -> None:
+        timeout_s = max(0.0, self._planner.due_s() - self._now_s())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+    def _follow(self, group: asyncio.TaskGroup, dispatching: Dispatching) -> None:
+        """Begin and end dispatching as the leases say."""
+        for lease in tuple(self._planner.leases):
+            if lease.sink in self._changes:
+                continue
+            if lease.state == "held" and lease.sink not in self._fences:
+                self._fences[lease.sink] = lease.fence
+                self._change(group, lease.sink, dispatching.begin(lease.sink))
+            elif lease.state != "held" and not lease.drained:
+                self._change(group, lease.sink, self._end(lease, dispatching))
+
+    def _change(self, group: asyncio.TaskGroup, sink: str, work: Awaitable[None]) -> None:
+        async def change() -> None:
+            try:
+                await work
+            finally:
+                del self._changes[sink]
+                self._changed.set()
+
+        self._changes[sink] = group.create_task(change())
+
+    async def _end(self, lease: Lease, dispatching: Dispatching) -> None:
+        # What outlasts the trust would overlap with the next owner's sends.
+        left_s = min(HANDOVER_S, lease.deadline_s - self._now_s())
+        grace = Duration(0 if lease.state == "lost" else max(0, int(left_s * 1000)))
+        await dispatching.end(lease.sink, grace=grace)
+        self._fences.pop(lease.sink, None)
+        self._planner.drained(lease.sink, lease.fence)
+
+    async def _send(self, statement: Statement, dispatching: Dispatching) -> None:
+        connection = self._poller if isinstance(statement, Poll) else self._control
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                answer = await self._ask(connection, statement, dispatching)
+        except (TimeoutError, psycopg.Error) as error:
+            if isinstance(error, TimeoutError):
+                connection.hang_up()
+            self._planner.lost(statement, self._now_s())
+        else:
+            for sink in self._planner.answered(statement, answer, self._now_s()):
+                dispatching.wake(sink)
+        self._changed.set()
+
+    async def _ask(
+        self, connection: Connection, statement: Statement, dispatching: Dispatching
+    ) -> Answer:
+        match statement:
+            case Poll(sinks=sinks):
+                news = await connection.run(members.news)
+                before, self._news = self._news, news
+                return Polled(frozenset() if news == before else frozenset(sinks))
+            case Notify():
+                # The owners poll: behind a pooler there is nothing else.
+                return Done()
+        statuses = {
+            sink: msgspec.json.encode(status).decode()
+            for sink, status in dispatching.statuses().items()
+            if sink in self._fences
+        }
+        work = partial(members.run, statement=statement, me=self._me, statuses=statuses)
+        seen = await connection.run(work)
+        if seen.statuses is not None:
+            self._elsewhere = {
+                sink: replace(msgspec.json.decode(text, type=SinkStatus), is_elsewhere=True)
+                for sink, text in seen.statuses.items()
+                if sink not in self._fences
+            }
+        return seen.answer

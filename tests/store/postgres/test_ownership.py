@@ -1,0 +1,162 @@
+"""Ownership of sinks by several relays of one real database."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
+
+import pytest
+
+from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
+from relay.core.config_values import Duration
+from relay.core.sink_status import SinkStatus
+from relay.store.ownership import Introduction
+from relay.store.postgres import schema
+from relay.store.postgres.driver import Connection
+from relay.store.postgres.ownership import MAINTENANCE, PostgresOwnership, boottime_s
+from tests.postgres.server import PostgresServer
+from tests.store.places import PostgresPlace
+
+SINKS = ("archive", "crm", "queue", "sales")
+GRACE = Duration.parse("1s")
+
+
+class Relay:
+    """One member, whose dispatchers only note what they are told."""
+
+    def __init__(self, name: str, place: PostgresPlace, dsn: str | None = None) -> None:
+        self.name = name
+        self.sending: set[str] = set()
+        self.woken: list[str] = []
+        self.paused_s = 0.0
+        self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
+        self.ownership = PostgresOwnership(*self._connections, now_s=boottime_s)
+        self.ownership.introduce(
+            Introduction(name=name, version="1", address=f"http://{name}", config="c")
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.ownership.configure(SINKS)
+        self._running = asyncio.create_task(self.ownership.run(self))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.ownership.leave()
+        await self.die()
+
+    async def die(self) -> None:
+        """End as a killed relay does, for the others."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+            self._running = None
+            for connection in self._connections:
+                await connection.cut_off()
+
+    async def begin(self, sink: str) -> None:
+        self.sending.add(sink)
+
+    async def end(self, sink: str, *, grace: Duration) -> None:
+        self.sending.discard(sink)
+
+    def wake(self, sink: str) -> None:
+        self.woken.append(sink)
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        return {
+            sink: SinkStatus(name=sink, type="http", state="parked", last_error=self.name)
+            for sink in SINKS
+        }
+
+
+async def until(fact: Callable[[], bool], within_s: float, what: str) -> None:
+    end_s = boottime_s() + within_s
+    while not fact():
+        assert boottime_s() < end_s, what
+        await asyncio.sleep(0.02)
+
+
+def all_sent(relays: Iterable[Relay]) -> bool:
+    """Whether each sink, and the maintenance, has exactly one relay."""
+    owned = sorted(sink for relay in relays for sink in relay.sending)
+    return owned == sorted((*SINKS, MAINTENANCE))
+
+
+def are_even(relays: Iterable[Relay]) -> bool:
+    counts = [len(relay.sending) for relay in relays]
+    return max(counts) - min(counts) <= 1
+
+
+async def migrated(place: PostgresPlace) -> PostgresPlace:
+    connection = Connection(place.server.dsn, place.schema)
+    await connection.run(lambda db: schema.migrate(db, place.schema, now_ms=0))
+    await connection.close()
+    return place
+
+
+@pytest.fixture
+async def place(postgres_place: PostgresPlace) -> PostgresPlace:
+    return await migrated(postgres_place)
+
+
+@asynccontextmanager
+async def cluster(place: PostgresPlace, *names: str) -> AsyncIterator[list[Relay]]:
+    async with AsyncExitStack() as stack:
+        relays = [await stack.enter_async_context(Relay(name, place)) for name in names]
+        await until(lambda: all_sent(relays) and are_even(relays), 20, "no even spread")
+        yield relays
+
+
+async def test_sinks_are_spread_evenly_and_a_newcomer_gets_its_share(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as relays, Relay("c", place) as newcomer:
+        everyone = [*relays, newcomer]
+        await until(lambda: all_sent(everyone) and are_even(everyone), 20, "no even spread")
+
+
+async def test_a_relay_that_leaves_hands_its_sinks_over_at_once(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await first.ownership.leave()
+        assert not first.sending
+        await until(lambda: all_sent([second]), 4, "sinks without an owner")
+
+
+async def test_the_sinks_of_a_killed_relay_have_a_new_owner_in_time(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await first.die()
+        await until(lambda: all_sent([second]), TAKEOVER_S, "sinks without an owner")
+
+
+async def test_a_relay_that_cannot_reach_the_database_stops_before_another_takes_over(
+    own_server: PostgresServer,
+) -> None:
+    place = await migrated(PostgresPlace(own_server))
+    async with cluster(place, "a") as (relay,):
+        own_server.freeze()
+        await until(lambda: not relay.sending, TRUST_S + 1, "it still sends")
+        own_server.thaw()
+        await until(lambda: all_sent([relay]), LEASE_S + 5, "sinks without an owner")
+
+
+async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        members = await first.ownership.members()
+        assert [(each.name, each.address, each.is_self) for each in members] == [
+            ("a", "http://a", True),
+            ("b", "http://b", False),
+        ]
+        assert {sink for each in members for sink in each.sinks} == {*SINKS, MAINTENANCE}
+        elsewhere = second.sending - {MAINTENANCE}
+        await until(
+            lambda: elsewhere == set(first.ownership.statuses()), 8, "no word of the others' sinks"
+        )
+        assert {each.last_error for each in first.ownership.statuses().values()} == {"b"}
+
+
+async def test_an_accepted_event_wakes_the_owners(place: PostgresPlace) -> None:
+    async with cluster(place, "a") as (relay,):
+        place.rows(
+            "INSERT INTO relay.events (source, id, kind, received_at, digest)"
+            " VALUES ('main', 'x', 'k', 0, '')"
+        )
+        await until(lambda: set(SINKS) <= set(relay.woken), 2, "a sink was not woken")
