@@ -3,7 +3,6 @@
 All members decide alike from the same survey, so two of them rarely try for one sink.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
@@ -42,9 +41,9 @@ def handover(members: Members, holders: Holders) -> tuple[str, str] | None:
     return None
 
 
-def _loads(members: Members, holders: Holders) -> Counter[str]:
-    loads = Counter(dict.fromkeys(members, 0))
+def _loads(members: Members, holders: Holders) -> dict[str, int]:
+    loads = dict.fromkeys(members, 0)
     for holder in holders.values():
-        if holder is not None and holder in members:
+        if holder is not None and holder in loads:
             loads[holder] += 1
     return loads

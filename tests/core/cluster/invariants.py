@@ -96,9 +96,10 @@ class Invariants:
     # Takeover
 
     def killed(self, relay: Relay) -> None:
-        for lease in relay.planner.leases:
-            at = self._world.clock.now
-            self._world.clock.after(TAKEOVER_S, self._check_takeover, lease.sink, at)
+        for sink, row in self._world.database.tables.ownership.items():
+            if row.holder == relay.name:
+                at = self._world.clock.now
+                self._world.clock.after(TAKEOVER_S, self._check_takeover, sink, at)
 
     def _check_takeover(self, sink: str, killed_at: float) -> None:
         world = self._world

@@ -22,8 +22,8 @@ def plan(world: "World") -> float:
     last = 5.0
     for _ in range(random.choice((1, 2, 2, 3))):
         disturb = random.choices(_KINDS, _WEIGHTS)[0]
-        start = random.uniform(3, 16)
-        duration_s = random.choice((0.5, 3.0, 12.0, 20.0)) * random.uniform(0.3, 1)
+        start = random.uniform(3, 12)
+        duration_s = random.choice((0.5, 3.0, 12.0, 18.0)) * random.uniform(0.3, 1)
         last = max(last, start + duration_s + _AFTERMATH_S.get(disturb, 0))
         world.clock.at(start, disturb, world, duration_s)
     return last + 0.5
