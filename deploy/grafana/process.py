@@ -42,7 +42,7 @@ PANELS = [
     *line(5,
         table("What runs",
             {"instance": "Instance", "version": "Version", "revision": "Revision",
-             "python": "Python", "sqlite": "SQLite"}, "relay_build_info{RELAY}"),
+             "python": "Python", "sqlite": "SQLite", "postgres": "PostgreSQL"}, "relay_build_info{RELAY}"),
         stat("Running since", "1000 * max (relay_start_time_seconds{RELAY})", "dateTimeFromNow",
             alerts=["RelayRestarting"]),
         stat("Last config in use", "min (relay_config_last_reload_successful{RELAY})", "none",

@@ -35,8 +35,9 @@ def serve(path: Path | None) -> None:
     Uses listening sockets that systemd passes, and reports its state to systemd.
 
     Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the store's disk failed,
-    75 if another relay holds the store or the disk is full, 78 for a faulty config, a store of a
-    newer relay or an unusable socket, 70 for a bug, and 1 for any other failure.
+    75 if another relay holds the store, the disk is full or the database is away or only reads,
+    78 for a faulty config, a database that refuses the relay, a store of a newer relay or an
+    unusable socket, 70 for a bug, and 1 for any other failure.
     """
     # Objects created at the start live on: collections took a tenth of the start's time.
     gc.disable()
