@@ -8,7 +8,7 @@ from relay.core.delivery import Delivery
 from relay.store import Tier
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.leases import Position
-from relay.store.rows import EVENT, event_of, is_damaged
+from relay.store.rows import event_of, is_damaged
 from relay.store.tiers import OF_TIER
 
 LEASE_BYTES_MAX = 4 << 20
@@ -36,12 +36,12 @@ SELECT x.* FROM unnest(%(turns)s::bigint[]) AS ended (turn), LATERAL (
 ) AS x
 WHERE x.due_at <= %(now)s
 """
-# One statement, so that all of it is seen as of one moment. A body that is left out is not read.
+# One statement, so that all of it is seen as of one moment. It has no join that a wrong guess at
+# the number of rows could repeat, and reads no body that is left out.
 _LOOK = f"""
 WITH seen AS MATERIALIZED ({{seen}}),
-free AS MATERIALIZED (
-    SELECT * FROM seen
-    WHERE event <> ALL(%(leased)s::bigint[])
+judged AS (
+    SELECT *, event <> ALL(%(leased)s::bigint[])
         AND (turn IS NULL OR (
             turn <> ALL(%(busy)s::bigint[])
             AND event = (
@@ -49,24 +49,29 @@ free AS MATERIALIZED (
                 WHERE first.sink = %(sink)s AND first.turn = seen.turn AND first.status = 'pending'
             )
         ))
-        AND NOT EXISTS (
+        AND (replay IS NULL OR NOT EXISTS (
             SELECT 1 FROM relay.replays AS r WHERE r.id = seen.replay AND r.state = 'cancelled'
-        )
+        )) AS free
+    FROM seen
 ),
 sized AS (
-    SELECT free.event,
-        e.seq IS NOT NULL AND row_number() OVER in_order <= %(limit)s
-            AND sum(octet_length(e.body)) OVER in_order - octet_length(e.body)
-                < {LEASE_BYTES_MAX} AS taken,
-        {EVENT}, e.digest
-    FROM free, LATERAL (SELECT * FROM relay.events WHERE seq = free.event OFFSET 0) AS e
-    WHERE e.body IS NOT NULL
-    WINDOW in_order AS (ORDER BY free.due_at, free.event)
+    SELECT j.*, e.*,
+        count(e.body) OVER in_order AS place,
+        sum(octet_length(e.body)) OVER in_order - octet_length(e.body) AS bytes_before
+    FROM judged AS j LEFT JOIN LATERAL (
+        SELECT * FROM relay.events WHERE seq = j.event AND j.free AND body IS NOT NULL OFFSET 0
+    ) AS e ON true
+    WINDOW in_order AS (ORDER BY j.due_at, j.event ROWS UNBOUNDED PRECEDING)
+),
+chosen AS (
+    SELECT *, CASE
+        WHEN seq IS NOT NULL THEN place <= %(limit)s AND bytes_before < {LEASE_BYTES_MAX}
+    END AS taken
+    FROM sized
 )
-SELECT s.*, z.taken, z.source, z.id, z.kind, z.created_at, z.received_at,
-    CASE WHEN z.taken THEN z.body END, z.headers, z.reconstructed, z.digest
-FROM seen AS s LEFT JOIN sized AS z ON z.event = s.event
-ORDER BY s.due_at, s.event
+SELECT {_COLUMNS}, taken, source, id, kind, created_at, received_at,
+    CASE WHEN taken THEN body END, headers, reconstructed, digest
+FROM chosen ORDER BY due_at, event
 """
 _NEXT_DUE = {
     tier: f"""
