@@ -114,6 +114,7 @@ _DOING = {
     "waiting": "waiting",
     "videos": "videos read:",
     "views": "views read:",
+    "earlier views": "earlier views read:",
     "store": "videos compared:",
     "people": "views compared:",
 }

@@ -1,6 +1,6 @@
 """Reconstructed events: envelopes as the sender makes them, marked, with an id of what they say."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,26 +10,11 @@ from relay.core import reconstruction
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
 from relay.reconciliation.library import Change
 from relay.reconciliation.milestones import Milestone
-from relay.reconciliation.views import Form, History, ViewsRead
+from relay.reconciliation.views import Form, History
 from relay.video_service.api.records import Video
 
 _PROGRESS = dict(zip(MILESTONES, (0, 25, 50, 75, 100), strict=True))
 """`progress` by milestone (video-service.md, section 6)."""
-
-
-def candidates(read: ViewsRead, listed: Iterable[Video], known: Iterable[str]) -> frozenset[str]:
-    """Return the ids of all events that a run may make, or more; `known` are ids of videos."""
-    ids = set[str]()
-    for (person, video), history in read.histories.items():
-        if history.is_of_period:
-            viewer = {"video": {"id": video}, "viewer": {"email": person}}
-            ids.update(_id(VIDEO_WATCHED, viewer | {"milestone": name}) for name in MILESTONES)
-    for form in read.forms:
-        ids.update(_ids(LEAD_CAPTURED, _lead(form)))
-    for video_listed in listed:
-        ids.update(_id(kind, data(video_listed)) for kind, data in _DATA.items())
-    ids.update(_id("video.deleted", {"id": video, "trashed": False}) for video in known)
-    return frozenset(ids)
 
 
 def watched(source: str, video: str, history: History, reached: Milestone, now_ms: int) -> Event:
@@ -97,7 +82,7 @@ _DATA = {
 
 
 def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_ms: int) -> Event:
-    id_, created_at = _id(kind, data), _time(at_ms)
+    id_, created_at = reconstruction.ids(kind, {"data": data})[0], _time(at_ms)
     body = {
         "id": id_,
         "event": kind,
@@ -114,14 +99,6 @@ def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_m
         body=orjson.dumps(body),
         reconstructed=True,
     )
-
-
-def _id(kind: str, data: Mapping[str, Any]) -> str:
-    return _ids(kind, data)[0]
-
-
-def _ids(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
-    return reconstruction.ids(kind, {"data": data})
 
 
 def _time(ms: int) -> str:

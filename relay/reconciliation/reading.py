@@ -1,5 +1,6 @@
 """Reads the sender's lists of views and videos, and finds where the next run may begin."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,21 +28,38 @@ class ViewsFrom:
 async def views(api: Api, period: Period, *, place: Place | None, told: Told) -> ViewsFrom:
     """Read the views from a place on, or from the first one if the place is of no use.
 
-    Raises ApiError.
+    Only people of the period are kept in memory. Who they are is known at the end of the list, so
+    views that were over before the period are read a second time. Raises ApiError.
     """
     usable = place is not None and place.at_ms <= period.since_ms
-    after = begin = place.after if place is not None and usable else None
+    first = after = begin = place.after if place is not None and usable else None
     read, is_settled = ViewsRead(), True
     async for page in api.sessions(after=after):
         if is_settled:
             begin = after
-        is_settled = read.add(page.sessions, period) and is_settled
+        # In a thread, as a page takes milliseconds that acknowledgements would wait.
+        is_settled = await asyncio.to_thread(read.add, page.sessions, period) and is_settled
         told("views", read.views, 0)
-        if _is_past(page, period):
+        if _is_past(page, period.horizon_ms):
             break
         after = page.next
+    if read.earlier and read.histories:
+        await _add_earlier(api, read, period, after=first, told=told)
     next_place = None if begin is None else Place(begin, period.horizon_ms)
     return ViewsFrom(read, is_whole=not usable, place=next_place)
+
+
+async def _add_earlier(
+    api: Api, read: ViewsRead, period: Period, *, after: str | None, told: Told
+) -> None:
+    """Add the views before the period of those who are known by now."""
+    seen = 0
+    async for page in api.sessions(after=after):
+        await asyncio.to_thread(read.add_earlier, page.sessions, period)
+        seen += len(page.sessions)
+        told("earlier views", seen, 0)
+        if _is_past(page, period.since_ms):
+            break
 
 
 async def videos(api: Api, *, told: Told) -> list[Video]:
@@ -53,7 +71,7 @@ async def videos(api: Api, *, told: Told) -> list[Video]:
     return listed
 
 
-def _is_past(page: SessionPage, period: Period) -> bool:
-    """Whether all views of a page, and so of the following ones, began after the horizon."""
+def _is_past(page: SessionPage, end_ms: int) -> bool:
+    """Whether all views of a page, and so of the following ones, began after a time."""
     begins = [view.started_ms for view in page.sessions]
-    return bool(begins) and all(ms is not None and ms >= period.horizon_ms for ms in begins)
+    return bool(begins) and all(ms is not None and ms >= end_ms for ms in begins)

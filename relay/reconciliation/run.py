@@ -1,5 +1,6 @@
 """One reconciliation of one source: asks the sender's API, compares, and gives back."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,10 +69,8 @@ class Run:
         read = views.read
         report.views, report.videos = read.views, len(listed)
         await self._refuse_erased(read)
-        known_videos = await self._store.library(name)
-        ids = envelope.candidates(read, listed, [video.id for video in known_videos])
         # From here on, an original that arrives keeps its reconstruction from being made.
-        self._store.announce(name, ids)
+        self._store.announce(name)
         try:
             known = await self._steps(read)
             await self._give_milestones(read, known, is_whole=views.is_whole)
@@ -92,16 +91,17 @@ class Run:
         if not erased:
             return
         refused = [key for key in read.histories if key[0] in erased]
-        self._report.erased += sum(read.histories.pop(key).is_of_period for key in refused)
+        self._report.erased += len(refused)
+        for key in refused:
+            del read.histories[key]
         kept = [form for form in read.forms if leads.person_of(form) not in erased]
         self._report.erased += len(read.forms) - len(kept)
         read.forms = kept
 
     async def _steps(self, read: ViewsRead) -> Steps:
         people: defaultdict[str, set[Person]] = defaultdict(set)
-        for (person, video), history in read.histories.items():
-            if history.is_of_period:
-                people[video].add(person)
+        for person, video in read.histories:
+            people[video].add(person)
         for form in read.forms:
             who = leads.person_of(form)
             if who is not None:
@@ -116,9 +116,10 @@ class Run:
     async def _give_milestones(self, read: ViewsRead, known: Steps, *, is_whole: bool) -> None:
         report, source = self._report, self._source.name
         since_ms = await self._store.known_since_ms(source)
-        histories = [each for each in read.histories.items() if each[1].is_of_period]
-        for done, (key, history) in enumerate(histories):
-            self._told("people", done, len(histories))
+        for done, (key, history) in enumerate(read.histories.items()):
+            self._told("people", done, len(read.histories))
+            # Acknowledgements come first: most judgements wait for nothing.
+            await asyncio.sleep(0)
             steps = {step.step: step.at_ms for step in known.get(key, ())}
             knowledge = Knowledge(steps=steps, since_ms=since_ms, is_whole=is_whole)
             judgement = await self._judge(key, history, knowledge)

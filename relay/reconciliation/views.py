@@ -53,7 +53,7 @@ class Reached(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """All views of one video by one person that were read."""
+    """All views of one video by one person of the period."""
 
     email: str
     name: str | None = None
@@ -65,11 +65,6 @@ class History:
     first_within_ms: int | None = None
     """The begin of the first view that began within the period."""
     ends: list[Reached] = field(default_factory=list)
-
-    @property
-    def is_of_period(self) -> bool:
-        """Whether some view may have lasted into the period."""
-        return bool(self.within.count or self.open)
 
 
 class Form(NamedTuple):
@@ -89,6 +84,8 @@ class ViewsRead:
     """By the folded address and the video."""
     forms: list[Form] = field(default_factory=list)
     views: int = 0
+    earlier: int = 0
+    """Views that were over before the period."""
     anonymous: int = 0
     """Views of the period without an address."""
     undated: int = 0
@@ -104,6 +101,19 @@ class ViewsRead:
             settled = self._add(view, period) and settled
         return settled
 
+    def add_earlier(self, views: Iterable[Session], period: Period) -> None:
+        """Add what people of the period had watched before it, from a second look at the list."""
+        for view in views:
+            if view.started_ms is None or view.video_id is None or view.email is None:
+                continue
+            history = self.histories.get(_key(view.email, view.video_id))
+            ended_ms = _end(view, view.started_ms, period)
+            if history is None or ended_ms is None or ended_ms >= period.since_ms:
+                continue
+            history.before.add(view, started_ms=view.started_ms, ended_ms=ended_ms)
+            history.name = history.name or view.name
+            history.title = history.title or view.title
+
     def _add(self, view: Session, period: Period) -> bool:
         if view.started_ms is None or view.video_id is None:
             self.undated += 1
@@ -114,21 +124,23 @@ class ViewsRead:
         if view.email is None or not view.email.strip():
             self.anonymous += when != "before" and view.started_ms < period.horizon_ms
             return when != "open"
+        if when == "before":
+            self.earlier += 1
+            return True
         history = self._history(view)
         if period.has(view.started_ms) and history.first_within_ms is None:
             history.first_within_ms = view.started_ms
         if when == "open":
             history.open += 1
             return False
-        part = history.before if when == "before" else history.within
-        part.add(view, started_ms=view.started_ms, ended_ms=ended_ms or view.started_ms)
-        if when == "within":
-            history.ends.append(Reached(ended_ms or view.started_ms, view.percent or 0.0))
+        ended_ms = ended_ms or view.started_ms
+        history.within.add(view, started_ms=view.started_ms, ended_ms=ended_ms)
+        history.ends.append(Reached(ended_ms, view.percent or 0.0))
         return True
 
     def _history(self, view: Session) -> History:
         email, video = str(view.email).strip(), str(view.video_id)
-        history = self.histories.setdefault((folded(email), video), History(email))
+        history = self.histories.setdefault(_key(email, video), History(email))
         history.name = view.name or history.name
         history.title = view.title or history.title
         return history
@@ -140,6 +152,10 @@ class ViewsRead:
                 self.forms.append(Form(view.video_id, view.title, submission, at_ms))
             elif at_ms >= period.horizon_ms:
                 self.forms_left += 1
+
+
+def _key(email: str, video: str) -> tuple[str, str]:
+    return folded(email.strip()), video
 
 
 def _end(view: Session, started_ms: int, period: Period) -> int | None:

@@ -65,8 +65,11 @@ class Run:
 class Reconstructions(Protocol):
     """Reconstructed events and the runs that make them; all methods may raise StoreError."""
 
-    def announce(self, source: str, ids: Collection[str]) -> None:
-        """Note originals of these reconstructions from now on, until `conclude`."""
+    def announce(self, source: str) -> None:
+        """Note which originals of a source arrive from now on, until `conclude`.
+
+        `accept` makes none of their reconstructions.
+        """
         ...
 
     def conclude(self, source: str) -> None:

@@ -44,6 +44,7 @@ def view(
 def history(*views: Session) -> History:
     read = ViewsRead()
     read.add(views, PERIOD)
+    read.add_earlier(views, PERIOD)
     (found,) = read.histories.values()
     return found
 

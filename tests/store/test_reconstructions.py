@@ -176,7 +176,7 @@ async def test_an_original_during_a_run_keeps_its_reconstruction_from_being_made
     store: SqliteStore,
 ) -> None:
     made = reconstructed(watched())
-    store.reconstructions.announce("main", {made.id})
+    store.reconstructions.announce("main")
     await accept(store, watched())
     assert await give(store, made) == "arrived"
     store.reconstructions.conclude("main")

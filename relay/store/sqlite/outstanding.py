@@ -1,6 +1,6 @@
 """Reconstructions whose original has not arrived, in memory, so that acceptance asks no query."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Self
 
 from relay.core import reconstruction
@@ -17,7 +17,6 @@ class Outstanding:
         self._open: dict[tuple[str, str], int | None] = {
             (source, id_): seq for source, id_, seq in known
         }
-        self._announced: dict[str, Collection[str]] = {}
         self._arrived: dict[str, set[str]] = {}
 
     @classmethod
@@ -25,32 +24,31 @@ class Outstanding:
         return cls(db.execute(_OPEN))
 
     def __bool__(self) -> bool:
-        return bool(self._open or self._announced)
+        return bool(self._open or self._arrived)
 
     def find(self, original: Event) -> tuple[str, int | None] | None:
         """Return id and number of an original's reconstruction, and note that it has arrived.
 
         The number is None for one that is being written.
         """
-        source, announced = original.source, self._announced.get(original.source, ())
-        for id_ in reconstruction.ids(original.kind, original.document()):
-            if id_ in announced:
-                self._arrived[source].add(id_)
+        source = original.source
+        ids = reconstruction.ids(original.kind, original.document())
+        if source in self._arrived:
+            self._arrived[source].update(ids)
+        for id_ in ids:
             if (source, id_) in self._open:
                 return id_, self._open[source, id_]
         return None
 
-    def announce(self, source: str, ids: Collection[str]) -> None:
-        """Note the originals of these reconstructions from now on."""
-        self._announced[source] = ids
+    def announce(self, source: str) -> None:
+        """Note which originals of a source arrive from now on."""
         self._arrived[source] = set()
 
     def conclude(self, source: str) -> None:
-        self._announced.pop(source, None)
         self._arrived.pop(source, None)
 
     def has_arrived(self, source: str, id_: str) -> bool:
-        """Whether the original of an announced reconstruction has arrived since."""
+        """Whether the original of a reconstruction has arrived since the announcement."""
         return id_ in self._arrived.get(source, ())
 
     def is_open(self, source: str, id_: str) -> bool:

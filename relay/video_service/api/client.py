@@ -3,6 +3,7 @@
 video-service.md, section 4; docs/video-service.md lists the assumptions.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Self
 from urllib.parse import quote
@@ -66,7 +67,8 @@ class Api:
         places = set[str]()
         while True:
             document = await self._exchange.read(_SESSIONS, {"after": after})
-            page = answers.session_page(document, self._fields)
+            # In a thread, because a page takes 20 ms, which acknowledgements would wait.
+            page = await asyncio.to_thread(answers.session_page, document, self._fields)
             yield page
             if (after := page.next) is None:
                 return
