@@ -106,12 +106,13 @@ def _watch(client: Client, run: dict[str, Any]) -> dict[str, Any]:
 def _doing(progress: dict[str, Any] | None) -> str:
     if progress is None:
         return "ending"
+    if progress["doing"] == "waiting":
+        return "waiting for the runs before it"
     of = f" of {progress['total']}" if progress["total"] else ""
     return f"{_DOING.get(progress['doing'], progress['doing'])} {progress['done']}{of}"
 
 
 _DOING = {
-    "waiting": "waiting",
     "videos": "videos read:",
     "views": "views read:",
     "earlier views": "earlier views read:",

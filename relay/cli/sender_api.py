@@ -12,6 +12,7 @@ from relay.config import default_path, load_apis
 from relay.core.api_settings import ApiSettings
 from relay.core.errors import SenderApiMissing
 from relay.video_service.api.client import Api
+from relay.video_service.api.errors import ApiError, Reason
 
 T = TypeVar("T")
 
@@ -30,7 +31,12 @@ class SenderApi(NamedTuple):
             async with Api(self.settings) as api:
                 return await request(api)
 
-        return asyncio.run(asking())
+        try:
+            return asyncio.run(asking())
+        except ApiError as error:
+            if (advice := _ADVICE.get(error.reason)) is not None:
+                error.add_note(advice)
+            raise
 
     @property
     def endpoint(self) -> str:
@@ -41,6 +47,15 @@ class SenderApi(NamedTuple):
                 "`relay endpoint register` printed"
             )
         return self.settings.endpoint
+
+
+_ADVICE: Mapping[Reason, str] = {
+    "key refused": "check `key` of its [source.api]; it is wrong or was revoked",
+    "no access": "give its [source.api] a `key` with the access Admin",
+    "not found": "check `endpoint` and `base_url` of its [source.api]",
+    "redirect refused": "check `base_url` of its [source.api]",
+    "cannot connect": "check `base_url` of its [source.api], and the network",
+}
 
 
 def sender_api(path: Path | None, source: str | None) -> SenderApi:

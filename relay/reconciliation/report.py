@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from relay.core.event import VIDEO_WATCHED, Event
+from relay.core.event import MILESTONES, VIDEO_WATCHED, Event
 from relay.reconciliation.reasons import WORDS, Reason
 from relay.store.reconstructions import Given
 
@@ -78,7 +78,8 @@ def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
 
 def words(report: Report, *, dry_run: bool) -> list[str]:
     """Return the report as sentences for the operator, without an address."""
-    return [*_given(report, dry_run=dry_run), *_rest(report)]
+    ended = [] if report.failed is None else [f"ended early: {report.failed}"]
+    return [*ended, *_given(report, dry_run=dry_run), *_rest(report)]
 
 
 def _given(report: Report, *, dry_run: bool) -> Iterable[str]:
@@ -86,7 +87,9 @@ def _given(report: Report, *, dry_run: bool) -> Iterable[str]:
     total = sum(report.events.values())
     yield f"{_count(total, 'event')} {verb}" + _parts(report.events)
     if report.milestones:
-        yield f"of video.watched{_parts(report.milestones)}"
+        counts = {name: report.milestones.get(name) for name in MILESTONES}
+        parts = ", ".join(f"{count} at {name}" for name, count in counts.items() if count)
+        yield f"of video.watched: {parts}"
     if report.leads_without_fields:
         yield f"{_count(report.leads_without_fields, 'lead')} without fields: the API has none"
     if report.known:
@@ -103,8 +106,6 @@ def _rest(report: Report) -> Iterable[str]:
     for reason, count in sorted(report.left.items()):
         yield f"left for the next run: {_words(reason)} ({count})"
     yield "never known: videos that were created and deleted for good within the period"
-    if report.failed is not None:
-        yield f"ended early: {report.failed}"
 
 
 def _words(reason: str) -> str:

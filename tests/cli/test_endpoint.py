@@ -69,7 +69,7 @@ async def test_a_refused_registration_leaves_nothing(tmp_path: Path) -> None:
         developer.write()
         done = await developer.run(f"endpoint register --url {HOOK} --secret-file secret")
     assert done.exit_code == 1
-    assert done.output == "relay: the video service's API: no access\n"
+    assert done.output.startswith("relay: the video service's API: no access\n")
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
@@ -145,7 +145,8 @@ async def test_an_endpoint_is_shown_tested_and_removed(tmp_path: Path) -> None:
         gone = await developer.run("endpoint show")
         assert (gone.exit_code, gone.output) == (
             1,
-            "relay: the video service's API: not found\n",
+            "relay: the video service's API: not found\n"
+            "relay: check `endpoint` and `base_url` of its [source.api]\n",
         )
 
 
@@ -200,6 +201,23 @@ async def test_no_kind_at_all_is_not_made_into_all_of_them(tmp_path: Path) -> No
             assert (done.exit_code, fault in done.output) == (2, True), done.output
         events = developer.served.sandbox.workspace.endpoints[endpoint].events
         assert events == ["lead.captured"]
+
+
+async def test_a_refusal_of_the_api_comes_with_its_remedy(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer:
+        endpoint = await developer.register()
+        developer.is_admin = False
+        developer.write(endpoint)
+        done = await developer.run("endpoint show")
+        assert "no access\nrelay: give its [source.api] a `key` with the access Admin" in done.output
+        developer.is_admin = True
+        developer.write("wh_none")
+        done = await developer.run("endpoint show")
+        assert "not found\nrelay: check `endpoint` and `base_url` of its [source.api]" in done.output
+        text = developer.config.read_text(encoding="utf-8")
+        developer.config.write_text(text.replace('key = "', 'key = "x'), encoding="utf-8")
+        done = await developer.run("endpoint show")
+        assert "key refused\nrelay: check `key` of its [source.api]" in done.output
 
 
 async def test_a_missing_api_or_endpoint_is_named(tmp_path: Path) -> None:

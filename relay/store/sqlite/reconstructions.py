@@ -99,9 +99,9 @@ class SqliteReconstructions(Part):
         return known
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
-        digests = {person: self._shared.digests.digest(person) for person in people}
+        digest = self._shared.digests.digest
         return await self._searcher.read(
-            lambda db: frozenset(who for who, digest in digests.items() if is_erased(db, digest))
+            lambda db: frozenset(who for who in people if is_erased(db, digest(who)))
         )
 
     async def known_since_ms(self, source: str) -> int | None:
