@@ -129,10 +129,10 @@ def _bind(address: Address) -> socket.socket:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, _, _, _, where = infos[0]
         bound = socket.create_server(where, family=family)
-        # For its connections: only uvloop sets it on each, and answers are written in pieces.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return bound
     except (socket.gaierror, UnicodeError):
         raise ListenFailed(address, "no such host") from None
     except OSError as error:
         raise ListenFailed(address, os.strerror(error.errno or 0)) from None
+    # For its connections: only uvloop sets it on each, and answers are written in pieces.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound

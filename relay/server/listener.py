@@ -230,10 +230,10 @@ def bind(address: Address) -> socket.socket:
         family, _, _, _, where = infos[0]
         dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         bound = socket.create_server(where, family=family, backlog=BACKLOG, dualstack_ipv6=dual)
-        # For its connections: only uvloop sets it on each, and responses are written in pieces.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return bound
     except (socket.gaierror, UnicodeError) as error:
         raise ListenFailed(address, "no such host") from error
     except OSError as error:
         raise ListenFailed(address, os.strerror(error.errno or 0)) from error
+    # For its connections: only uvloop sets it on each, and responses are written in pieces.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
