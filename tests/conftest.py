@@ -54,8 +54,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("relay")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    return selection.workers()
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return selection.workers(with_servers=config.option.markexpr != "not servers")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> selection.Scheduler:

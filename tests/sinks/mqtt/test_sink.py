@@ -275,10 +275,10 @@ async def test_a_check_finds_a_wrong_login(server: Mosquitto, make: Make) -> Non
 async def test_a_check_finds_that_a_connection_is_dead(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
-    sink = make(timeout="300ms")
+    sink = make(timeout="1s")
     await sink.send(lead)
     server.freeze()
-    with pytest.raises(Temporary, match=r"no answer within 0\.3 s"):
+    with pytest.raises(Temporary, match="no answer within 1 s"):
         await sink.check()
     server.thaw()
     await sink.check()
@@ -349,14 +349,14 @@ async def test_the_brokers_receive_maximum_is_kept(
 async def test_a_frozen_broker_ends_in_time_and_goes_on(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
-    sink = make(timeout="300ms")
+    sink = make(timeout="1s")
     await sink.send(lead)
     server.freeze()
     for _ in range(2):  # on the connection that was there, and while it makes another
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(5):
             error = await error_of(sink, lead)
-        assert (type(error), error.reason) == (Temporary, "no answer within 0.3 s")
-    with pytest.raises(Temporary, match=r"no answer within 0\.3 s"):
+        assert (type(error), error.reason) == (Temporary, "no answer within 1 s")
+    with pytest.raises(Temporary, match="no answer within 1 s"):
         await sink.check()
     server.thaw()
     await sink.send(replace(lead, id="evt_after"))
