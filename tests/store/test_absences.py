@@ -34,8 +34,10 @@ def join(place: PostgresPlace, *, ago_s: float = 0) -> None:
     """Let another relay be at work."""
     place.rows(
         """
-        INSERT INTO relay.members (id, name, version, address, revision, config_digest, beat_at)
-        VALUES (%s, 'other', '1', '', '', '', clock_timestamp() - make_interval(secs => %s))
+        INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)
+        VALUES (
+            %s, 'other', '1', '', '', '{}', now(), clock_timestamp() - make_interval(secs => %s)
+        )
         """,
         uuid4(),
         ago_s,
