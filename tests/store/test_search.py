@@ -1,29 +1,27 @@
 """Searches that end in time: they find what a list does, step by step."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
 from msgspec import structs
 
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Route
-from relay.store import seq_range, stepwise_search
+from relay.store import Store, seq_range, stepwise_search
+from relay.store.postgres import candidates as postgres_candidates
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
-from relay.store.sqlite import candidates, conditions, operator_queries, search
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite import candidates as sqlite_candidates
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
+from tests.store.places import Place, SqlitePlace
 
 ADA, BOB = "ada@example.com", "bob@example.com"
 ROUTES = [Route("sales"), Route("crm")]
@@ -39,15 +37,9 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(
-        path=str(tmp_path / "relay.db"),
-        min_free=Size.parse("1B"),
-        payload_retention=Duration.parse("1d"),
-    )
-    opened = await open_store(settings, clock=clock)
-    yield opened
-    await opened.close()
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with place.open(clock, payload_retention=Duration.parse("1d")) as opened:
+        yield opened
 
 
 def event(
@@ -64,12 +56,12 @@ def event(
     )
 
 
-async def settle(store: SqliteStore, result: Result, *, sink: str = "sales") -> None:
+async def settle(store: Store, result: Result, *, sink: str = "sales") -> None:
     for delivery in (await lease(store, sink, now_ms=NOW_MS + 9 * HOUR_MS)).deliveries:
         await store.settle(settlement(delivery, result, reason=result))
 
 
-async def pages(store: SqliteStore, selection: Selection, *, limit: int = 3) -> list[list[str]]:
+async def pages(store: Store, selection: Selection, *, limit: int = 3) -> list[list[str]]:
     """Search without any time, page by page."""
     seen = []
     while True:
@@ -80,7 +72,7 @@ async def pages(store: SqliteStore, selection: Selection, *, limit: int = 3) -> 
         selection = replace(selection, before=found.next)
 
 
-async def found(store: SqliteStore, selection: Selection) -> list[str]:
+async def found(store: Store, selection: Selection) -> list[str]:
     """Search in every way, with one result."""
     page = await store.search.find(selection, ROUTES, limit=100, budget_s=9)
     ids = [each.id for each in page.events]
@@ -93,20 +85,20 @@ async def found(store: SqliteStore, selection: Selection) -> list[str]:
     return ids
 
 
-async def fill(store: SqliteStore, count: int = 30) -> list[str]:
+async def fill(store: Store, count: int = 30) -> list[str]:
     """Accept events a second apart; return their ids, newest first."""
     for number in range(count):
         await accept(store, event(f"e{number}", at_ms=NOW_MS + number * 1000))
     return [f"e{number}" for number in reversed(range(count))]
 
 
-async def counted(store: SqliteStore) -> None:
+async def counted(store: Store) -> None:
     while await store.audience.fill():
         pass
 
 
 async def test_a_search_without_time_looks_at_one_step_and_repeating_it_finds_all_once(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     ids = await fill(store)
     assert await pages(store, Selection()) == [ids[n : n + 3] for n in range(0, 30, 3)]
@@ -119,34 +111,35 @@ async def test_a_search_without_time_looks_at_one_step_and_repeating_it_finds_al
     assert (count.events, count.complete, count.looked_to_ms) == (STEP, False, NOW_MS + 26_000)
 
 
-async def test_a_search_ends_with_the_step_in_which_its_time_runs_out(store: SqliteStore) -> None:
-    await fill(store)
-    clock = TickingClock(step_s=0.1)
-    page = stepwise_search.StepwiseSearch(store._shared.pager, search.QUERIES, clock)
-    none = await page.find(Selection(words="nowhere"), ROUTES, limit=3, budget_s=0.55)
-    assert none.next is not None
-    assert 1 < none.next < 27
+async def test_a_search_ends_with_the_step_in_which_its_time_runs_out(place: Place) -> None:
+    clock = TickingClock()
+    async with place.open(clock) as store:
+        await fill(store)
+        clock.step_s = 0.1
+        none = await store.search.find(Selection(words="nowhere"), ROUTES, limit=3, budget_s=0.55)
+        assert none.next is not None
+        assert 1 < none.next < 27
+        clock.step_s = 0
 
 
 async def test_a_step_that_takes_too_long_is_interrupted_and_done_in_smaller_ones(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await fill(store, 6)
     monkeypatch.setattr(stepwise_search, "STEP_ROWS", 64)
     monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-    slow = "SELECT count(*) > 0 FROM n"
+    engine = engine_of(place)
+    fits = engine.conditions.fits
     steps = list[int]()
 
     def slower(*arguments: Any) -> Any:
         """Take long if more than one event is looked at."""
         start, stop = arguments[3][1]
         steps.append(stop - start)
-        count = 100_000_000 if stop - start > 1 else 1
-        condition = f"({numbers.format(count=count)} {slow})", list[Any]()
-        return conditions.fits(*arguments[:3], condition, *arguments[3:])
+        slow = engine.slow if stop - start > 1 else "TRUE"
+        return fits(*arguments[:3], (slow, list[Any]()), *arguments[3:])
 
-    monkeypatch.setattr(operator_queries, "fits", slower)
+    monkeypatch.setattr(engine.operator_queries, "fits", slower)
     first = await store.search.find(Selection(kind="lead.*"), ROUTES, limit=3, budget_s=0)
     assert ([each.id for each in first.events], first.next) == (ids[:1], 6)
     assert steps == [6, 6, 1]
@@ -155,14 +148,42 @@ async def test_a_step_that_takes_too_long_is_interrupted_and_done_in_smaller_one
 
 
 async def test_a_count_of_everything_ends_in_time_too(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 6)
     monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
-    slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-    monkeypatch.setattr(search, "_ALL", slow)
+    engine = engine_of(place)
+    monkeypatch.setattr(engine.search, "_ALL", f"SELECT 6 WHERE {engine.slow}")
     count = await store.search.count(Selection(), ROUTES, budget_s=0)
     assert (count.events, count.complete, count.looked_to_ms) == (STEP, False, NOW_MS + 2000)
+
+
+class Engine(NamedTuple):
+    """Modules of an engine, and a condition that takes it long."""
+
+    conditions: Any
+    operator_queries: Any
+    search: Any
+    slow: str
+
+
+def engine_of(place: Place) -> Engine:
+    name = "sqlite" if isinstance(place, SqlitePlace) else "postgres"
+    return Engine(
+        conditions=import_module(f"relay.store.{name}.conditions"),
+        operator_queries=import_module(f"relay.store.{name}.operator_queries"),
+        search=import_module(f"relay.store.{name}.search"),
+        slow=SLOW[name],
+    )
+
+
+SLOW = {
+    "sqlite": """(
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000)
+        SELECT count(*) > 0 FROM n
+    )""",
+    "postgres": "(SELECT pg_sleep(60) IS NOT NULL)",
+}
 
 
 @dataclass
@@ -177,12 +198,12 @@ class TickingClock(ManualClock):
         return self.now_s
 
 
-async def test_an_empty_store_has_nothing_to_look_at(store: SqliteStore) -> None:
+async def test_an_empty_store_has_nothing_to_look_at(store: Store) -> None:
     for selection in (Selection(), Selection(kind="lead.*"), Selection(since_ms=1, sink="crm")):
         assert await found(store, selection) == []
 
 
-async def test_the_last_page_has_no_next(store: SqliteStore) -> None:
+async def test_the_last_page_has_no_next(store: Store) -> None:
     ids = await fill(store, 4)
     page = await store.search.find(Selection(), ROUTES, limit=4, budget_s=9)
     assert ([each.id for each in page.events], page.next) == (ids, None)
@@ -190,7 +211,7 @@ async def test_the_last_page_has_no_next(store: SqliteStore) -> None:
     assert ([each.id for each in page.events], page.next) == (ids[:3], 2)
 
 
-async def test_events_that_arrive_meanwhile_are_on_no_later_page(store: SqliteStore) -> None:
+async def test_events_that_arrive_meanwhile_are_on_no_later_page(store: Store) -> None:
     ids = await fill(store, 6)
     first = await store.search.find(Selection(), ROUTES, limit=3, budget_s=0)
     await accept(store, event("new"))
@@ -210,7 +231,7 @@ async def test_events_that_arrive_meanwhile_are_on_no_later_page(store: SqliteSt
     ],
 )
 async def test_one_event_among_many_is_found_in_the_first_step(
-    store: SqliteStore, selection: Selection
+    store: Store, selection: Selection
 ) -> None:
     await accept(store, event("e0"))
     await accept(store, event("e1", kind="video.ready"), verdicts=[OTHER])
@@ -224,7 +245,7 @@ async def test_one_event_among_many_is_found_in_the_first_step(
 
 
 async def test_pending_deliveries_are_found_in_the_first_step(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store)
     await settle(store, "delivered")
@@ -238,11 +259,13 @@ async def test_pending_deliveries_are_found_in_the_first_step(
         selection = Selection(outcome="pending", sink=sink)
         assert await pages(store, selection) == [ids]
         assert await found(store, selection) == ids
-    monkeypatch.setattr(candidates, "_REPLAYED", candidates._REPLAYED.replace("10000", "0"))
+    replayed = sqlite_candidates._REPLAYED.replace("10000", "0")
+    monkeypatch.setattr(sqlite_candidates, "_REPLAYED", replayed)
+    monkeypatch.setattr(postgres_candidates, "PENDING_MAX", 0)
     assert await found(store, Selection(outcome="pending")) == ["new", "e4", "e1"]
 
 
-async def test_an_hour_is_found_in_the_first_step(store: SqliteStore) -> None:
+async def test_an_hour_is_found_in_the_first_step(store: Store) -> None:
     for number in range(40):
         await accept(store, event(f"e{number}", at_ms=NOW_MS + number * HOUR_MS))
     selection = Selection(since_ms=NOW_MS + 9 * HOUR_MS, until_ms=NOW_MS + 10 * HOUR_MS)
@@ -253,7 +276,7 @@ async def test_an_hour_is_found_in_the_first_step(store: SqliteStore) -> None:
     assert await found(store, Selection(since_ms=(1 << 53) - 1, until_ms=0)) == []
 
 
-async def test_a_clock_that_was_set_back_hides_no_event(store: SqliteStore) -> None:
+async def test_a_clock_that_was_set_back_hides_no_event(store: Store) -> None:
     minute_ms = 60_000
     # Eight minutes ahead from 20 to 30, with nobody to notice.
     for number in range(60):
@@ -271,19 +294,17 @@ async def test_a_clock_that_was_set_back_hides_no_event(store: SqliteStore) -> N
     assert 8 * minute_ms < seq_range.MARGIN_MS
 
 
-async def test_a_gap_in_the_numbers_ends_no_search(store: SqliteStore) -> None:
+async def test_a_gap_in_the_numbers_ends_no_search(store: Store, place: Place) -> None:
     ids = await fill(store, 40)
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute("DELETE FROM deliveries WHERE event BETWEEN 10 AND 30")
-        db.execute("DELETE FROM events WHERE seq BETWEEN 10 AND 30")
-        db.commit()
+    place.rows("DELETE FROM relay.deliveries WHERE event BETWEEN 10 AND 30")
+    place.rows("DELETE FROM relay.events WHERE seq BETWEEN 10 AND 30")
     left = ids[:10] + ids[-9:]
     assert await found(store, Selection()) == left
     assert await found(store, Selection(words="e")) == left
     assert await found(store, Selection(since_ms=NOW_MS + 20_000)) == ids[:10]
 
 
-async def test_searches_at_once_take_turns(store: SqliteStore) -> None:
+async def test_searches_at_once_take_turns(store: Store) -> None:
     ids = await fill(store)
     order: list[str] = []
 
@@ -300,7 +321,7 @@ async def test_searches_at_once_take_turns(store: SqliteStore) -> None:
 class TestPeople:
     """Filters by a person, named by the store's digest."""
 
-    async def test_every_spelling_of_an_address_is_one_person(self, store: SqliteStore) -> None:
+    async def test_every_spelling_of_an_address_is_one_person(self, store: Store) -> None:
         person = store.audience.person
         assert person(ADA) == person(" ADA@Example.COM ") != person(BOB)
         assert person("zo\u00eb@example.com") == person("ZOE\u0308@example.com")
@@ -308,7 +329,7 @@ class TestPeople:
         assert ADA.encode().hex()[:16] != person(ADA)
 
     async def test_events_are_found_before_and_after_the_audience_has_counted_them(
-        self, store: SqliteStore
+        self, store: Store
     ) -> None:
         viewer = {"viewer": {"email": "ADA@example.com"}, "milestone": "50%"}
         await accept(store, event("lead", {"email": ADA}))
@@ -323,7 +344,7 @@ class TestPeople:
         assert await found(store, replace(ada, kind="video.*")) == ["view"]
         assert await found(store, replace(ada, sink="crm")) == []
 
-    async def test_a_person_and_an_id_are_both_required(self, store: SqliteStore) -> None:
+    async def test_a_person_and_an_id_are_both_required(self, store: Store) -> None:
         await accept(store, event("ada", {"email": ADA}), event("bob", {"email": BOB}))
         ada = Selection(person=store.audience.person(ADA))
         for _ in range(2):
@@ -332,7 +353,7 @@ class TestPeople:
             await counted(store)
 
     async def test_events_of_a_person_are_found_after_their_bodies_have_expired(
-        self, store: SqliteStore
+        self, store: Store
     ) -> None:
         await accept(store, event("lead", {"email": ADA}))
         await settle(store, "delivered")
@@ -343,9 +364,7 @@ class TestPeople:
         assert await found(store, Selection(email=ADA)) == []
 
     @pytest.mark.parametrize("is_counted", [True, False])
-    async def test_an_erased_person_has_no_events(
-        self, store: SqliteStore, is_counted: bool
-    ) -> None:
+    async def test_an_erased_person_has_no_events(self, store: Store, is_counted: bool) -> None:
         await accept(store, event("ada", {"email": ADA}), event("bob", {"email": BOB}))
         if is_counted:
             await counted(store)
@@ -356,15 +375,13 @@ class TestPeople:
     @pytest.mark.parametrize(
         "text", ["", "x", "f" * 16, "0" * 15, "0" * 17, "+" + "0" * 15, "0_" * 8, "\0" * 16, ADA]
     )
-    async def test_another_text_names_nobody(self, store: SqliteStore, text: str) -> None:
+    async def test_another_text_names_nobody(self, store: Store, text: str) -> None:
         await accept(store, event("lead", {"email": ADA}), event("none"))
         assert await found(store, Selection(person=text)) == []
         await counted(store)
         assert await found(store, Selection(person=text)) == []
 
-    async def test_dead_letters_and_replays_are_selected_by_person(
-        self, store: SqliteStore
-    ) -> None:
+    async def test_dead_letters_and_replays_are_selected_by_person(self, store: Store) -> None:
         await accept(store, event("ada", {"email": ADA}), event("bob", {"email": BOB}))
         await settle(store, "dead")
         ada = Selection(person=store.audience.person(ADA))
@@ -379,7 +396,7 @@ class TestPeople:
         (left,) = await store.operations.dead_letters(Selection(), limit=9)
         assert left.id == "bob"
 
-    async def test_a_body_that_is_no_object_has_no_person(self, store: SqliteStore) -> None:
+    async def test_a_body_that_is_no_object_has_no_person(self, store: Store) -> None:
         odd = (b"[]", b"7", b"{", b"\xff\xfe", b'{"data":{"viewer":[]}}', b"[" * 5000)
         bodies = [structs.replace(event(f"e{n}"), body=each) for n, each in enumerate(odd)]
         await accept(store, *bodies, event("ada", {"email": ADA}))
@@ -419,7 +436,7 @@ class TestPeople:
     ],
 )
 async def test_words_are_text_of_the_body_whatever_their_characters(
-    store: SqliteStore, words: str, ids: Sequence[str]
+    store: Store, words: str, ids: Sequence[str]
 ) -> None:
     bodies = {
         "name": b'{"name":"Ada Lovelace"}',
@@ -437,7 +454,7 @@ async def test_words_are_text_of_the_body_whatever_their_characters(
     assert await found(store, Selection(words=words)) == list(ids)
 
 
-async def test_words_of_a_replay_are_stored_with_it(store: SqliteStore) -> None:
+async def test_words_of_a_replay_are_stored_with_it(store: Store) -> None:
     await accept(store, event("a", {"name": "Ada"}))
     words = Selection(words="ADA name")
     begun = await store.operations.begin(words, total=1, until=Mark(1, 0), now_ms=NOW_MS)
@@ -446,18 +463,16 @@ async def test_words_of_a_replay_are_stored_with_it(store: SqliteStore) -> None:
     assert again.selection == words
 
 
-async def test_a_replay_of_an_older_relay_is_still_read(store: SqliteStore) -> None:
+async def test_a_replay_of_an_older_relay_is_still_read(store: Store, place: Place) -> None:
     until = Mark(0, 0)
     begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute("""UPDATE replays SET selection = '{"kind":"lead.*","email":null}'""")
-        db.commit()
+    place.rows("""UPDATE relay.replays SET selection = '{"kind":"lead.*","email":null}'""")
     again = await store.operations.replay(begun.id)
     assert again is not None
     assert again.selection == Selection(kind="lead.*")
 
 
-async def test_a_missed_event_is_found_by_the_routes(store: SqliteStore) -> None:
+async def test_a_missed_event_is_found_by_the_routes(store: Store) -> None:
     ids = await fill(store, 9)
     await accept(store, event("both"), verdicts=[TAKES, OTHER])
     assert await found(store, Selection(outcome="missed", sink="crm")) == ids

@@ -44,9 +44,7 @@ class Listed(NamedTuple):
 
     def count_to(self, db: Database, limit: int) -> int:
         """Count the rows up to a limit."""
-        sql = (
-            f"SELECT count(*) FROM (SELECT 1 FROM {self.table} WHERE {self.fits} LIMIT %s) AS some"
-        )
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {self.table} WHERE {self.fits} LIMIT %s) AS few"
         return int(db.execute(sql, (*self.values, limit)).fetchall()[0][0])
 
     def within(self, seqs: range) -> Condition:

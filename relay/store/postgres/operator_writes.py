@@ -30,7 +30,7 @@ WITH planned AS MATERIALIZED (
     JOIN relay.events e ON e.seq = p.seq
     LEFT JOIN relay.deliveries d ON d.event = p.seq AND d.sink = p.sink
     WHERE e.body IS NOT NULL AND d.replay IS DISTINCT FROM %(replay)s
-        AND NOT {TRIED_SINCE.format(event="d.event", sink="d.sink", attempt="%(attempt)s")}
+        AND NOT {TRIED_SINCE.format(attempt="%(attempt)s")}
     ORDER BY p.seq, p.sink
 ),
 reopened AS (

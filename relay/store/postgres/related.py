@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.core.event import LEAD, engagement
 from relay.store.keyed_digests import PersonDigests
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.text import storable
 from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
 from relay.store.rows import document_of
@@ -45,8 +45,7 @@ def related(db: Database, seq: int, digests: PersonDigests, *, limit: int) -> Re
     if stored is None:
         return None
     counted = db.execute(_COUNTED, (seq,)).fetchone()
-    kind, body = stored
-    person, video = counted or _of_body(db, kind, body, digests)
+    person, video = counted or _of_body(db, stored, digests)
     (floor,) = db.execute(_FLOOR).fetchall()[0]
     video_id, title = db.execute(_VIDEO, (video,)).fetchone() or (None, None)
 
@@ -63,13 +62,12 @@ def related(db: Database, seq: int, digests: PersonDigests, *, limit: int) -> Re
     )
 
 
-def _of_body(
-    db: Database, kind: str, body: bytes | None, digests: PersonDigests
-) -> tuple[Any, Any]:
+def _of_body(db: Database, stored: Row, digests: PersonDigests) -> tuple[Any, Any]:
     """Return the person and the number of the video of an event that is no view or lead.
 
     Also of one that is not counted yet.
     """
+    kind, body = stored
     document = document_of(body)
     if document is None:
         return None, None

@@ -31,18 +31,14 @@ _STEP_BYTES = 1 << 20
 TRIED_SINCE = """
 EXISTS (
     SELECT 1 FROM relay.attempts a
-    WHERE a.event = {event} AND a.sink = {sink} AND a.number > {attempt}
+    WHERE a.event = d.event AND a.sink = d.sink AND a.number > {attempt}
 )
 """
-"""Whether a delivery was tried after an attempt."""
+"""Whether one of `deliveries d` was tried after an attempt."""
 
 _STANDING = f"""
 SELECT d.event, d.sink,
-    CASE
-        WHEN {TRIED_SINCE.format(event="d.event", sink="d.sink", attempt="%s")} THEN 'pending'
-        ELSE d.status
-    END,
-    d.reason
+    CASE WHEN {TRIED_SINCE.format(attempt="%s")} THEN 'pending' ELSE d.status END, d.reason
 FROM relay.deliveries d WHERE d.event = ANY(%s::bigint[]) AND {{condition}}
 """
 _REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"

@@ -13,7 +13,10 @@ from relay.store.selection import Selection
 _ENDS = "SELECT min(seq), max(seq) FROM relay.events"
 _RECEIVED = "SELECT received_at FROM relay.events WHERE seq >= %s ORDER BY seq LIMIT 1"
 _LAST = """
-SELECT max(last_at) FROM relay.totals
+SELECT max(last_at) FROM (
+    SELECT kind, source, last_at FROM relay.totals
+    UNION ALL SELECT kind, source, last_at FROM relay.added_totals
+) AS known
 WHERE kind = ANY(%s::text[]) AND (%s::text IS NULL OR source = %s)
 """
 

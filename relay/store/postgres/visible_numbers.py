@@ -1,6 +1,6 @@
 """Numbers up to which every row of a table can be seen.
 
-A number is drawn before a commit, so that a smaller one can appear after a larger one. Whoever
+A number is drawn before a commit, so that a smaller one can appear after a larger one, and whoever
 reads on from the last number that it has seen would miss it.
 """
 
