@@ -25,6 +25,8 @@ from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.sessions import PostgresSessions
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.retention import Sweep
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
 from relay.store.postgres.sink_states import PostgresSinkStates
@@ -87,6 +89,7 @@ class PostgresStore:
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
         self.unreadable = PostgresUnreadable(shared)
+        self._sweep = Sweep(settings)
 
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
@@ -160,6 +163,11 @@ class PostgresStore:
     async def respond(self) -> None:
         await self._writer.respond()
 
+    async def expire(self, *, now_ms: int) -> bool:
+        if await self.audience.count():
+            return True
+        return await self._shared.background.transact(
+            lambda db: self._sweep.step(db, now_ms=now_ms)
     async def close(self) -> None:
         """Close its connections; what has begun is finished."""
         shared = self._shared

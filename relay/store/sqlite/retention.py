@@ -10,25 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from relay.store import StoreSettings
+from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
-
-STEP_ROWS = 100
-STEP_BYTES = 1 << 20
-"""Limits per transaction; removed data is overwritten, so that bytes take time too."""
-
-SCAN_ROWS = 5000
-"""Rows scanned per step, because leases wait for the same reader."""
 
 VACUUM_PAGES = 200
 SPARE_SHARE = 8
 """Fraction of the file, 1 in this many, that stays free for new rows; the rest is given back."""
 
 SPARE_PAGES = 256
-
-AUDIT_MS = 400 * 86_400_000
-"""Retention of the audit log: a year and some time to review it."""
 
 _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
 _SETTLED = """
@@ -71,71 +62,59 @@ class _Phase(NamedTuple):
     table: str
     more: str
     removal: Remove
-    keep: "_Keep"
+    keep: Keep
     size: str = "coalesce(length(e.body), 0)"
 
 
-class _Keep(NamedTuple):
-    """Retention times: of the first glob that matches a row's kind, else of all others."""
-
-    kinds: tuple[tuple[str, int], ...]
-    others_ms: int
-    since: str = "received_at"
-
-    def is_old(self) -> str:
-        """Return the condition for the values of `times`."""
-        if not self.kinds:
-            return f"e.{self.since} < ?"
-        cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(self.kinds))
-        return f"e.{self.since} < CASE {cases} ELSE ? END"
-
-    def times(self, now_ms: int) -> list[str | int]:
-        times: list[str | int] = []
-        for glob, keep_ms in self.kinds:
-            times += [glob, now_ms - keep_ms]
-        return [*times, now_ms - self.others_ms]
-
-
 class Sweep:
-    """Goes over the store in rounds, some rows at a time, oldest first."""
+    """Finds what has expired, phase by phase."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        rest, ids = _Keep((), settings.payload_retention), _Keep((), settings.dedupe_retention)
-        bodies = _Keep(_by_kind(settings), settings.payload_retention)
-        absences, audit = ids._replace(since="to_at"), _Keep((), AUDIT_MS, "begun_at")
+        times = Times.of(settings)
         with_body, settled = "AND e.body IS NOT NULL", f"AND {_SETTLED} AND {_COUNTED}"
         self._phases = (
-            _Phase("events", f"{with_body} {settled}", _remove_bodies, bodies),
-            _Phase("events", settled, _remove_events, ids),
-            _Phase("unreadable", with_body, _remove_unreadable_bodies, rest),
-            _Phase("unreadable", "", _deletion("unreadable"), ids),
-            _Phase("absences", _WITHOUT_OPEN_LOSS, _deletion("absences"), absences, size="0"),
-            _Phase("audit", "", _deletion("audit"), audit, size="0"),
+            _Phase("events", f"{with_body} {settled}", _remove_bodies, times.bodies),
+            _Phase("events", settled, _remove_events, times.ids),
+            _Phase("unreadable", with_body, _remove_unreadable_bodies, times.unreadable_bodies),
+            _Phase("unreadable", "", _deletion("unreadable"), times.ids),
+            _Phase("absences", _WITHOUT_OPEN_LOSS, _deletion("absences"), times.absences, "0"),
+            _Phase("audit", "", _deletion("audit"), times.audit, "0"),
         )
-        self._phase = 0
-        self._from = 0
+        self._round = Round(len(self._phases))
 
     def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
         """Find the next expired rows; the last step of a round has `more` False."""
-        if self._phase == len(self._phases):
+        if self._round.is_over:
             step = find_space(db)
             if not step.more:
-                self._phase = 0
+                self._round.begin()
             return step
-        phase = self._phases[self._phase]
-        first = db.execute(_FIRST.format(table=phase.table), (self._from,)).fetchone()[0]
-        if first is None:
-            self._phase += 1
-            self._from = 0
+        phase = self._phases[self._round.phase]
+        first = db.execute(_FIRST.format(table=phase.table), (self._round.start,)).fetchone()[0]
+        window = self._round.window(first)
+        if window is None:
             return Step([], phase.removal, more=True)
         sql = _OLD.format(
-            size=phase.size, table=phase.table, is_old=phase.keep.is_old(), more=phase.more
+            size=phase.size, table=phase.table, is_old=_is_old(phase.keep), more=phase.more
         )
-        end = first + SCAN_ROWS
-        old = db.execute(sql, (first, end, *phase.keep.times(now_ms))).fetchall()
+        values = (window.start, window.stop, *map(_glob, phase.keep.times(now_ms)))
+        old = db.execute(sql, values).fetchall()
         rows = [row[:1] for row in within_bytes(old, STEP_BYTES, lambda row: row[1])]
-        self._from = rows[-1][0] + 1 if len(rows) < len(old) or len(old) == STEP_ROWS else end
+        self._round.looked(window, [key for key, _ in old], [key for (key,) in rows])
         return Step(rows, phase.removal, more=True)
+
+
+def _is_old(keep: Keep) -> str:
+    """Return the condition for the values of `Keep.times`."""
+    if not keep.kinds:
+        return f"e.{keep.since} < ?"
+    cases = " ".join(["WHEN e.kind GLOB ? THEN ?"] * len(keep.kinds))
+    return f"e.{keep.since} < CASE {cases} ELSE ? END"
+
+
+def _glob(value: str | int) -> str | int:
+    """SQLite writes `[^a]` for `[!a]`."""
+    return value.replace("[!", "[^") if isinstance(value, str) else value
 
 
 def find_space(db: sqlite3.Connection) -> Step:
@@ -144,12 +123,6 @@ def find_space(db: sqlite3.Connection) -> Step:
     if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
         return Step([(VACUUM_PAGES,)], _shrink, more=True)
     return Step([], _shrink, more=False)
-
-
-def _by_kind(settings: StoreSettings) -> tuple[tuple[str, int], ...]:
-    """Return the globs, shortest time first; SQLite writes `[^a]` for `[!a]`."""
-    ordered = sorted(settings.retention.items(), key=lambda item: item[1])
-    return tuple((glob.replace("[!", "[^"), int(keep_ms)) for glob, keep_ms in ordered)
 
 
 def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:
