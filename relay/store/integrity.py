@@ -5,6 +5,10 @@ from typing import Protocol
 
 from relay.core.delivery import Status
 
+DAMAGED_BODY = (
+    "the stored body is damaged, so no sink gets it; restore it from a backup or the sender"
+)
+
 
 @dataclass(frozen=True)
 class Content:
@@ -25,6 +29,15 @@ class Inspection:
     size_bytes: int
     content: Content | None
     faults: tuple[str, ...]
+
+
+def age(number: int, newest: int) -> tuple[str, ...]:
+    """Return a fault for a schema that is newer than the relay's newest."""
+    if number <= newest:
+        return ()
+    return (
+        f"its schema {number} is newer than {newest}, the newest of this relay; use a newer relay",
+    )
 
 
 class Inspections(Protocol):

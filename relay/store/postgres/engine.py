@@ -6,15 +6,15 @@ from functools import partial
 from typing import TypeVar
 
 from relay.core.clock import Clock
-from relay.core.errors import Fault, StoreError
+from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store.integrity import Inspection
-from relay.store.postgres import schema, store
+from relay.store.postgres import integrity, schema, store
 from relay.store.postgres.driver import Database, parse, psycopg
 from relay.store.postgres.place import location
 from relay.store.postgres.refusals import unopened
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.store import PostgresStore
+from relay.store.postgres.store import PostgresStore, connection
 
 __all__ = ["faults", "inspect", "is_held", "location", "obstacle", "open_store", "reach"]
 
@@ -56,11 +56,7 @@ def is_held(_: PostgresSettings) -> bool:
 
 
 async def inspect(settings: PostgresSettings) -> Inspection:
-    try:
-        await reach(settings)
-    except StoreError as error:
-        return Inspection(0, None, (str(error),))
-    return Inspection(0, None, ("only a running relay reads it: see server.admin_listen",))
+    return await integrity.inspect(partial(connection, settings), settings.schema)
 
 
 def _connected(settings: PostgresSettings, work: Callable[[Database], T]) -> T:

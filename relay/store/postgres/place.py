@@ -94,6 +94,12 @@ class Server(NamedTuple):
         return cls(version(db), tuple(warnings))
 
 
+def size_bytes(db: Database, schema: str) -> int:
+    """Return the size of all tables of a schema with their indexes."""
+    row = db.execute(_SIZE, (schema,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 class Size:
     """Size of all tables of a schema with their indexes, measured every few seconds."""
 
@@ -108,13 +114,9 @@ class Size:
         """Return it in bytes; raises StoreUnavailable."""
         now_s = self._clock.monotonic()
         if now_s - self._measured_s > MEASURE_INTERVAL_S:
-            self._bytes = await self._reader.read(self._read)
+            self._bytes = await self._reader.read(lambda db: size_bytes(db, self._schema))
             self._measured_s = now_s
         return self._bytes
-
-    def _read(self, db: Database) -> int:
-        row = db.execute(_SIZE, (self._schema,)).fetchone()
-        return 0 if row is None else int(row[0])
 
 
 _ADVICE = "a crash of the server can lose acknowledged events; turn it on for this database"

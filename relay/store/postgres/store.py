@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement
@@ -20,6 +21,9 @@ from relay.store.postgres.driver import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit, Statement
 from relay.store.postgres.leasing import Leasing
+from relay.store.postgres.backup import PostgresBackups
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
@@ -81,6 +85,8 @@ class PostgresStore:
         self.absences = PostgresAbsences(shared)
         self.audience = PostgresAudience(shared)
         self.audit = PostgresAudit(shared)
+        self.backups = PostgresBackups()
+        self.inspections = PostgresInspections(partial(connection, settings), settings.schema)
         self.login_limits = PostgresLoginLimits(shared, clock)
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
@@ -171,6 +177,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Close its connections; what has begun is finished."""
         shared = self._shared
+        await self.inspections.close()
         async with AsyncExitStack() as closing:
             for each in (shared.pager, shared.searcher, shared.reader):
                 closing.push_async_callback(each.cut_off)
@@ -180,6 +187,11 @@ class PostgresStore:
             closing.push_async_callback(shared.background.close)
             closing.push_async_callback(self.ownership.close)
             closing.push_async_callback(self._withdrawals.close)
+
+
+def connection(settings: PostgresSettings) -> Connection:
+    """Return a connection of the settings, which connects when it is used."""
+    return Connection(settings.dsn.reveal(), settings.schema)
 
 
 async def open_store(
@@ -198,6 +210,8 @@ async def open_store(
     dsn = settings.dsn.reveal()
     connections = [Connection(dsn, settings.schema) for _ in range(8)]
     writer, leaser, reader, searcher, pager, background, control, poller = connections
+    connections = [connection(settings) for _ in range(5)]
+    writer, leaser, reader, searcher, pager = connections
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
@@ -232,4 +246,5 @@ async def open_store(
         ownership=ownership,
         totals=Totals(known),
         counted=counted,
+        vacuum=Vacuum(partial(connection, settings), clock=clock),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from relay.store.integrity import DAMAGED_BODY
 from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import sqlite3
 
@@ -20,12 +21,11 @@ _QUERIES = (
     _READ.format(table="events", key="seq", name=_EVENT),
     _READ.format(table="unreadable", key="rowid", name=_UNREADABLE),
 )
-_ADVICE = "the stored body is damaged, so no sink gets it; restore it from a backup or the sender"
 
 
 def damaged(db: sqlite3.Connection) -> tuple[str, ...]:
     """Read all bodies; return a fault for each damaged one, with the next step."""
-    return tuple(f"{name}: {_ADVICE}" for query in _QUERIES for name in _damaged(db, query))
+    return tuple(f"{name}: {DAMAGED_BODY}" for query in _QUERIES for name in _damaged(db, query))
 
 
 def _damaged(db: sqlite3.Connection, query: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.audience import days
-from relay.store.integrity import Content, Inspection
+from relay.store.integrity import Content, Inspection, age
 from relay.store.sqlite import audience_tables, digests, disk, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
@@ -44,7 +44,11 @@ async def inspect(path: Path) -> Inspection:
             faults = await check(path) or await reader.run(_damaged)
     except (StoreBroken, sqlite3.Error) as error:
         return Inspection(size, None, (_readable(error),))
-    return Inspection(size, content, (*disk.exposures(path), *_age(content.schema), *faults))
+    return Inspection(
+        size,
+        content,
+        (*disk.exposures(path), *age(content.schema, schema.steps()[-1].number), *faults),
+    )
 
 
 async def check(path: Path) -> tuple[str, ...]:
@@ -75,15 +79,6 @@ def _content(db: sqlite3.Connection) -> Content:
 
 def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:
     return digests.damaged(db) + days.damaged(audience_tables.all_sets(db))
-
-
-def _age(number: int) -> tuple[str, ...]:
-    newest = schema.steps()[-1].number
-    if number <= newest:
-        return ()
-    return (
-        f"its schema {number} is newer than {newest}, the newest of this relay; use a newer relay",
-    )
 
 
 def _readable(error: Exception) -> str:

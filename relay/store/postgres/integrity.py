@@ -1,0 +1,76 @@
+"""Inspections of a store in PostgreSQL, while relays write to it.
+
+They find what the relay can judge: its schema, bodies that differ from what was received, and rows
+of events that are missing. The server's own checks (`pg_amcheck`, data checksums) find the rest.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from relay.core.delivery import Status
+from relay.core.errors import StoreError
+from relay.store.integrity import Content, Inspection, age
+from relay.store.postgres import digests, place, schema
+from relay.store.postgres.driver import Connection, Database, psycopg
+from relay.store.postgres.refusals import unopened
+
+_SCHEMA = "SELECT coalesce(max(number), 0) FROM relay.migrations"
+_COUNTS = "SELECT (SELECT count(*) FROM relay.events), (SELECT count(*) FROM relay.unreadable)"
+_DELIVERIES = "SELECT status, count(*) FROM relay.deliveries GROUP BY status"
+_SINKS = """
+SELECT sink, status, count(*) FROM relay.deliveries WHERE status IN ('pending', 'dead')
+GROUP BY sink, status ORDER BY sink
+"""
+
+
+class PostgresInspections:
+    """Inspects one store; concurrent callers share an inspection."""
+
+    def __init__(self, connect: Callable[[], Connection], name: str) -> None:
+        """`name` is the schema's."""
+        self._connect = connect
+        self._name = name
+        self._running: asyncio.Task[Inspection] | None = None
+
+    async def inspect(self) -> Inspection:
+        """Start or join an inspection; cancelling one caller does not cancel it for the others."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(inspect(self._connect, self._name))
+        return await asyncio.shield(self._running)
+
+    async def close(self) -> None:
+        """Cancel the running inspection."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+
+async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
+    """Read the whole store, on a connection of its own."""
+    connection = connect()
+    try:
+        size = await connection.run(lambda db: place.size_bytes(db, name))
+        content = await connection.run(_content)
+        faults = await connection.run(digests.faults)
+    except psycopg.errors.UndefinedTable:
+        return Inspection(0, None, (f"the schema {name} is not a store; serve creates it",))
+    except psycopg.Error as error:
+        return Inspection(0, None, (str(unopened(error)),))
+    except StoreError as error:
+        return Inspection(0, None, (str(error),))
+    finally:
+        # Also ends the statement of an inspection that was cancelled.
+        await connection.cut_off()
+    return Inspection(size, content, (*age(content.schema, schema.steps()[-1].number), *faults))
+
+
+def _content(db: Database) -> Content:
+    with db.snapshot():
+        ((number,),) = db.execute(_SCHEMA)
+        ((events, unreadable),) = db.execute(_COUNTS)
+        deliveries = dict.fromkeys(Status, 0)
+        deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
+        sinks: dict[str, dict[Status, int]] = {}
+        for sink, status, count in db.execute(_SINKS):
+            sinks.setdefault(sink, dict.fromkeys(Status, 0))[Status(status)] = count
+    return Content(number, events, unreadable, deliveries, sinks)
