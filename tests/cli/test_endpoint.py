@@ -209,11 +209,15 @@ async def test_a_refusal_of_the_api_comes_with_its_remedy(tmp_path: Path) -> Non
         developer.is_admin = False
         developer.write(endpoint)
         done = await developer.run("endpoint show")
-        assert "no access\nrelay: give its [source.api] a `key` with the access Admin" in done.output
+        assert (
+            "no access\nrelay: give its [source.api] a `key` with the access Admin" in done.output
+        )
         developer.is_admin = True
         developer.write("wh_none")
         done = await developer.run("endpoint show")
-        assert "not found\nrelay: check `endpoint` and `base_url` of its [source.api]" in done.output
+        assert (
+            "not found\nrelay: check `endpoint` and `base_url` of its [source.api]" in done.output
+        )
         text = developer.config.read_text(encoding="utf-8")
         developer.config.write_text(text.replace('key = "', 'key = "x'), encoding="utf-8")
         done = await developer.run("endpoint show")

@@ -17,20 +17,18 @@ from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
+from relay.store.postgres.backup import PostgresBackups
 from relay.store.postgres.driver import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit, Statement
-from relay.store.postgres.leasing import Leasing
-from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.integrity import PostgresInspections
+from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.quarantine import PostgresQuarantine
-from relay.store.postgres.sessions import PostgresSessions
-from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.retention import Sweep
+from relay.store.postgres.sessions import PostgresSessions
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
 from relay.store.postgres.sink_states import PostgresSinkStates
@@ -174,6 +172,8 @@ class PostgresStore:
             return True
         return await self._shared.background.transact(
             lambda db: self._sweep.step(db, now_ms=now_ms)
+        )
+
     async def close(self) -> None:
         """Close its connections; what has begun is finished."""
         shared = self._shared
@@ -207,11 +207,8 @@ async def open_store(
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
     """
-    dsn = settings.dsn.reveal()
-    connections = [Connection(dsn, settings.schema) for _ in range(8)]
+    connections = [connection(settings) for _ in range(8)]
     writer, leaser, reader, searcher, pager, background, control, poller = connections
-    connections = [connection(settings) for _ in range(5)]
-    writer, leaser, reader, searcher, pager = connections
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
@@ -235,7 +232,7 @@ async def open_store(
         tokens=tokens,
         turns=turns,
         fences=fences or ownership,
-        vacuum=Vacuum(lambda: Connection(dsn, settings.schema), clock=clock),
+        vacuum=Vacuum(partial(connection, settings), clock=clock),
         member=ownership.id,
     )
     return PostgresStore(
@@ -246,5 +243,4 @@ async def open_store(
         ownership=ownership,
         totals=Totals(known),
         counted=counted,
-        vacuum=Vacuum(partial(connection, settings), clock=clock),
     )
