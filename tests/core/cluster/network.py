@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from relay.core.cluster.timing import ANSWER_TIMEOUT_S
 
+LATEST_S = 8.0
+"""A request whose sender has given up arrives within this time, if at all."""
+
 
 class Process(Protocol):
     """A member, as the network sees it."""
@@ -87,7 +90,7 @@ class Network:
                 call.lost_answer = True
                 self._clock.after(delay_s, self.arrive, call)
             elif fate < 0.7:
-                self._clock.after(8 * self._random.random(), self.arrive, call)
+                self._clock.after(LATEST_S * self._random.random(), self.arrive, call)
         else:
             self._clock.after(delay_s, self.arrive, call)
 

@@ -12,7 +12,7 @@ from tests.core.cluster import scenario
 from tests.core.cluster.database import Database
 from tests.core.cluster.dispatcher import Send
 from tests.core.cluster.invariants import Invariants, Violation
-from tests.core.cluster.network import Clock, Network
+from tests.core.cluster.network import LATEST_S, Clock, Network
 from tests.core.cluster.relay import Relay
 from tests.core.cluster.tables import EventId, Settle
 
@@ -192,7 +192,8 @@ class World:
         if not self.polls:
             self._is_over = True
             return
-        self.clock.after(2.0, self._count_idle)
+        stragglers_until = self._healed_at + LATEST_S
+        self.clock.at(max(self.clock.now, stragglers_until) + 2.0, self._count_idle)
 
     def _count_idle(self) -> None:
         for relay in self.relays:
