@@ -20,12 +20,14 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 # A delivery is due by the earlier one of two clocks, so that a relay whose clock is ahead delays
 # nothing.
 _ADD = f"""
-WITH shared AS MATERIALIZED ({boundary.SHARED}),
+WITH shared AS MATERIALIZED (
+    SELECT {boundary.SHARED}, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+),
 arrivals AS MATERIALIZED (
     SELECT
         nextval('relay.events_seq_seq') AS seq, a.n, a.source COLLATE "C" AS source,
         a.id COLLATE "C" AS id, a.kind, a.created_at, a.received_at, a.digest, a.headers, a.body,
-        a.known_kind, a.milestone
+        a.known_kind, a.milestone, shared.now
     FROM shared, unnest(
         %(source)s::text[], %(id)s::text[], %(kind)s::text[], %(created_at)s::text[],
         %(received_at)s::bigint[], %(digest)s::bytea[], %(headers)s::bytea[], %(body)s::bytea[],
@@ -47,7 +49,7 @@ queued AS (
     INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at, reason, turn)
     SELECT
         seq, v.sink, CASE WHEN v.why IS NULL THEN 'pending' ELSE 'dead' END,
-        least(a.received_at, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        least(a.received_at, a.now),
         CASE WHEN v.why IS NOT NULL THEN a.received_at END, v.why, v.turn
     FROM unnest(
         %(place)s::bigint[], %(sink)s::text[], %(turn)s::bigint[], %(why)s::text[]

@@ -9,8 +9,8 @@ from relay.store.postgres.driver import Database
 _CLASS = 8101
 """Tells this lock from other advisory locks."""
 
-SHARED = f"SELECT pg_advisory_xact_lock_shared({_CLASS}, hashtext('relay.'))"
-"""Held by each statement that inserts events, from before it draws their numbers to its commit."""
+SHARED = f"pg_advisory_xact_lock_shared({_CLASS}, hashtext('relay.'))"
+"""A lock held by each statement that inserts events, from before it draws their numbers to its commit."""
 
 _EXCLUSIVE = f"""
 WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock({_CLASS}, hashtext('relay.')))
