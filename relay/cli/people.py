@@ -15,12 +15,6 @@ from relay.store.personal_data import COUNTS
 
 _PARTS = ("events", "unreadable", "mentions", "views", "watched")
 
-_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
-_NOT_WIPED = (
-    "The store's files are still being overwritten, or a reader holds its log; the relay "
-    "finishes this in the background. Backups still hold the data."
-)
-
 
 def _address(text: str) -> str:
     if not re.fullmatch(r"[^@]+@[^@\s]+", text.strip()):
@@ -61,7 +55,7 @@ def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
     if report["kept_ids"]:
         yield f"\n{report['kept_ids']} event ids contain the address and are kept."
     if not dry_run:
-        yield f"\n{_WIPED if report['wiped'] else _NOT_WIPED}"
+        yield f"\n{report['remains']}"
 
 
 def _recipient_row(recipient: dict[str, Any]) -> dict[str, object]:

@@ -58,7 +58,9 @@ class Erasure:
     under_way: Sequence[UnderWay]
     """Deliveries that may still arrive."""
     wiped: bool
-    """Whether unused parts of the file are overwritten; if not, the relay continues with it."""
+    """Whether unused parts of the store's files are overwritten; never in PostgreSQL."""
+    remains: str = ""
+    """What still holds the data after an erasure, in words for the operator; empty before it."""
 
 
 @dataclass(frozen=True, slots=True)

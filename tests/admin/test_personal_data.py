@@ -14,6 +14,7 @@ import pytest
 
 from relay.core import signature
 from relay.core.errors import StoreFull
+from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from tests import service
 from tests.admin.test_api import body, send, working
 from tests.cli.scene import Scene, plain, staged
@@ -154,6 +155,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
             "unconfirmed": [],
             "under_way": [],
             "wiped": False,
+            "remains": "",
         }
         assert in_files(folder, ANN, CASES[2], SECOND_LINE) == []
         assert ANN not in relay.log.read_text().lower()
@@ -257,7 +259,7 @@ async def test_the_commands_refuse_an_invalid_address(tmp_path: Path, wrong: str
 async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail() -> None:
+    async def fail(_: object) -> None:
         raise StoreFull("the disk is full")
 
     async with FarEnd() as far_end:
@@ -269,7 +271,7 @@ async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
             await send(relay, body("bob", email="bob@example.com"))
             await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
             await until(lambda: bool(far_end.requests), what="the first of them")
-            monkeypatch.setattr(relay.service._store.personal_data, "_leases_made", fail)
+            monkeypatch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
             await operator.post("/people/erase", {"email": ANN}, status=503)
             begun = len(far_end.requests)
             await until(lambda: b"bob" in far_end.requests[-1].body, what="what is not erased")

@@ -6,6 +6,7 @@ import msgspec
 
 from relay.store.personal_data import Erasure, ErasureRecord
 from relay.store.sqlite.driver import sqlite3
+from relay.store.stepwise_personal_data import Remains
 
 _BEGIN = "INSERT INTO erasures (begun_at, person) VALUES (?, ?)"
 _END = "UPDATE erasures SET ended_at = ?, report = ? WHERE id = ?"
@@ -37,7 +38,20 @@ def newest(
 
 
 def _read(report: str, wiped: int) -> Erasure:
-    return replace(msgspec.json.decode(report, type=Erasure), wiped=bool(wiped))
+    left = remains(wiped=bool(wiped))
+    return replace(msgspec.json.decode(report, type=Erasure), wiped=left.wiped, remains=left.text)
+
+
+def remains(*, wiped: bool) -> Remains:
+    """Describe what is left of removed data."""
+    return Remains(wiped, _WIPED if wiped else _NOT_WIPED)
+
+
+_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
+_NOT_WIPED = (
+    "The store's files are still being overwritten, or a reader holds its log; the relay "
+    "finishes this in the background. Backups still hold the data."
+)
 
 
 def is_erased(db: sqlite3.Connection, person: bytes) -> bool:

@@ -3,17 +3,15 @@
 `PLACES` is complete: it lists every column with text of a sender or a destination.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import NamedTuple
 
 from relay.core.delivery import Status
 from relay.store.audience.rollup import forget_view
-from relay.store.personal_data import Erasure, SentEvents, UnderWay
+from relay.store.personal_data import UnderWay
+from relay.store.personal_data_traces import Traces
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.operator_writes import Moved
 
 _EVENT = "SELECT source, id, kind FROM events WHERE seq = ?"
 _SENT = """
@@ -23,48 +21,6 @@ SELECT sink, max(result = 'delivered'),
 FROM attempts WHERE event = ? GROUP BY sink
 """
 _OPEN = "SELECT sink, status FROM deliveries WHERE event = ? AND status IN ('pending', 'dead')"
-
-
-@dataclass(slots=True)
-class Traces:
-    """Totals of a person's data that is found or removed."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    """Counts by the names of the places, which are fields of `Erasure`."""
-    moved: Moved = field(default_factory=Counter)
-    sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """Counts by sink, kind, and whether the sink has confirmed it."""
-    last_ms: dict[tuple[str, str, bool], int] = field(default_factory=dict)
-    discarded: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
-    """Discarded deliveries, by event and sink."""
-
-    def add(self, other: "Traces") -> None:
-        self.rows.update(other.rows)
-        self.moved.update(other.moved)
-        self.sent.update(other.sent)
-        for key, ms in other.last_ms.items():
-            self.last_ms[key] = max(ms, self.last_ms.get(key, 0))
-        self.discarded |= other.discarded
-
-    def erasure(self, under_way: Sequence[UnderWay], *, wiped: bool) -> Erasure:
-        return Erasure(
-            **{place.name: self.rows[place.name] for place in PLACES},
-            pending=self._discarded(Status.PENDING),
-            dead=self._discarded(Status.DEAD),
-            told=list(self._sent(confirmed=True)),
-            unconfirmed=list(self._sent(confirmed=False)),
-            under_way=under_way,
-            wiped=wiped,
-        )
-
-    def _discarded(self, before: Status) -> int:
-        return -sum(count for (_, status), count in self.moved.items() if status is before)
-
-    def _sent(self, *, confirmed: bool) -> Iterator[SentEvents]:
-        for key, count in sorted(self.sent.items()):
-            sink, kind, is_confirmed = key
-            if is_confirmed is confirmed:
-                yield SentEvents(sink, kind, count, self.last_ms[key])
 
 
 class Place(NamedTuple):
@@ -85,6 +41,10 @@ class Place(NamedTuple):
     number: str | None = None
     """Column with the person's number, instead of columns with an address."""
 
+    @property
+    def is_kept(self) -> bool:
+        return not self.removal
+
 
 def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
     """Return the sinks that were sent an event, and its deliveries that are discarded."""
@@ -94,12 +54,9 @@ def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
         return traces
     source, event_id, kind = event
     for sink, confirmed, last_ms in db.execute(_SENT, (seq,)):
-        key = (sink, kind, bool(confirmed))
-        traces.sent[key] += 1
-        traces.last_ms[key] = last_ms
+        traces.count_sent(sink, kind, last_ms, is_confirmed=bool(confirmed))
     for sink, status in db.execute(_OPEN, (seq,)):
-        traces.moved[sink, Status(status)] -= 1
-        traces.moved[sink, Status.DISCARDED] += 1
+        traces.count_discarded(sink, Status(status))
         if status == Status.PENDING:
             traces.discarded[seq, sink] = UnderWay(sink, source, event_id)
     return traces

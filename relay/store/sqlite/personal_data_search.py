@@ -1,26 +1,12 @@
 """Search for a person's data in a SQLite store, place by place, and its removal."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from relay.store.email_matcher import EmailMatcher
+from relay.store.personal_data_traces import Matches, Traces, matches
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.personal_data_places import Place, Traces
-
-SCAN_ROWS = 500
-"""Rows scanned per step, because other queries wait for the same reader."""
-
-STEP_ROWS = 50
-STEP_BYTES = 1 << 20
-"""Limits per transaction, as for retention: removed data is overwritten."""
-
-
-class Matches(NamedTuple):
-    """Keys of rows, with their sizes; `next` is the next key to search, None at the end."""
-
-    rows: list[tuple[int, int]]
-    next: int | None
+from relay.store.sqlite.personal_data_places import Place
 
 
 def last(db: sqlite3.Connection, place: Place) -> int:
@@ -29,25 +15,23 @@ def last(db: sqlite3.Connection, place: Place) -> int:
     return int(db.execute(sql).fetchone()[0])
 
 
-def find(db: sqlite3.Connection, place: Place, address: EmailMatcher, *, start: int) -> Matches:
+def find(
+    db: sqlite3.Connection, place: Place, address: EmailMatcher, *, start: int, rows: int
+) -> Matches:
     """Search the next rows of a place, from a key on."""
     first = db.execute(
         f"SELECT min({place.key}) FROM {place.table} WHERE {place.key} >= ?", (start,)
     ).fetchone()[0]
     if first is None:
         return Matches([], None)
-    end = first + SCAN_ROWS
+    end = first + rows
     if place.number is not None:
         rows_of_person = db.execute(_by_number(place), (first, end, address.number))
         return Matches(rows_of_person.fetchall(), end)
-    rows = db.execute(_candidates(place), {"first": first, "end": end, "mark": address.landmark})
-    # Two rows of one key are removed together.
-    sizes = {
-        key: sum(len(each or "") for each in contents)
-        for key, *contents in rows
-        if any(address.stands_in(each) for each in contents)
-    }
-    return Matches(list(sizes.items()), end)
+    candidates = db.execute(
+        _candidates(place), {"first": first, "end": end, "mark": address.landmark}
+    )
+    return matches(candidates, address, end)
 
 
 def _by_number(place: Place) -> str:
@@ -71,23 +55,9 @@ WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints}
 """
 
 
-def removals(place: Place, matches: Matches) -> Iterator[list[int]]:
-    """Split the keys into transactions of few rows and bytes, of one row at least."""
-    keys: list[int] = []
-    size = 0
-    for key, bytes_ in matches.rows:
-        if keys and (len(keys) * place.weight >= STEP_ROWS or size + bytes_ > STEP_BYTES):
-            yield keys
-            keys, size = [], 0
-        keys.append(key)
-        size += bytes_
-    if keys:
-        yield keys
-
-
-def preview(db: sqlite3.Connection, place: Place, matches: Matches) -> Traces:
+def preview(db: sqlite3.Connection, place: Place, keys: Sequence[int]) -> Traces:
     """Return the effects that the removal of the rows would have."""
-    return _sum(place, [place.effects(db, key) for key, _ in matches.rows])
+    return _sum(place, [place.effects(db, key) for key in keys])
 
 
 def remove(db: sqlite3.Connection, place: Place, keys: Sequence[int], now_ms: int) -> Traces:

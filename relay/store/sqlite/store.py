@@ -56,7 +56,7 @@ from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.login_limits import SqliteLoginLimits
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.outstanding import Outstanding
-from relay.store.sqlite.personal_data import SqlitePersonalData
+from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
 from relay.store.sqlite.secure_delete import Wiper
@@ -68,6 +68,7 @@ from relay.store.sqlite.statistics import SqliteSteps
 from relay.store.sqlite.totals import totals as read_totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
+from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.stepwise_search import StepwiseSearch
 from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
@@ -121,7 +122,7 @@ class SqliteStore:
         self.reconstructions = SqliteReconstructions(shared, accept)
         self.audience = SqliteAudience(shared)
         self.statistics = StepwiseStatistics(SqliteSteps(shared), clock)
-        self.personal_data = SqlitePersonalData(shared)
+        self.personal_data = StepwisePersonalData(SqlitePersonalDataSteps(shared), shared.digests)
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)
         self.sessions = SqliteSessions(shared)
