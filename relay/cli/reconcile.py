@@ -107,18 +107,9 @@ def _doing(progress: dict[str, Any] | None) -> str:
     if progress is None:
         return "ending"
     if progress["doing"] == "waiting":
-        return "waiting for the runs before it"
+        return "waiting"
     of = f" of {progress['total']}" if progress["total"] else ""
-    return f"{_DOING.get(progress['doing'], progress['doing'])} {progress['done']}{of}"
-
-
-_DOING = {
-    "videos": "videos read:",
-    "views": "views read:",
-    "earlier views": "earlier views read:",
-    "store": "videos compared:",
-    "people": "views compared:",
-}
+    return f"{progress['doing']}: {progress['done']}{of}"
 
 
 def _lines(run: dict[str, Any]) -> Iterator[str]:

@@ -39,7 +39,7 @@ async def views(api: Api, period: Period, *, place: Place | None, told: Told) ->
             begin = after
         # In a thread, as a page takes milliseconds that acknowledgements would wait.
         is_settled = await asyncio.to_thread(read.add, page.sessions, period) and is_settled
-        told("views", read.views, 0)
+        told("views read", read.views, 0)
         if _is_past(page, period.horizon_ms):
             break
         after = page.next
@@ -57,7 +57,7 @@ async def _add_earlier(
     async for page in api.sessions(after=after):
         await asyncio.to_thread(read.add_earlier, page.sessions, period)
         seen += len(page.sessions)
-        told("earlier views", seen, 0)
+        told("earlier views read", seen, 0)
         if _is_past(page, period.since_ms):
             break
 
@@ -67,7 +67,7 @@ async def videos(api: Api, *, told: Told) -> list[Video]:
     listed = []
     async for video in api.videos():
         listed.append(video)
-        told("videos", len(listed), 0)
+        told("videos read", len(listed), 0)
     return listed
 
 

@@ -108,7 +108,7 @@ class Run:
                 people[form.video or ""].add(who)
         known: dict[tuple[Person, str], Sequence[Step]] = {}
         for done, (video, persons) in enumerate(people.items()):
-            self._told("store", done, len(people))
+            self._told("videos compared", done, len(people))
             steps = await self._store.steps(self._source.name, video, persons)
             known |= {(person, video): steps.get(person, ()) for person in persons}
         return known
@@ -117,7 +117,7 @@ class Run:
         report, source = self._report, self._source.name
         since_ms = await self._store.known_since_ms(source)
         for done, (key, history) in enumerate(read.histories.items()):
-            self._told("people", done, len(read.histories))
+            self._told("views compared", done, len(read.histories))
             # Acknowledgements come first: most judgements wait for nothing.
             await asyncio.sleep(0)
             steps = {step.step: step.at_ms for step in known.get(key, ())}

@@ -21,6 +21,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+NOT_FOUND = """\
+relay: the video service's API: not found
+relay: check `endpoint` and `base_url` of its [source.api]
+"""
+
+
 async def test_register_keeps_the_secret_and_says_what_to_put_into_the_config(
     tmp_path: Path,
 ) -> None:
@@ -145,8 +151,7 @@ async def test_an_endpoint_is_shown_tested_and_removed(tmp_path: Path) -> None:
         gone = await developer.run("endpoint show")
         assert (gone.exit_code, gone.output) == (
             1,
-            "relay: the video service's API: not found\n"
-            "relay: check `endpoint` and `base_url` of its [source.api]\n",
+            NOT_FOUND,
         )
 
 

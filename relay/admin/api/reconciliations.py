@@ -36,7 +36,7 @@ class Doing:
     """What a reconciliation is doing."""
 
     doing: str
-    """waiting, videos, views, store or people."""
+    """`waiting`, or videos or views that are read or compared."""
     done: int
     total: int
     """0 if it is not known."""
