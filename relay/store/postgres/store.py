@@ -11,7 +11,7 @@ from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import Backlog, EngineVersion, Lease, StoreWarning, Tier
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import accept, keys, place, schema, totals
+from relay.store.postgres import accept, keys, place, schema, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.audience import PostgresAudience
@@ -36,6 +36,7 @@ from relay.store.postgres.statistics import PostgresSteps
 from relay.store.postgres.unreadable import PostgresUnreadable
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.stepwise_search import StepwiseSearch
 from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
 
@@ -89,6 +90,7 @@ class PostgresStore:
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
         self.quarantine = PostgresQuarantine(shared)
+        self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.sessions = PostgresSessions(shared)
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
