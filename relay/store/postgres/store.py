@@ -78,6 +78,7 @@ class PostgresStore:
         self._backlogs = Backlogs(shared.reader, shared.fences, clock)
         self._leasing = Leasing(shared, clock)
         self._size = place.Size(shared.reader, settings.schema, clock)
+        self._sweep = Sweep(settings)
         self._withdrawals = Withdrawals(shared)
         self.location = place.location(settings)
         self.version = EngineVersion("postgres", server.version)
