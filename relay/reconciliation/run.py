@@ -70,7 +70,7 @@ class Run:
         report.views, report.videos = read.views, len(listed)
         await self._refuse_erased(read)
         # From here on, an original that arrives keeps its reconstruction from being made.
-        self._store.announce(name)
+        await self._store.announce(name)
         try:
             known = await self._steps(read)
             await self._give_milestones(read, known, is_whole=views.is_whole)

@@ -8,6 +8,9 @@ from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
 
+SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
+"""Reason of an original's delivery to a sink that has its content already."""
+
 RunState = Literal["running", "done", "failed", "cancelled"]
 
 Given = Literal["accepted", "known", "arrived", "erased"]
@@ -65,7 +68,7 @@ class Run:
 class Reconstructions(Protocol):
     """Reconstructed events and the runs that make them; all methods may raise StoreError."""
 
-    def announce(self, source: str) -> None:
+    async def announce(self, source: str) -> None:
         """Note which originals of a source arrive from now on, until `conclude`.
 
         `accept` makes none of their reconstructions.

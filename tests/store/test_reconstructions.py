@@ -1,48 +1,31 @@
 """Reconstructed events are stored once, told from originals, and superseded by them."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import orjson
 import pytest
 from msgspec.structs import replace
 
 from relay.core import reconstruction
-from relay.core.config_values import Size
 from relay.core.delivery import Status
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
+from relay.store import Store
 from relay.store.audience import AudienceQuery, rollup
 from relay.store.reconstructions import Given, Place, Step
 from relay.store.selection import Selection
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
+from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
 THEN_MS = NOW_MS - 7_200_000
 THEN = "2026-01-02T03:04:05.000Z"
 
 
-@asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_store(SqliteSettings(path=str(path), min_free=Size.parse("1B")), clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
-
-
-@pytest.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(path, clock) as one:
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with place.open(clock) as one:
         yield one
 
 
@@ -69,22 +52,22 @@ def reconstructed(original: Event) -> Event:
 
 
 async def give(
-    store: SqliteStore, made: Event, verdicts: Sequence[Verdict] = (TAKES,), person: str = ANN
+    store: Store, made: Event, verdicts: Sequence[Verdict] = (TAKES,), person: str = ANN
 ) -> Given:
     return await store.reconstructions.accept(made, verdicts, person=person, stored=lambda _: None)
 
 
-async def deliveries(store: SqliteStore, event_id: str) -> dict[str, Status]:
+async def deliveries(store: Store, event_id: str) -> dict[str, Status]:
     (record,) = await store.operations.events(Selection(id=event_id), (), limit=5)
     return {each.sink: each.status for each in record.deliveries}
 
 
-async def people(store: SqliteStore) -> dict[str | None, tuple[int, int]]:
+async def people(store: Store) -> dict[str | None, tuple[int, int]]:
     funnel = await store.audience.funnel(AudienceQuery(by="video"))
     return {each.milestone: (each.people, each.events) for each in funnel.total if each.events}
 
 
-async def test_a_reconstruction_is_leased_and_says_what_it_is(store: SqliteStore) -> None:
+async def test_a_reconstruction_is_leased_and_says_what_it_is(store: Store) -> None:
     made = reconstructed(watched())
     assert await give(store, made) == "accepted"
     (delivery,) = (await lease(store)).deliveries
@@ -92,18 +75,18 @@ async def test_a_reconstruction_is_leased_and_says_what_it_is(store: SqliteStore
     assert delivery.event.reconstructed
 
 
-async def test_the_same_reconstruction_is_stored_once(store: SqliteStore) -> None:
+async def test_the_same_reconstruction_is_stored_once(store: Store) -> None:
     assert await give(store, reconstructed(watched())) == "accepted"
     assert await give(store, reconstructed(watched("another original"))) == "known"
     assert len(await store.operations.events(Selection(), (), limit=5)) == 1
 
 
-async def test_a_reconstruction_adds_to_no_total(store: SqliteStore) -> None:
+async def test_a_reconstruction_adds_to_no_total(store: Store) -> None:
     await give(store, reconstructed(watched()))
     assert list(store.totals("main")) == []
 
 
-async def test_a_list_marks_a_reconstruction(store: SqliteStore) -> None:
+async def test_a_list_marks_a_reconstruction(store: Store) -> None:
     await give(store, reconstructed(watched()))
     await accept(store, watched("b", milestone="50%"))
     records = await store.operations.events(Selection(), (), limit=5)
@@ -111,7 +94,7 @@ async def test_a_list_marks_a_reconstruction(store: SqliteStore) -> None:
     assert not any(record.superseded for record in records)
 
 
-async def test_an_original_supersedes_a_pending_reconstruction(store: SqliteStore) -> None:
+async def test_an_original_supersedes_a_pending_reconstruction(store: Store) -> None:
     made = reconstructed(watched())
     await give(store, made)
     assert await accept(store, watched()) == ["accepted"]
@@ -124,7 +107,7 @@ async def test_an_original_supersedes_a_pending_reconstruction(store: SqliteStor
 
 
 async def test_an_original_goes_only_to_sinks_that_were_not_sent_the_reconstruction(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     made = reconstructed(watched())
     await give(store, made)
@@ -139,7 +122,7 @@ async def test_an_original_goes_only_to_sinks_that_were_not_sent_the_reconstruct
 
 
 async def test_a_reconstruction_in_flight_stays_and_its_sink_does_not_get_the_original(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     made = reconstructed(watched())
     await give(store, made)
@@ -151,39 +134,39 @@ async def test_a_reconstruction_in_flight_stays_and_its_sink_does_not_get_the_or
     assert (await store.backlogs())["sales"].pending == 0
 
 
-async def test_a_superseded_reconstruction_is_leased_no_more(store: SqliteStore) -> None:
+async def test_a_superseded_reconstruction_is_leased_no_more(store: Store) -> None:
     await give(store, reconstructed(watched()))
     await accept(store, watched())
     assert [each.event.id for each in (await lease(store)).deliveries] == ["original"]
 
 
-async def test_an_original_that_comes_again_is_a_duplicate(store: SqliteStore) -> None:
+async def test_an_original_that_comes_again_is_a_duplicate(store: Store) -> None:
     await give(store, reconstructed(watched()))
     assert await accept(store, watched()) == ["accepted"]
     assert await accept(store, watched()) == ["duplicate"]
 
 
-async def test_an_original_supersedes_after_a_restart(path: Path, clock: ManualClock) -> None:
+async def test_an_original_supersedes_after_a_restart(place: Place, clock: ManualClock) -> None:
     made = reconstructed(watched())
-    async with opened(path, clock) as store:
+    async with place.open(clock) as store:
         await give(store, made)
-    async with opened(path, clock) as store:
+    async with place.open(clock) as store:
         await accept(store, watched())
         assert await deliveries(store, made.id) == {"sales": Status.DISCARDED}
 
 
 async def test_an_original_during_a_run_keeps_its_reconstruction_from_being_made(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     made = reconstructed(watched())
-    store.reconstructions.announce("main")
+    await store.reconstructions.announce("main")
     await accept(store, watched())
     assert await give(store, made) == "arrived"
     store.reconstructions.conclude("main")
     assert await give(store, made) == "accepted"
 
 
-async def test_a_lead_is_recognized_by_its_id(store: SqliteStore) -> None:
+async def test_a_lead_is_recognized_by_its_id(store: Store) -> None:
     data = {"id": "lead_1", "email": ANN, "video": {"id": "vid_1"}, "createdAt": THEN}
     made = reconstructed(event("a", LEAD_CAPTURED, data))
     await give(store, made)
@@ -191,13 +174,13 @@ async def test_a_lead_is_recognized_by_its_id(store: SqliteStore) -> None:
     assert await deliveries(store, made.id) == {"sales": Status.DISCARDED}
 
 
-async def test_an_erased_person_is_not_reconstructed(store: SqliteStore) -> None:
+async def test_an_erased_person_is_not_reconstructed(store: Store) -> None:
     await store.personal_data.erase(ANN, now_ms=NOW_MS)
     assert await give(store, reconstructed(watched()), person=ANN.upper()) == "erased"
     assert await store.reconstructions.erased([ANN, "bob@example.com"]) == {ANN}
 
 
-async def test_an_erasure_removes_the_digest_in_the_id_too(store: SqliteStore) -> None:
+async def test_an_erasure_removes_the_digest_in_the_id_too(store: Store) -> None:
     made = reconstructed(watched())
     await give(store, made)
     await store.personal_data.erase(ANN, now_ms=NOW_MS)
@@ -207,7 +190,7 @@ async def test_an_erasure_removes_the_digest_in_the_id_too(store: SqliteStore) -
 
 
 async def test_the_audience_counts_a_reconstruction_at_its_time_and_once(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     await give(store, reconstructed(watched()))
     assert await people(store) == {"25%": (1, 1)}
@@ -219,7 +202,7 @@ async def test_the_audience_counts_a_reconstruction_at_its_time_and_once(
 
 
 async def test_a_superseded_reconstruction_leaves_its_day(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollup, "BATCH_MIN", 1)
     await give(store, reconstructed(watched()))
@@ -233,13 +216,13 @@ async def test_a_superseded_reconstruction_leaves_its_day(
     assert steps == {ANN: [Step("25%", NOW_MS)]}
 
 
-async def test_an_original_before_the_count_is_counted_once(store: SqliteStore) -> None:
+async def test_an_original_before_the_count_is_counted_once(store: Store) -> None:
     await give(store, reconstructed(watched()))
     await accept(store, watched())
     assert await people(store) == {"25%": (1, 1)}
 
 
-async def test_the_library_knows_the_changes_of_a_video(store: SqliteStore) -> None:
+async def test_the_library_knows_the_changes_of_a_video(store: Store) -> None:
     about = {"id": "vid_1", "title": "Tour"}
     await accept(
         store,
@@ -253,7 +236,7 @@ async def test_the_library_knows_the_changes_of_a_video(store: SqliteStore) -> N
     assert await store.reconstructions.library("other") == []
 
 
-async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: SqliteStore) -> None:
+async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: Store) -> None:
     absences, runs = store.absences, store.reconstructions
     await absences.beat(now_ms=NOW_MS - 3_600_000, cause="stopped", over_ms=0)
     absence = await absences.beat(now_ms=NOW_MS, cause="crashed", over_ms=0)
@@ -273,12 +256,12 @@ async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: SqliteSto
     assert list(await runs.runs(before=None, limit=1)) == [ended]
 
 
-async def test_a_run_that_a_restart_cut_off_has_failed(path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as store:
+async def test_a_run_that_a_restart_cut_off_has_failed(place: Place, clock: ManualClock) -> None:
+    async with place.open(clock) as store:
         run = await store.reconstructions.begin(
             "main", since_ms=1, until_ms=2, dry_run=False, now_ms=NOW_MS
         )
-    async with opened(path, clock) as store:
+    async with place.open(clock) as store:
         ended = await store.reconstructions.run(run.id)
     assert ended is not None
     assert (ended.state, ended.ended_ms) == ("failed", None)

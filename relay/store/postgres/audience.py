@@ -20,12 +20,17 @@ from relay.store.postgres.audience_tables import (
 )
 from relay.store.postgres.driver import Database
 from relay.store.postgres.funnel_tables import PostgresFunnelTables, oldest_uncounted
+from relay.store.postgres.reconstruct import supersede_counted
+from relay.store.postgres.related import related
 from relay.store.postgres.shared import Part
+from relay.store.related import Related
 
 Lock = Callable[[Database, str], int | None]
 """`claim` or `wait_for`."""
 
-_SOURCES = "SELECT DISTINCT source FROM relay.totals ORDER BY source"
+_SOURCES = """
+SELECT source FROM relay.totals UNION SELECT source FROM relay.added_totals ORDER BY source
+"""
 
 
 class PostgresAudience(Part):
@@ -71,6 +76,10 @@ class PostgresAudience(Part):
         rows = await self._reader.read(lambda db: db.execute(_SOURCES).fetchall())
         return [source for (source,) in rows]
 
+    async def related(self, seq: int, *, limit: int) -> Related | None:
+        digests = self._shared.digests
+        return await self._shared.pager.read(lambda db: related(db, seq, digests, limit=limit))
+
     async def funnel(self, question: AudienceQuery) -> Funnel:
         for _ in range(counting.CATCH_UP_STEPS):
             if not (await self.count() or await self._uncount()):
@@ -90,6 +99,7 @@ def fill(db: Database, digests: PersonDigests, *, upto: int, lock: Lock) -> bool
     if not events:
         return False
     counting.count(PostgresAudienceTables(db), events, digests)
+    supersede_counted(db, events)
     return events[-1].seq < upto
 
 

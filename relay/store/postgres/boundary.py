@@ -12,8 +12,11 @@ _CLASS = 8101
 SHARED = f"pg_advisory_xact_lock_shared({_CLASS}, hashtext('relay.'))"
 """A lock held by each statement that inserts events, from before it draws their numbers to its commit."""
 
+ALONE = f"SELECT pg_advisory_xact_lock({_CLASS}, hashtext('relay.'))"
+"""Waits for the acceptances under way, and holds new ones up, to the end of the transaction."""
+
 _EXCLUSIVE = f"""
-WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock({_CLASS}, hashtext('relay.')))
+WITH alone AS MATERIALIZED ({ALONE})
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM alone, relay.events_seq_seq
 """
 

@@ -78,6 +78,15 @@ class Database:
         """Run one statement with `%s` or `%(name)s` in place of its values."""
         return self._psycopg.execute(_qualified(text, self._schema), values, binary=True)
 
+    def execute_all(self, text: str, values: Mapping[str, Any]) -> list[list[Row]]:
+        """Run several statements in one message, as one transaction; return the rows of each."""
+        with psycopg.ClientCursor(self._psycopg) as cursor:
+            cursor.execute(_qualified(text, self._schema), values)
+            found = [cursor.fetchall() if cursor.description else []]
+            while cursor.nextset():
+                found.append(cursor.fetchall() if cursor.description else [])
+            return found
+
     def executemany(self, text: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each row, in one round trip."""
         with self._psycopg.cursor() as cursor:

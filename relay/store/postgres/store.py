@@ -27,6 +27,7 @@ from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.quarantine import PostgresQuarantine
+from relay.store.postgres.reconstructions import PostgresReconstructions
 from relay.store.postgres.retention import Sweep
 from relay.store.postgres.sessions import PostgresSessions
 from relay.store.postgres.settings import PostgresSettings
@@ -74,7 +75,8 @@ class PostgresStore:
         self._counted = counted
         self._read_totals_s = clock.monotonic()
         self._writer = shared.writer
-        self._accept = Statement(Acceptance(shared.turns))
+        acceptance = Acceptance(shared.turns)
+        self._accept = Statement(acceptance)
         self._backlogs = Backlogs(shared.reader, shared.fences, clock)
         self._leasing = Leasing(shared, clock)
         self._size = place.Size(shared.reader, settings.schema, clock)
@@ -92,6 +94,9 @@ class PostgresStore:
         self.ownership = ownership
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
+        self.reconstructions = PostgresReconstructions(
+            shared, acceptance, self.audience, clock=clock, saw=self._backlogs.saw
+        )
         self.sessions = PostgresSessions(shared)
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
@@ -118,13 +123,16 @@ class PostgresStore:
     ) -> Outcome:
         total = self._totals.of(event)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: Outcome, verdicts: Sequence[Verdict] = verdicts) -> None:
             if outcome == "accepted":
                 total.add(event.received_ms)
                 self._counted(total)
                 self._backlogs.saw(verdict.sink for verdict in verdicts)
             stored(outcome)
 
+        known = await self.reconstructions.twin(event)
+        if known is not None:
+            return await self.reconstructions.supersede((event, verdicts, total), known, done)
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:

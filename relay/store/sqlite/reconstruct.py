@@ -7,16 +7,13 @@ from typing import NamedTuple
 from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.reconstructions import Given
+from relay.store.reconstructions import SENT_RECONSTRUCTED, Given
 from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.erasure_log import is_erased
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import HELD_BACK
-
-SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
-"""Reason of an original's delivery to a sink that has its content already."""
 
 CUT_OFF = "UPDATE reconciliations SET state = 'failed' WHERE state = 'running'"
 """Ends the runs that the last relay did not live to end."""

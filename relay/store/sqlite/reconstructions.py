@@ -74,7 +74,7 @@ class SqliteReconstructions(Part):
         self._acceptance = acceptance
         self._outstanding = shared.outstanding
 
-    def announce(self, source: str) -> None:
+    async def announce(self, source: str) -> None:
         self._outstanding.announce(source)
 
     def conclude(self, source: str) -> None:

@@ -13,7 +13,7 @@ CREATE TABLE relay.events (
 );
 -- A body is read back once or twice: compressing it would cost more than it saves.
 ALTER TABLE relay.events ALTER body SET STORAGE EXTERNAL;
-CREATE INDEX events_reconstructed ON relay.events (source, id) WHERE reconstructed = 1;
+CREATE INDEX events_reconstructed ON relay.events (seq) INCLUDE (source, id) WHERE reconstructed = 1;
 CREATE INDEX events_superseded ON relay.events (seq) WHERE reconstructed = 2;
 CREATE INDEX events_received ON relay.events USING brin (received_at);
 
@@ -291,7 +291,8 @@ CREATE TABLE relay.reconciliations (
     begun_at bigint NOT NULL,
     ended_at bigint,                       -- NULL: under way, or cut off
     state text NOT NULL CHECK (state IN ('running', 'done', 'failed', 'cancelled')),
-    report text                            -- JSON: numbers and reasons
+    report text,                           -- JSON: numbers and reasons
+    member uuid                            -- which began it
 );
 CREATE TABLE relay.reconciled_places (
     source text COLLATE "C" PRIMARY KEY,

@@ -1,0 +1,225 @@
+"""Reconciliation in PostgreSQL: what is known of a source's people and videos, and the runs."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from relay.core.clock import Clock
+from relay.core.event import Event, Outcome
+from relay.core.routing import Verdict
+from relay.store.absences import Absence
+from relay.store.audience.counting import ID_CHARS
+from relay.store.postgres import boundary, reconstruct
+from relay.store.postgres.absences import unreconciled
+from relay.store.postgres.accept import Acceptance, Arrival
+from relay.store.postgres.audience import PostgresAudience
+from relay.store.postgres.driver import Database
+from relay.store.postgres.outstanding import Outstanding
+from relay.store.postgres.reconstruct import Superseded
+from relay.store.postgres.runs import Runs
+from relay.store.postgres.shared import Part, Shared
+from relay.store.postgres.text import storable
+from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState, Step
+
+_STEPS = """
+SELECT person, step, min(at) FROM relay.audience
+WHERE video = (SELECT number FROM relay.videos WHERE id = %s) AND source = %s
+    AND person = ANY(%s::bigint[])
+GROUP BY 1, 2, CASE WHEN step = 'lead' THEN event ELSE 0 END
+"""
+_ERASED = "SELECT person FROM relay.erasures WHERE person = ANY(%s::bytea[])"
+_SINCE = "SELECT at FROM relay.audience WHERE source = %s ORDER BY at LIMIT 1"
+_CHANGES = "SELECT video, change, at FROM relay.library WHERE source = %s"
+_SEEN = """
+SELECT video, max(at) FROM relay.audience WHERE source = %s AND video IS NOT NULL GROUP BY video
+"""
+_VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%s::bigint[])"
+_FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Originals that any member has accepted since an announcement.
+
+    By the ids of their reconstructions.
+    """
+
+    seen_to: int
+    arrived: set[str] = field(default_factory=set)
+
+
+class PostgresReconstructions(Part):
+    """Fulfils `relay.store.reconstructions.Reconstructions`."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        acceptance: Acceptance,
+        audience: PostgresAudience,
+        *,
+        clock: Clock,
+        saw: Callable[[Iterable[str]], None],
+    ) -> None:
+        """`saw` is called with the sinks of new deliveries."""
+        super().__init__(shared)
+        self._acceptance = acceptance
+        self._audience = audience
+        self._saw = saw
+        self._runs = Runs(shared)
+        self._outstanding = Outstanding(shared.leaser, clock)
+        self._watched: dict[str, _Watch] = {}
+
+    async def announce(self, source: str) -> None:
+        self._watched[source] = _Watch(await self._reader.read(boundary.last_seq))
+
+    def conclude(self, source: str) -> None:
+        self._watched.pop(source, None)
+
+    async def steps(
+        self, source: str, video: str, people: Collection[str]
+    ) -> Mapping[str, Sequence[Step]]:
+        await self._audience.count_all()
+        numbers = {self._shared.digests.number(person): person for person in people}
+        values = (storable(video[:ID_CHARS]), source, list(numbers))
+        rows = await self._searcher.read(lambda db: db.execute(_STEPS, values).fetchall())
+        known: defaultdict[str, list[Step]] = defaultdict(list)
+        for number, step, at_ms in rows:
+            known[numbers[number]].append(Step(step, at_ms))
+        return known
+
+    async def erased(self, people: Collection[str]) -> frozenset[str]:
+        return await self._searcher.read(lambda db: self._erased(db, people))
+
+    def _erased(self, db: Database, people: Collection[str]) -> frozenset[str]:
+        digests = [self._shared.digests.digest(person) for person in people]
+        erased = {bytes(digest) for (digest,) in db.execute(_ERASED, (digests,))}
+        return frozenset(
+            person for person, digest in zip(people, digests, strict=True) if digest in erased
+        )
+
+    async def known_since_ms(self, source: str) -> int | None:
+        row = await self._searcher.read(lambda db: db.execute(_SINCE, (source,)).fetchone())
+        return None if row is None else int(row[0])
+
+    async def library(self, source: str) -> Sequence[KnownVideo]:
+        await self._audience.count_all()
+        return await self._searcher.read(partial(_library, source=source))
+
+    async def forgotten_ms(self) -> int:
+        row = await self._reader.read(lambda db: db.execute(_FORGOTTEN).fetchone())
+        return 0 if row is None else int(row[0])
+
+    async def accept(
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        *,
+        person: str | None,
+        stored: Callable[[Given], None],
+    ) -> Given:
+        given = await self._accept(event, verdicts, person)
+        if given == "accepted":
+            self._outstanding.add(event.source, event.id)
+            self._saw(verdict.sink for verdict in verdicts)
+        stored(given)
+        return given
+
+    async def _accept(self, event: Event, verdicts: Sequence[Verdict], person: str | None) -> Given:
+        digest = None if person is None else self._shared.digests.digest(person)
+        watch = self._watched.get(event.source)
+        while watch is None or event.id not in watch.arrived:
+            add = partial(
+                reconstruct.add,
+                event=event,
+                verdicts=verdicts,
+                acceptance=self._acceptance,
+                person=digest,
+                after=None if watch is None else watch.seen_to,
+            )
+            # Not by the writer, whose transaction would hold its lock over several round trips.
+            given = await self._reader.read(add)
+            if given is not None:
+                return given
+            if watch is not None:
+                await self._look(event.source, watch)
+        return "arrived"
+
+    async def _look(self, source: str, watch: _Watch) -> None:
+        """Note the originals that have arrived since the last look."""
+        upto = await self._reader.read(boundary.last_seq)
+        find = partial(reconstruct.arrived, source=source, after=watch.seen_to, upto=upto)
+        watch.arrived |= await self._reader.read(lambda db: set(find(db)))
+        watch.seen_to = upto
+
+    async def twin(self, original: Event) -> str | None:
+        """Return the id of the reconstruction of an original."""
+        return await self._outstanding.find(original)
+
+    async def supersede(
+        self,
+        arrival: Arrival,
+        known: str,
+        stored: Callable[[Outcome, Sequence[Verdict]], None],
+    ) -> Outcome:
+        """Accept the original of a reconstruction, which is withdrawn where it was not sent.
+
+        `stored` is called with the outcome and the deliveries that were made, once it is on disk.
+        What another member is sending now is not known: its sink may get both.
+        """
+
+        def write(db: Database) -> Superseded:
+            return reconstruct.supersede(
+                db,
+                arrival,
+                known,
+                acceptance=self._acceptance,
+                in_flight=self._shared.leases.sinks_of,
+            )
+
+        def done(result: Superseded) -> None:
+            self._outstanding.remove(arrival[0].source, known)
+            stored(result.outcome, result.verdicts)
+
+        return (await self._shared.background.transact(write, done)).outcome
+
+    async def place(self, source: str) -> Place | None:
+        return await self._runs.place(source)
+
+    async def begin(
+        self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
+    ) -> Run:
+        return await self._runs.begin(
+            source, since_ms=since_ms, until_ms=until_ms, dry_run=dry_run, now_ms=now_ms
+        )
+
+    async def end(
+        self,
+        run: Run,
+        state: RunState,
+        *,
+        report: Mapping[str, Any] | None,
+        place: Place | None,
+        now_ms: int,
+    ) -> Run:
+        return await self._runs.end(run, state, report=report, place=place, now_ms=now_ms)
+
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
+        return await self._runs.newest(before=before, limit=limit)
+
+    async def run(self, number: int) -> Run | None:
+        return await self._runs.one(number)
+
+    async def unreconciled(self, source: str) -> Sequence[Absence]:
+        return await self._reader.read(lambda db: unreconciled(db, source))
+
+
+def _library(db: Database, source: str) -> list[KnownVideo]:
+    seen: dict[int, int] = dict(db.execute(_SEEN, (source,)).fetchall())
+    changes: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for video, change, at_ms in db.execute(_CHANGES, (source,)):
+        changes[video][change] = at_ms
+        seen[video] = max(seen.get(video, at_ms), at_ms)
+    rows = db.execute(_VIDEOS, (list(seen),))
+    return [KnownVideo(id_, title, changes[video], seen[video]) for video, id_, title in rows]

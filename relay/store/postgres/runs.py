@@ -1,0 +1,111 @@
+"""Reconciliation runs in PostgreSQL; each belongs to the member that began it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from relay.store.postgres import numbers
+from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.shared import Part
+from relay.store.reconstructions import Place, Run, RunState
+
+ALIVE_S = 30
+"""Age of a member's last heartbeat from which on its runs count as cut off."""
+
+_PLACE = "SELECT place, at FROM relay.reconciled_places WHERE source = %s"
+_KEEP_PLACE = """
+INSERT INTO relay.reconciled_places (source, place, at) VALUES (%s, %s, %s)
+ON CONFLICT (source) DO UPDATE SET place = excluded.place, at = excluded.at
+"""
+_BEGIN = """
+INSERT INTO relay.reconciliations (id, source, since, until, dry, begun_at, state, member)
+OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, 'running', %s) ON CONFLICT DO NOTHING
+"""
+_END = """
+UPDATE relay.reconciliations SET state = %s, ended_at = %s, report = %s WHERE id = %s
+"""
+_COLUMNS = f"""
+id, source, since, until, dry, begun_at, ended_at,
+CASE WHEN state = 'running' AND member <> %(member)s AND NOT EXISTS (
+    SELECT 1 FROM relay.members AS m
+    WHERE m.id = r.member AND m.beat_at > clock_timestamp() - interval '{ALIVE_S} s'
+) THEN 'failed' ELSE state END,
+report
+"""
+_RUN = f"SELECT {_COLUMNS} FROM relay.reconciliations AS r WHERE id = %(id)s"
+_RUNS = f"""
+SELECT {_COLUMNS} FROM relay.reconciliations AS r
+WHERE %(before)s::bigint IS NULL OR id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+class Runs(Part):
+    """Stores the runs, and where the next one begins to read."""
+
+    async def place(self, source: str) -> Place | None:
+        row = await self._reader.read(lambda db: db.execute(_PLACE, (source,)).fetchone())
+        return None if row is None else Place(*row)
+
+    async def begin(
+        self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
+    ) -> Run:
+        number = await numbers.draw(self._reader, "reconciliations_id_seq")
+        member = self._shared.member
+        values = (number, source, since_ms, until_ms, int(dry_run), now_ms, member)
+
+        def begin(db: Database) -> Run:
+            db.execute(_BEGIN, values)
+            return _run(db, number, member)
+
+        return await self._writer.transact(begin)
+
+    async def end(
+        self,
+        run: Run,
+        state: RunState,
+        *,
+        report: Mapping[str, Any] | None,
+        place: Place | None,
+        now_ms: int,
+    ) -> Run:
+        text = None if report is None else orjson.dumps(report).decode()
+
+        def end(db: Database) -> Run:
+            db.execute(_END, (state, now_ms, text, run.id))
+            if place is not None:
+                db.execute(_KEEP_PLACE, (run.source, *place))
+            return _run(db, run.id, self._shared.member)
+
+        return await self._writer.transact(end)
+
+    async def newest(self, *, before: int | None, limit: int) -> Sequence[Run]:
+        values = {"before": before, "limit": limit, "member": self._shared.member}
+        rows = await self._reader.read(lambda db: db.execute(_RUNS, values).fetchall())
+        return [_run_of(row) for row in rows]
+
+    async def one(self, number: int) -> Run | None:
+        values = {"id": number, "member": self._shared.member}
+        row = await self._reader.read(lambda db: db.execute(_RUN, values).fetchone())
+        return None if row is None else _run_of(row)
+
+
+def _run(db: Database, number: int, member: UUID) -> Run:
+    (row,) = db.execute(_RUN, {"id": number, "member": member}).fetchall()
+    return _run_of(row)
+
+
+def _run_of(row: Row) -> Run:
+    number, source, since_ms, until_ms, dry, begun_ms, ended_ms, state, report = row
+    return Run(
+        id=number,
+        source=source,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        dry_run=bool(dry),
+        begun_ms=begun_ms,
+        ended_ms=ended_ms,
+        state=state,
+        report=None if report is None else orjson.loads(report),
+    )
