@@ -10,9 +10,9 @@ from relay.core import reconstruction
 from relay.core.delivery import Status
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
-from relay.store import Store
+from relay.store import Store, reconstructions
 from relay.store.audience import AudienceQuery, rollup
-from relay.store.reconstructions import Given, Place, Step
+from relay.store.reconstructions import Given, Step
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -248,7 +248,7 @@ async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: Store) ->
     await runs.end(trial, "done", report={"given": {}}, place=None, now_ms=NOW_MS)
     assert await runs.unreconciled("main") == [absence]
     run = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
-    place = Place("ses_7", THEN_MS)
+    place = reconstructions.Place("ses_7", THEN_MS)
     ended = await runs.end(run, "done", report={"given": {}}, place=place, now_ms=NOW_MS)
     assert await runs.unreconciled("main") == []
     assert await runs.unreconciled("other") == [absence]

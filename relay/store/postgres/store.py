@@ -101,7 +101,6 @@ class PostgresStore:
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
         self.unreadable = PostgresUnreadable(shared)
-        self._sweep = Sweep(settings)
 
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
