@@ -20,6 +20,7 @@ from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.checks import expired
+from relay.config.digest import digest
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
@@ -38,6 +39,7 @@ from relay.server.listener import Listener
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.store import Store, engines
+from relay.store.ownership import Introduction
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -275,7 +277,6 @@ class Service:
         await self.supervisor.start(parts)
         await self._rotations.load()
         tasks = (
-            self._store.ownership.run(self.supervisor),
             *self._maintenance.tasks(),
             self._startup.restore(self._recent),
             self._sink_history.run(),
@@ -288,6 +289,8 @@ class Service:
         self._tasks = [parts.create_task(task) for task in tasks]
         await self.admin.start()
         await self.public.start()
+        self._introduce(self._reloader.config)
+        self._tasks.append(parts.create_task(self._store.ownership.run(self.supervisor)))
         for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
             if listener.is_handed_over:
                 self._log.info("listener.handed_over", key=f"server.{key}", listen=listener.url)
@@ -318,9 +321,20 @@ class Service:
         self._enrichment.adopt(config)
         self.public.grace = config.server.drain_timeout
         self.supervisor.adopt(config.sinks, sinks, paused=paused, grace=config.server.drain_timeout)
+        self._introduce(config)
         for source in changes.sources.removed:
             self._metrics.drop_source(source)
         self._show_secrets(config)
+
+    def _introduce(self, config: Config) -> None:
+        """Tell the relays that share the store who this one is."""
+        me = Introduction(
+            name=socket.gethostname(),
+            version=self._metrics.build.relay,
+            address=self.admin.url,
+            config=digest(config),
+        )
+        self._store.ownership.introduce(me)
 
     def _show_secrets(self, config: Config) -> None:
         for source in config.sources:
