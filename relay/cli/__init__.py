@@ -53,7 +53,7 @@ _COMMANDS = {
     "reload": (".reload", "Make the running relay read its config again."),
     "endpoint": (".endpoint.command", "Manage the webhook endpoint, through the sender's API."),
     "rotate": (".rotate.command", "Change a source's secret without losing an event."),
-    "store": (".store", "Check or back up the store."),
+    "store": (".store", "Check, back up or copy the store."),
     "completion": (".completion", "Print the script for command completion in a shell."),
 }
 """Module and help of each command; the module is imported only when the command is called."""

@@ -1,4 +1,4 @@
-"""`relay store`: checks and backs up the config's store."""
+"""`relay store`: checks, backs up and copies the config's store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,11 +7,14 @@ from pathlib import Path
 import click
 
 from relay.cli.client import Client, connected, relay_command
-from relay.cli.output import pairs
+from relay.cli.output import pairs, table
+from relay.cli.parameters import config_option
 from relay.cli.printing import Output, printing
 from relay.cli.target import Target, relay_options
-from relay.config import load_store
+from relay.config import default_path, load_store
+from relay.core.clock import SystemClock
 from relay.core.delivery import Status
+from relay.core.errors import ConfigError
 from relay.core.units import size
 from relay.store import engines
 from relay.store.integrity import Content, Inspection
@@ -19,7 +22,7 @@ from relay.store.integrity import Content, Inspection
 
 @click.group()
 def store() -> None:
-    """Check or back up the store."""
+    """Check, back up or copy the store."""
 
 
 @store.command()
@@ -63,6 +66,59 @@ def backup(client: Client, *, file: Path) -> Output:
         advice = "the copy has faults; run `relay store check` to see if the store has them too"
         click.echo(f"relay: {advice}", err=True)
     return _output(str(file), inspection)
+
+
+@store.command("copy")
+@click.option(
+    "--to",
+    required=True,
+    metavar="CONFIG",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Config whose [store] is the database.",
+)
+@config_option
+@printing
+def copy(*, path: Path | None, to: Path) -> Output:
+    """Copy a stopped relay's store into an empty schema of a database, and compare both.
+
+    Run again, it goes on where it was cut off. A relay can open the schema only once it is whole.
+    Exits 0 if both stores hold the same, else 1.
+    """
+    path = path or default_path()
+    source, target = load_store(path), load_store(to)
+    for file, fault in (
+        (path, engines.fault_of_source(source)),
+        (to, engines.fault_of_target(target)),
+    ):
+        if fault is not None:
+            raise ConfigError(str(file), (fault,))
+    now_ms = SystemClock().now_ms()
+    copied = engines.copy(source, target, now_ms=now_ms, wrote=_Progress().add)
+    ok = all(each.is_same for each in copied)
+    rows = [
+        {"TABLE": each.table, "ROWS": each.rows, "": "the same" if each.is_same else "differs"}
+        for each in copied
+    ]
+    return Output({"ok": ok, "tables": copied}, [*table(rows, empty=""), *_next(ok=ok)], ok=ok)
+
+
+def _next(*, ok: bool) -> Iterator[str]:
+    yield ""
+    if ok:
+        yield "The copy is whole. Start the relay with the new config, and not with the old one."
+    else:
+        yield "The stores differ: drop the schema, and copy again while no relay runs."
+
+
+class _Progress:
+    """Prints the rows of each table as they are written, many at a time."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+
+    def add(self, name: str, rows: int) -> None:
+        self._rows[name] = self._rows.get(name, 0) + rows
+        click.echo(f"{name}: {self._rows[name]} rows copied", err=True)
 
 
 def _output(place: str, inspection: Inspection) -> Output:

@@ -1,6 +1,6 @@
 """The store's engines: the only module outside their folders that names one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -9,6 +9,7 @@ from relay.core.clock import Clock
 from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store import Store, StoreSettings
+from relay.store.copied import Copied
 from relay.store.integrity import Inspection
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite.settings import SqliteSettings
@@ -97,6 +98,32 @@ async def open_store(
     """
     engine = of(settings)
     return await engine.open_store(settings, clock=clock, committed=committed, counted=counted)
+
+
+def fault_of_source(settings: StoreSettings) -> Fault | None:
+    """Return why no copy can be made of this store."""
+    return _other_type(settings, SqliteSettings)
+
+
+def fault_of_target(settings: StoreSettings) -> Fault | None:
+    """Return why no copy can be made into this store."""
+    return _other_type(settings, PostgresSettings)
+
+
+def _other_type(settings: StoreSettings, kind: type[StoreSettings]) -> Fault | None:
+    if isinstance(settings, kind):
+        return None
+    expected = next(type_ for type_, each in SETTINGS.items() if each is kind)
+    return Fault("store.type", f'expected "{expected}" here, found "{settings.type}"')
+
+
+def copy(
+    source: StoreSettings, target: StoreSettings, *, now_ms: int, wrote: Callable[[str, int], None]
+) -> Sequence[Copied]:
+    """Copy a stopped relay's store as `copying.transfer` does, for settings without a fault."""
+    module = import_module("relay.store.copying.transfer")
+    copied: Sequence[Copied] = module.copy(source, target, now_ms=now_ms, wrote=wrote)
+    return copied
 
 
 async def inspect_copy(file: Path) -> Inspection:

@@ -27,7 +27,18 @@ OTHERS = {
 ADDED = {"instance", "job", "namespace"}
 """By Prometheus, the last in a cluster."""
 
-OPEN = {"source", "sink", "secret", "version", "revision", "python", "sqlite", "instance", "job"}
+OPEN = {
+    "source",
+    "sink",
+    "secret",
+    "version",
+    "revision",
+    "python",
+    "sqlite",
+    "postgres",
+    "instance",
+    "job",
+}
 """Labels whose values an operator chooses."""
 
 Known = dict[str, dict[str, set[str]]]
@@ -38,6 +49,7 @@ def known() -> Known:
     """Every sample that a relay exposes, with the values that each of its labels can have."""
     metrics = Metrics(["main"], ["crm"])
     metrics.show_secrets("main", ["1"])
+    metrics.store_space(1 << 30, floor=256 << 20)
     found: Known = {}
     for family in text_string_to_metric_families(metrics.exposition("")[0].decode()):
         for sample in family.samples:

@@ -92,6 +92,21 @@ class Database:
         with self._psycopg.cursor() as cursor:
             cursor.executemany(_qualified(text, self._schema), rows)
 
+    def copy_in(self, text: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Run `COPY ... FROM STDIN (FORMAT BINARY)` for columns of these types."""
+        command = _qualified(text, self._schema)
+        with self._psycopg.cursor() as cursor, cursor.copy(command) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+
+    def copy_out(self, text: str, types: Sequence[str]) -> Iterator[Row]:
+        """Yield the rows of `COPY ... TO STDOUT (FORMAT BINARY)` with columns of these types."""
+        command = _qualified(text, self._schema)
+        with self._psycopg.cursor() as cursor, cursor.copy(command) as copy:
+            copy.set_types(types)
+            yield from copy.rows()
+
     def run_script(self, text: str) -> None:
         """Run several statements, in the current transaction."""
         with psycopg.ClientCursor(self._psycopg) as cursor:

@@ -4,7 +4,7 @@ import hashlib
 from importlib.resources import files
 from typing import NamedTuple
 
-from relay.core.errors import StoreTooNew
+from relay.core.errors import StoreRefused, StoreTooNew
 from relay.store.postgres import place
 from relay.store.postgres.driver import Database
 
@@ -19,6 +19,11 @@ CREATE TABLE IF NOT EXISTS relay.migrations (
 """
 _MIGRATED = "SELECT to_regclass('relay.migrations') IS NOT NULL"
 _CURRENT = "SELECT coalesce(max(number), 0) FROM relay.migrations"
+COPYING = "copying"
+"""Name of the mark in `state` of a copy that is not whole."""
+MARK = f"INSERT INTO relay.state VALUES ('{COPYING}', %s)"
+UNMARK = f"DELETE FROM relay.state WHERE name = '{COPYING}'"
+_MARKED = f"SELECT value FROM relay.state WHERE name = '{COPYING}'"
 _RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s)"
 
 
@@ -39,8 +44,18 @@ def steps() -> tuple[Step, ...]:
     )
 
 
-def migrate(db: Database, schema: str, *, now_ms: int) -> int:
-    """Create or migrate the schema in one transaction, and return its number.
+def migrate(db: Database, schema: str, *, now_ms: int) -> None:
+    """Create or migrate the schema of a relay; raises what `prepare` raises.
+
+    Also raises StoreRefused for a copy that is not whole.
+    """
+    with db.transaction():
+        prepare(db, schema, now_ms=now_ms)
+        _require_whole(db, schema)
+
+
+def prepare(db: Database, schema: str, *, now_ms: int) -> None:
+    """Create or migrate the schema in one transaction.
 
     Relays that start together wait for each other.
     Raises StoreTooNew for the schema of a newer relay and StoreRefused for a server that does not
@@ -59,7 +74,6 @@ def migrate(db: Database, schema: str, *, now_ms: int) -> int:
                 db.run_script(step.sql)
                 digest = hashlib.sha256(step.sql.encode()).hexdigest()
                 db.execute(_RECORD, (step.number, step.name, digest, now_ms))
-    return known[-1].number
 
 
 def look(db: Database, schema: str) -> str:
@@ -69,8 +83,23 @@ def look(db: Database, schema: str) -> str:
     if not place.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
         return f"{server}; serve creates the schema {schema}"
     current, newest = _current(db, schema), steps()[-1].number
+    _require_whole(db, schema)
     what = "up to date" if current == newest else f"at {current}, serve migrates it to {newest}"
     return f"{server}; the schema {schema} is {what}"
+
+
+def copying(db: Database) -> int | None:
+    """Return the mark of a copy that is not whole."""
+    row = db.execute(_MARKED).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _require_whole(db: Database, schema: str) -> None:
+    if copying(db) is not None:
+        raise StoreRefused(
+            f"the schema {schema} holds a copy that is not whole: "
+            "run relay store copy again, or drop the schema"
+        )
 
 
 def _current(db: Database, schema: str) -> int:

@@ -1,0 +1,13 @@
+"""Result of a copy of a store."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One table after the copy."""
+
+    table: str
+    rows: int
+    is_same: bool
+    """Whether both stores have the same rows, by their number and by a digest of all values."""

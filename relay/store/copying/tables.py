@@ -1,0 +1,65 @@
+"""The tables of a store, with what a copy takes of each and in which order."""
+
+from dataclasses import dataclass
+
+ROW_ID = "rowid"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table; its columns are those that the source has."""
+
+    name: str
+    key: tuple[str, ...]
+    """Columns of its order, by which a copy that was cut off goes on."""
+    row_id: str | None = None
+    """Column that takes SQLite's own number of a row, which is in the key then."""
+    numbered: str | None = None
+    """Column that the target numbers by itself."""
+
+
+TABLES = (
+    Table("keys", ("name",)),
+    Table("state", ("name",)),
+    Table("events", ("seq",), numbered="seq"),
+    Table("deliveries", ("event", "sink")),
+    Table("attempts", ("number",), row_id="number", numbered="number"),
+    Table("unreadable", ("number",), row_id="number", numbered="number"),
+    Table("replays", ("id",), numbered="id"),
+    Table("paused_sinks", ("sink",)),
+    Table("erasures", ("id",), numbered="id"),
+    Table("rotations", ("source",)),
+    Table("quarantine", ("number",), numbered="number"),
+    Table("absences", ("id",), numbered="id"),
+    Table("audit", ("id",), numbered="id"),
+    Table("totals", ("source", "kind", "milestone")),
+    Table("videos", ("number",), numbered="number"),
+    Table("audience", ("event",)),
+    Table("viewers", ("number",), numbered="number"),
+    Table("audience_days", ("number",), numbered="number"),
+    Table("audience_weeks", ("number",), numbered="number"),
+    Table("sessions", ("digest",)),
+    Table("sink_states", ("sink", "at")),
+    Table("library", ("source", "video", "change")),
+    Table("reconciliations", ("id",), numbered="id"),
+    Table("reconciled_places", ("source",)),
+)
+"""Keys and state first: without them the others mean nothing."""
+
+LEFT_OUT = {
+    "migrations": "each engine has its own",
+    "sqlite_sequence": "of SQLite; the sequences of the target go on from it",
+    "added_totals": "parts of totals that the target has not added up yet",
+    "backlogs": "counted from the deliveries",
+    "login_tries": "of the target's members, for minutes",
+    "members": "of the relays that run",
+    "ownership": "of the relays that run",
+    "server_runs": "of the target's server",
+}
+"""Every other table of either engine, with the reason."""
+
+COLUMNS_LEFT_OUT = {("reconciliations", "member"): "of the relays that run"}
+"""Columns that only the target has, with the reason why they are empty."""
+
+STATE_LEFT_OUT = frozenset({"clean", "probed", "copying"})
+"""Rows of `state` that say something of the engine, not of the events."""

@@ -1,0 +1,127 @@
+"""A schema of PostgreSQL as the target of a copy: marked until the copy is whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from relay.core.errors import StoreRefused
+from relay.store.copying.tables import TABLES, Table
+from relay.store.postgres import place, schema
+from relay.store.postgres.driver import Database, Row, psycopg
+from relay.store.postgres.errors import error_name
+from relay.store.postgres.refusals import unopened
+from relay.store.postgres.settings import PostgresSettings
+
+_TYPES = """
+SELECT attname::text, atttypid::regtype::text FROM pg_attribute
+WHERE attrelid = 'relay.{table}'::regclass AND attnum > 0 AND NOT attisdropped
+"""
+_COUNT = """
+INSERT INTO relay.backlogs (sink, pending, dead, oldest_at)
+SELECT d.sink, count(*) FILTER (WHERE d.status = 'pending'),
+    count(*) FILTER (WHERE d.status = 'dead'),
+    min(e.received_at) FILTER (WHERE d.status = 'pending' AND d.replay IS NULL)
+FROM relay.deliveries AS d JOIN relay.events AS e ON e.seq = d.event
+GROUP BY d.sink
+ON CONFLICT DO NOTHING
+"""
+_TEXT = "text"
+
+
+class Target:
+    """One schema, through one connection."""
+
+    def __init__(self, db: Database, name: str) -> None:
+        self._db = db
+        self._name = name
+
+    def begin(self, fingerprint: int, *, now_ms: int) -> None:
+        """Create and mark the schema, or go on with a copy of the same store.
+
+        Raises StoreRefused for a schema that holds anything else.
+        """
+        with self._db.transaction():
+            schema.prepare(self._db, self._name, now_ms=now_ms)
+            mark = schema.copying(self._db)
+            if mark is None:
+                self._require_empty()
+                self._db.execute(schema.MARK, (fingerprint,))
+            elif mark != fingerprint:
+                raise StoreRefused(f"the schema {self._name} holds a copy of another store")
+
+    def _require_empty(self) -> None:
+        for table in TABLES:
+            if self._db.execute(f"SELECT 1 FROM relay.{table.name} LIMIT 1").fetchone():
+                raise StoreRefused(
+                    f"the schema {self._name} is not empty, {table.name} has rows: "
+                    "name another in store.schema, or drop it"
+                )
+
+    def last_key(self, table: Table) -> Row | None:
+        """Return the last key that was copied; None for no row."""
+        types = self._types(table)
+        key = [_ordered(name, types[name]) for name in table.key]
+        order = ", ".join(f"{name} DESC" for name in key)
+        names = ", ".join(table.key)
+        query = f"SELECT {names} FROM {_place(table)} ORDER BY {order} LIMIT 1"
+        return self._db.execute(query).fetchone()
+
+    def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Add rows in one transaction."""
+        types = self._types(table)
+        text = f"COPY relay.{table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+        try:
+            self._db.copy_in(text, [types[name] for name in columns], rows)
+        except psycopg.DataError as error:
+            raise StoreRefused(
+                f"the server refuses a row of {table.name} ({error_name(error)})"
+            ) from None
+
+    def rows(self, table: Table, columns: Sequence[str]) -> Iterator[Row]:
+        """Yield all rows in the order of the key, without the mark."""
+        types = self._types(table)
+        order = ", ".join(_ordered(name, types[name]) for name in table.key)
+        query = f"SELECT {', '.join(columns)} FROM {_place(table)} ORDER BY {order}"
+        text = f"COPY ({query}) TO STDOUT (FORMAT BINARY)"
+        return self._db.copy_out(text, [types[name] for name in columns])
+
+    def number_from(self, table: Table, last: int) -> None:
+        """Let the table number its next row beyond `last`."""
+        query = "SELECT setval(pg_get_serial_sequence(%s, %s)::regclass, %s, true)"
+        if last:
+            sequence = f'"{self._name}".{table.name}'
+            self._db.execute(query, (sequence, table.numbered, last))
+
+    def finish(self) -> None:
+        """Let a relay open the schema."""
+        self._db.execute(_COUNT)
+        for table in TABLES:
+            self._db.execute(f"ANALYZE relay.{table.name}")
+        self._db.execute(schema.UNMARK)
+
+    def _types(self, table: Table) -> dict[str, str]:
+        return dict(self._db.execute(_TYPES.format(table=table.name)))
+
+
+def _place(table: Table) -> str:
+    """Return what stands after FROM: the rows that come from the source."""
+    left_out = f" WHERE name <> '{schema.COPYING}'" if table.name == "state" else ""
+    return f"relay.{table.name}{left_out}"
+
+
+def _ordered(name: str, type_: str) -> str:
+    """Return a column in SQLite's order, which compares texts by their bytes."""
+    return f'{name} COLLATE "C"' if type_ == _TEXT else name
+
+
+@contextmanager
+def opened(settings: PostgresSettings) -> Iterator[Target]:
+    """Connect for the block; raises StoreError."""
+    try:
+        db = Database(settings.dsn.reveal(), settings.schema)
+        try:
+            place.require(db)
+            yield Target(db, settings.schema)
+        finally:
+            db.close()
+    except psycopg.Error as error:
+        raise unopened(error) from None
