@@ -152,6 +152,7 @@ async def test_enrich_can_be_switched_on_and_off_by_a_reload(
     plain, enriched = (sink("crm", far_end.url("/crm"), more) for more in ("", ENRICHED))
     async with party(tmp_path, plain) as there:
         await send(there, lead("a"))
+        await delivered(far_end, "/crm")
         await there.reload(source_api(api), enriched)
         await send(there, lead("b"))
         await delivered(far_end, "/crm", 2)
