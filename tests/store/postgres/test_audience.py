@@ -23,7 +23,7 @@ from tests.store.test_audience import BOB, BY_VIDEO, fill, opened, people_of, wa
 from tests.store.test_audience_days import both, questions
 from tests.store.test_funnel import any_events
 
-_WAITING = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WAITING = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_the_count_waits_for_an_earlier_event_that_is_still_being_accepted
         )
         await accept(other, watched("last"))
         counting = asyncio.create_task(fill(other))
-        await until(lambda: postgres_place.rows(_WAITING) != [], what="the wait for the lock")
+        await until(lambda: postgres_place.rows(WAITING) != [], what="the wait for the lock")
         assert not counting.done()
     await counting
     assert people_of(await other.audience.funnel(BY_VIDEO)) == {"started": 2}

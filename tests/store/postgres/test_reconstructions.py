@@ -1,0 +1,109 @@
+"""A reconstruction by one relay is superseded by its original, whichever relay that comes to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from relay.core.delivery import Status
+from relay.store import Store
+from relay.store.postgres import boundary
+from relay.store.postgres.outstanding import REFRESH_S
+from tests.conftest import NOW_MS, ManualClock
+from tests.sinks.far_end import until
+from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
+from tests.store.places import PostgresPlace
+from tests.store.postgres.test_audience import WAITING, named, transaction
+from tests.store.test_reconstructions import deliveries, give, people, reconstructed, watched
+
+MADE = reconstructed(watched())
+
+
+@pytest.fixture
+async def members(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> AsyncIterator[tuple[Store, Store]]:
+    async with postgres_place.open(clock) as one, postgres_place.open(clock) as other:
+        yield one, other
+
+
+async def test_an_original_supersedes_what_another_member_has_reconstructed(
+    members: tuple[Store, Store], clock: ManualClock
+) -> None:
+    one, other = members
+    await accept(other, watched("earlier", milestone="50%"))
+    assert await give(one, MADE) == "accepted"
+    clock.ms += round(REFRESH_S * 1000)
+    assert await accept(other, watched()) == ["accepted"]
+    assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED}
+    assert await deliveries(one, "original") == {"sales": Status.PENDING}
+    assert await people(one) == {"25%": (1, 1), "50%": (1, 1)}
+
+
+async def test_a_member_that_does_not_know_yet_supersedes_it_with_the_count(
+    members: tuple[Store, Store],
+) -> None:
+    one, other = members
+    await accept(other, watched("earlier", milestone="50%"))
+    await give(one, MADE, verdicts=(TAKES, OTHER))
+    (sent,) = (await lease(one, "crm")).deliveries
+    await one.settle(settlement(sent))
+    await accept(other, watched(), verdicts=(TAKES, OTHER))
+    assert await people(one) == {"25%": (1, 1), "50%": (1, 1)}
+    assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED, "crm": Status.DELIVERED}
+    assert await deliveries(one, "original") == {
+        "sales": Status.PENDING,
+        "crm": Status.DISCARDED,
+    }
+
+
+async def test_an_original_that_came_to_another_member_during_a_run_is_not_reconstructed(
+    members: tuple[Store, Store],
+) -> None:
+    one, other = members
+    await one.reconstructions.announce("main")
+    await accept(other, watched())
+    assert await give(one, MADE) == "arrived"
+    later = reconstructed(watched(milestone="50%"))
+    assert await give(one, later) == "accepted"
+    one.reconstructions.conclude("main")
+
+
+async def test_a_reconstruction_waits_for_originals_that_are_being_accepted(
+    members: tuple[Store, Store], postgres_place: PostgresPlace
+) -> None:
+    one, other = members
+    await one.reconstructions.announce("main")
+    with transaction(postgres_place) as db:
+        db.execute(named(postgres_place, f"SELECT {boundary.SHARED}"))
+        giving = asyncio.create_task(give(one, MADE))
+        await until(lambda: postgres_place.rows(WAITING) != [], what="the wait for the lock")
+        db.execute(
+            named(
+                postgres_place,
+                "INSERT INTO relay.events (source, id, kind, received_at, digest, body)"
+                " VALUES ('main', 'original', 'video.watched', %s, '', %s)",
+            ),
+            (NOW_MS, watched().body),
+        )
+    assert await giving == "arrived"
+    assert await people(other) == {"25%": (1, 1)}
+
+
+async def test_a_run_belongs_to_the_member_that_began_it(
+    members: tuple[Store, Store], postgres_place: PostgresPlace
+) -> None:
+    one, other = members
+    run = await one.reconstructions.begin(
+        "main", since_ms=1, until_ms=2, dry_run=False, now_ms=NOW_MS
+    )
+    assert (await one.reconstructions.runs(before=None, limit=5))[0].state == "running"
+    (seen,) = await other.reconstructions.runs(before=None, limit=5)
+    assert seen.state == "failed"
+    postgres_place.rows(
+        "INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)"
+        " SELECT member, '', '', '', '', '{}', now(), now() FROM relay.reconciliations"
+    )
+    found = await other.reconstructions.run(run.id)
+    assert found is not None
+    assert found.state == "running"
