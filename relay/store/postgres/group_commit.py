@@ -24,6 +24,9 @@ BATCH_MAX = 256
 PATIENCE_S = 15.0
 """Time without an answer after which the connection is given up, and requests are refused."""
 
+GIVE_WAY_S = 0.05
+"""Pause after a deadlock, in which the other transaction takes its locks."""
+
 WAITING_MAX = 4096
 """Maximum queued items: while the database hangs, the sender's retries must not fill the memory."""
 
@@ -136,6 +139,7 @@ class GroupCommit:
         while self._waiting:
             await self._write(self._next_batch())
         self._flushing = None
+        self._hangs = False
 
     def _next_batch(self) -> list[_Waiting]:
         """Take the oldest items that can share a transaction.
@@ -175,7 +179,9 @@ class GroupCommit:
         try:
             return await self._run(batch, _transact)
         except Exception as error:
-            if not is_connection_lost(error) and not may_succeed_again(error):
+            if may_succeed_again(error):
+                await asyncio.sleep(GIVE_WAY_S)
+            elif not is_connection_lost(error):
                 raise
         # It may have been committed, or be about to be: only doing it again tells, because it then
         # waits for what the server may still be doing.
@@ -191,16 +197,13 @@ class GroupCommit:
         """
         running = asyncio.ensure_future(self._connection.run(lambda db: work(db, batch)))
         finished, _ = await asyncio.wait((running,), timeout=PATIENCE_S)
+        self._hangs = not finished
         if not finished:
-            self._hangs = True
             unanswered = StoreUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
             waiting, self._waiting = self._waiting, []
             _refuse([*batch, *waiting], unanswered)
             self._connection.hang_up()
-        try:
-            return await running
-        finally:
-            self._hangs = False
+        return await running
 
 
 def _transact(db: Database, batch: list[_Waiting]) -> list[Any]:

@@ -41,8 +41,8 @@ from relay.store.stepwise_search import StepwiseSearch
 from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
 
-TOTALS_EVERY_S = 5.0
-"""Interval at which the totals of all relays are read."""
+FOLLOW_EVERY_S = 5.0
+"""Interval at which a relay reads what the others have changed."""
 
 _KEEP = Statement(accept.keep)
 _PROBE = """
@@ -73,7 +73,7 @@ class PostgresStore:
         self._server = server
         self._totals = totals
         self._counted = counted
-        self._read_totals_s = clock.monotonic()
+        self._followed_s = clock.monotonic()
         self._writer = shared.writer
         acceptance = Acceptance(shared.turns)
         self._accept = Statement(acceptance)
@@ -142,9 +142,13 @@ class PostgresStore:
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         self._leasing.release(deliveries)
+        self._withdrawals.start(delivery.replay for delivery in deliveries)
 
     async def settle(self, *settlements: Settlement) -> None:
         await self._leasing.settle(*settlements)
+        # A failed delivery of a cancelled replay is not tried again.
+        failed = (each for each in settlements if each.attempt.result != "delivered")
+        self._withdrawals.start(each.delivery.replay for each in failed)
 
     async def bring_forward(
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
@@ -160,16 +164,17 @@ class PostgresStore:
         await self._leasing.reclaim(sink)
 
     async def backlogs(self) -> Mapping[str, Backlog]:
-        await self._learn_totals()
+        await self._follow_others()
         return await self._backlogs.read()
 
-    async def _learn_totals(self) -> None:
-        """Take over what other relays have counted."""
+    async def _follow_others(self) -> None:
+        """Take over what other relays have counted, and withdraw what they have cancelled."""
         now_s = self._clock.monotonic()
-        if now_s - self._read_totals_s >= TOTALS_EVERY_S:
-            self._read_totals_s = now_s
+        if now_s - self._followed_s >= FOLLOW_EVERY_S:
+            self._followed_s = now_s
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
                 self._counted(total)
+            await self._withdrawals.sweep()
 
     async def probe(self, *, now_ms: int) -> None:
         await self._writer.execute(_PROBE, now_ms)
