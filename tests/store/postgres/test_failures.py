@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreFull, StoreUnavailable
-from relay.core.event import Outcome
 from relay.store import Store
 from relay.store.postgres import errors, group_commit
 from tests.postgres.server import PostgresServer
@@ -160,7 +159,7 @@ async def test_a_connection_that_ends_in_mid_commit_is_followed_by_another_write
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     async with own_place.open(SystemClock()) as store:
         await asyncio.to_thread(await_standby, server, "nobody")
-        told: list[Outcome] = []
+        told: list[str] = []
         accepting = asyncio.create_task(store.accept(event("a"), [TAKES], told.append))
         await until(lambda: commits_waiting(server) == 1, what="the commit waits")
         await asyncio.to_thread(server.execute, end)

@@ -1,0 +1,168 @@
+"""How walks over due deliveries go on, and what they find nevertheless."""
+
+import asyncio
+from contextlib import closing
+
+import psycopg
+
+from relay.core.clock import SystemClock
+from relay.store.postgres import lease as queries
+from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Position, Walk
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
+from tests.store.ordering import of_key
+from tests.store.places import PostgresPlace
+
+
+def at(due_ms: int, event: int = 0) -> Position:
+    return Position(NOW_MS + due_ms, event)
+
+
+class TestWalk:
+    def test_the_first_one_begins_at_the_very_beginning(self) -> None:
+        assert Walk().next(0.0) == START
+
+    def test_one_that_stopped_goes_on(self) -> None:
+        walk = Walk()
+        walk.next(0.0)
+        walk.stopped(at(-500, 7))
+        assert walk.next(PATIENCE_S - 1) == at(-500, 7)
+
+    def test_the_next_one_begins_before_the_last_transactions_that_may_be_under_way(self) -> None:
+        walk = Walk()
+        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.ended(at(-10, 7), now_ms=NOW_MS)
+        assert walk.next(2.0) == at(-LAG_MS)
+
+    def test_one_over_an_old_backlog_begins_where_the_last_one_came_to(self) -> None:
+        walk = Walk()
+        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.ended(at(-60_000, 7), now_ms=NOW_MS)
+        assert walk.next(2.0) == at(-60_000, 7)
+
+    def test_the_whole_tier_is_walked_over_again_as_its_cost_allows(self) -> None:
+        walk = Walk()
+        walk.looked(walk.next(0.0), took_s=0.1, now_s=1.0)
+        assert walk.ended(at(-10, 7), now_ms=NOW_MS) is None
+        again_s = 1.0 + 0.1 * COST_FACTOR
+        assert walk.next(again_s - 0.1) == at(-LAG_MS)
+        assert walk.ended(at(-10, 7), now_ms=NOW_MS) == again_s
+        assert walk.next(again_s) == START
+
+    def test_one_under_way_begins_anew_later_and_later(self) -> None:
+        walk, now_s = Walk(), 0.0
+        walk.next(now_s)
+        for times in (1, 2, 4):
+            walk.stopped(at(-1, 7))
+            now_s += times * PATIENCE_S
+            assert walk.next(now_s - 0.1) == at(-1, 7)
+            assert walk.next(now_s) == START
+
+    def test_a_delivery_that_is_due_again_is_included(self) -> None:
+        walk = Walk()
+        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.stopped(at(-100, 7))
+        walk.include(at(-300, 3))
+        assert walk.next(2.0) == at(-300, 2)
+        walk.ended(at(-100, 7), now_ms=NOW_MS)
+        walk.include(at(-9000, 3))
+        assert walk.next(2.0) == at(-9000, 2)
+
+
+async def test_a_delivery_that_is_committed_late_is_found(postgres_place: PostgresPlace) -> None:
+    clock = SystemClock()
+    async with postgres_place.open(clock) as store:
+        now_ms = clock.now_ms()
+        await accept(store, *(event(f"e{number}", at_ms=now_ms) for number in range(50)))
+        found = await lease(store, now_ms=clock.now_ms())
+        await store.settle(*map(settlement, found.deliveries))
+        await accept(store, event("late", at_ms=now_ms - 60_000))
+        async with asyncio.timeout(60):
+            while not (found := await lease(store, now_ms=clock.now_ms())).deliveries:
+                assert found.next_due_ms is not None, "the dispatcher would not look again"
+                await asyncio.sleep(0.01)
+        assert ids(found) == ["late"]
+
+
+async def test_a_look_passes_over_a_long_line_of_one_key_in_steps(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    line = [event(f"a{number:03}") for number in range(queries._WINDOWS[0] * 3)]
+    async with postgres_place.open(clock) as store:
+        await accept(store, *line, verdicts=[of_key("video 1")])
+        await accept(store, event("b"), verdicts=[of_key("video 2")])
+        taken = []
+        for _ in range(9):
+            found = await lease(store, limit=8)
+            taken += ids(found)
+            if found.next_due_ms is None:
+                break
+            assert found.next_due_ms == NOW_MS
+        assert taken == ["a000", "b"]
+
+
+async def test_one_that_is_accepted_late_waits_for_the_later_one_of_its_key(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    """Two relays accept the same key at once: the larger number is committed first."""
+    async with postgres_place.open(clock) as store:
+        schema = postgres_place.schema
+        # As another relay does whose commit takes long.
+        with closing(psycopg.connect(postgres_place.server.dsn)) as other:
+            number = other.execute(
+                f"SELECT nextval('\"{schema}\".events_seq_seq')".encode()
+            ).fetchone()
+            assert number is not None
+            await accept(store, event("later"), verdicts=[of_key("video 1")])
+            (later,) = (await lease(store)).deliveries
+            other.execute(
+                f"""
+                INSERT INTO "{schema}".events
+                    (seq, source, id, kind, received_at, digest, headers, body)
+                SELECT %s, source, 'early', kind, received_at, digest, headers, body
+                FROM "{schema}".events
+                """.encode(),
+                number,
+            )
+            other.execute(
+                f"""
+                INSERT INTO "{schema}".deliveries (event, sink, status, due_at, turn)
+                SELECT %s, 'sales', 'pending', due_at, turn FROM "{schema}".deliveries
+                """.encode(),
+                number,
+            )
+            other.commit()
+        assert later.seq > number[0]
+        assert (await lease(store)).deliveries == ()
+        await store.settle(settlement(later))
+        assert ids(await lease(store)) == ["early"]
+
+
+async def test_due_times_that_another_relay_changed_are_found(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with postgres_place.open(clock) as owner, postgres_place.open(clock) as other:
+        await accept(owner, event("a"), event("b"))
+        first, second = (await lease(owner)).deliveries
+        later_ms = NOW_MS + 3_600_000
+        await owner.settle(settlement(first, "retry", due_ms=later_ms), settlement(second, "retry"))
+        assert ids(await lease(owner)) == ["b"]
+        await other.bring_forward("sales", beyond_ms=NOW_MS, to_ms=NOW_MS, now_ms=NOW_MS)
+        assert ids(await lease(owner)) == ["a"]
+
+
+async def test_backlogs_and_totals_are_those_of_all_relays(postgres_place: PostgresPlace) -> None:
+    clock, other_clock = ManualClock(), ManualClock()
+    counted: list[int] = []
+    async with postgres_place.open(clock) as one, postgres_place.open(other_clock) as other:
+        await accept(one, event("a"), event("b"))
+        await accept(other, event("c"), verdicts=[OTHER])
+        assert {sink: each.pending for sink, each in (await one.backlogs()).items()} == {
+            "sales": 2,
+            "crm": 1,
+        }
+        assert await other.backlogs() == await one.backlogs()
+        clock.ms += 10_000
+        await one.backlogs()
+        counted = [total.events for total in one.totals("main")]
+    assert counted == [3]
