@@ -23,7 +23,10 @@ from tests.store.places import Place
 
 
 @pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+async def store(
+    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
+    monkeypatch.setattr("relay.store.postgres.withdrawals.SWEEP_S", 0.01)
     async with place.open(clock) as opened:
         yield opened
 

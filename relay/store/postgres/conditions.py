@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from relay.core.event import engagement
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, engagement
 from relay.store.conditions import Condition, all_of
 from relay.store.globs import regular_expression
 from relay.store.keyed_digests import PersonDigests
@@ -19,6 +19,7 @@ WITH_PREFIX = "id BETWEEN %s AND %s"
 """Whether an id begins with a text, for the index of ids; the values are of `prefix_range`."""
 
 _CONTAINS = 'strpos(lower(relay.body_text(e.body) COLLATE "C"), %s) > 0'
+_ESCAPES = r"position('\x5c'::bytea IN e.body) > 0"
 _OF_PERSON = """
 (e.seq IN (SELECT event FROM relay.audience WHERE person = %s) OR e.seq = ANY(%s::bigint[]))
 """
@@ -36,7 +37,9 @@ _EMAIL = """
 """
 _UNCOUNTED = f"""
 SELECT seq, kind, octet_length(body) FROM relay.events
-WHERE seq > greatest({COUNTED_TO}, %s) AND body IS NOT NULL ORDER BY seq LIMIT %s
+WHERE seq > greatest({COUNTED_TO}, %s) AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CAPTURED}')
+    AND body IS NOT NULL
+ORDER BY seq LIMIT %s
 """
 _BODIES = "SELECT seq, kind, body FROM relay.events WHERE seq = ANY(%s::bigint[])"
 _STEP_ROWS = 1000
@@ -123,7 +126,7 @@ def _of_kind(glob: str) -> Condition:
 
 def _parsed(sql: str, value: str) -> Condition:
     """Parse a body only if it contains the value, or an escape that may hide it."""
-    return f"CASE WHEN {_CONTAINS} OR {_CONTAINS} THEN {sql} END", [_lower(value), "\\", value]
+    return f"CASE WHEN {_CONTAINS} OR {_ESCAPES} THEN {sql} END", [_lower(value), value]
 
 
 def _words(text: str | None) -> list[Condition]:

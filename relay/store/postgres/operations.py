@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from relay.core.errors import StoreError
 from relay.core.routing import Route
 from relay.store.operations import (
     Accepted,
@@ -154,13 +153,7 @@ class PostgresOperations(Part):
         )
         if ended.state != "cancelled":
             return ended
-        # After the end is stored: an attempt that failed before left its delivery pending, and one
-        # that fails later starts a withdrawal itself.
-        try:
-            return await self._withdrawals.withdraw(replay.id)
-        except StoreError:
-            self._withdrawals.start([replay.id])
-            raise
+        return await self._withdrawals.withdraw(replay.id)
 
     async def replays(self, *, before: int | None, limit: int) -> Sequence[Replay]:
         return await self._reader.read(

@@ -21,32 +21,40 @@ OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, 'running', %s, %s, %s) ON CONFLICT D
 """
 # Retention and erasures wait for it, and see the new deliveries then.
 _HOLD_EVENTS = """
-SELECT 1 FROM relay.events WHERE seq = ANY(%(seq)s::bigint[]) ORDER BY seq FOR SHARE
+SELECT 1 FROM relay.events WHERE seq = ANY(%(event)s::bigint[]) ORDER BY seq FOR SHARE
+"""
+# A row is found by its primary key, and the found ones are changed by their places: a condition on
+# columns that have another index can make the planner read all that a replay has opened.
+_ROW = """
+LATERAL (
+    SELECT d.*, d.ctid AS place FROM relay.deliveries d
+    WHERE d.event = w.event AND d.sink = w.sink OFFSET 0 FOR UPDATE
+) AS d
 """
 _OPEN = f"""
 WITH planned AS MATERIALIZED (
-    SELECT p.seq, p.sink, p.turn, d.event IS NULL AS is_new
-    FROM unnest(%(seq)s::bigint[], %(sink)s::text[], %(turn)s::bigint[]) AS p (seq, sink, turn)
-    JOIN relay.events e ON e.seq = p.seq
-    LEFT JOIN relay.deliveries d ON d.event = p.seq AND d.sink = p.sink
+    SELECT w.event, w.sink, w.turn, d.place, d.status
+    FROM (
+        SELECT * FROM unnest(%(event)s::bigint[], %(sink)s::text[], %(turn)s::bigint[])
+            AS w (event, sink, turn) ORDER BY event, sink
+    ) AS w
+    JOIN LATERAL (SELECT body FROM relay.events WHERE seq = w.event OFFSET 0) AS e ON TRUE
+    LEFT JOIN {_ROW} ON TRUE
     WHERE e.body IS NOT NULL AND d.replay IS DISTINCT FROM %(replay)s
         AND NOT {TRIED_SINCE.format(attempt="%(attempt)s")}
-    ORDER BY p.seq, p.sink
 ),
 reopened AS (
     UPDATE relay.deliveries d
     SET status = 'pending', replayed_from = d.status, attempts = 0, due_at = %(now)s,
         first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = %(replay)s, turn = p.turn
-    FROM planned p
-    WHERE d.event = p.seq AND d.sink = p.sink AND d.status = ANY(%(reopened)s::text[])
-        AND d.replay IS DISTINCT FROM %(replay)s
-    RETURNING d.event
+    FROM planned p WHERE d.ctid = p.place AND p.status = ANY(%(reopened)s::text[])
+    RETURNING 1
 ),
 added AS (
     INSERT INTO relay.deliveries (event, sink, status, due_at, replay, turn)
-    SELECT seq, sink, 'pending', %(now)s, %(replay)s, turn FROM planned
-    WHERE is_new AND %(adds)s
-    ON CONFLICT DO NOTHING RETURNING event
+    SELECT event, sink, 'pending', %(now)s, %(replay)s, turn FROM planned
+    WHERE place IS NULL AND %(adds)s
+    ON CONFLICT DO NOTHING RETURNING 1
 )
 SELECT (SELECT count(*) FROM reopened) + (SELECT count(*) FROM added)
 """
@@ -58,53 +66,68 @@ WHERE id = %(replay)s
 """
 _END = "UPDATE relay.replays SET state = %s, ended_at = %s WHERE id = %s AND state = 'running'"
 _OF_CANCELLED = """
-SELECT d.event, d.sink FROM relay.deliveries d JOIN relay.replays r ON r.id = d.replay
+SELECT d.event, d.sink, EXISTS (
+    SELECT 1 FROM relay.ownership o WHERE o.sink = d.sink AND o.expires_at > clock_timestamp()
+)
+FROM relay.deliveries d JOIN relay.replays r ON r.id = d.replay
 WHERE d.replay = %s AND r.state = 'cancelled' AND d.status = 'pending' AND d.event >= %s
 ORDER BY d.event LIMIT %s
 """
-_TAKE_BACK = """
-WITH opened AS MATERIALIZED (
-    SELECT d.event, d.sink, d.replayed_from
-    FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
-    JOIN relay.deliveries d ON d.event = w.event AND d.sink = w.sink
-    WHERE d.replay = %(replay)s AND d.status = 'pending'
-    ORDER BY d.event, d.sink FOR UPDATE OF d
+_NAMED = f"""
+WITH named AS MATERIALIZED (
+    SELECT d.* FROM (
+        SELECT * FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
+        ORDER BY event, sink
+    ) AS w, {_ROW}
+)
+"""
+_TAKE_BACK = f"""
+{_NAMED},
+opened AS MATERIALIZED (
+    SELECT place, replayed_from FROM named WHERE replay = %(replay)s AND status = 'pending'
 ),
 restored AS (
-    UPDATE relay.deliveries d
-    SET status = d.replayed_from, replayed_from = NULL, turn = NULL
-    FROM opened o WHERE d.event = o.event AND d.sink = o.sink AND o.replayed_from IS NOT NULL
-    RETURNING d.event
+    UPDATE relay.deliveries d SET status = o.replayed_from, replayed_from = NULL, turn = NULL
+    FROM opened o WHERE d.ctid = o.place AND o.replayed_from IS NOT NULL
+    RETURNING 1
 ),
 removed AS (
-    DELETE FROM relay.deliveries d USING opened o
-    WHERE d.event = o.event AND d.sink = o.sink AND o.replayed_from IS NULL
-    RETURNING d.event
+    DELETE FROM relay.deliveries d
+    USING opened o WHERE d.ctid = o.place AND o.replayed_from IS NULL
+    RETURNING 1
 )
 UPDATE relay.replays
 SET opened = opened - (SELECT count(*) FROM restored) - (SELECT count(*) FROM removed)
 WHERE id = %(replay)s
 """
-_DISCARD = """
+_DISCARD = f"""
+{_NAMED}
 UPDATE relay.deliveries d SET status = 'discarded', settled_at = %(now)s
-FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
-WHERE d.event = w.event AND d.sink = w.sink AND d.status = 'dead'
+FROM named n WHERE d.ctid = n.place AND n.status = 'dead'
+"""
+_DISCARDED = f"""
+{_NAMED}
+SELECT count(*) FROM named WHERE status = 'discarded' AND settled_at = %(now)s
 """
 _GIVE_UP = """
 UPDATE relay.deliveries SET status = 'discarded', settled_at = %s, turn = NULL,
     reason = concat_ws(' after: ', 'discarded by an operator', reason)
 WHERE event = %s AND sink = %s AND status = 'pending'
 """
-_DISCARDED = """
-SELECT count(*) FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
-JOIN relay.deliveries d ON d.event = w.event AND d.sink = w.sink
-WHERE d.status = 'discarded' AND d.settled_at = %(now)s
-"""
 PAUSE = "INSERT INTO relay.paused_sinks VALUES (%s, %s) ON CONFLICT DO NOTHING"
 RESUME = "DELETE FROM relay.paused_sinks WHERE sink = %s"
 
 Keys = Sequence[tuple[int, str]]
 """Deliveries, by event and sink."""
+
+
+class Opened(NamedTuple):
+    """A pending delivery of a replay."""
+
+    event: int
+    sink: str
+    is_owned: bool
+    """Whether a relay dispatches its sink."""
 
 
 class Opening(NamedTuple):
@@ -141,7 +164,7 @@ def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
         return current
     reopened = current.selection.reopened
     values = {
-        "seq": [each.seq for each in step.deliveries],
+        "event": [each.seq for each in step.deliveries],
         "sink": [each.sink for each in step.deliveries],
         "turn": [
             None if each.key is None else keys.replayed(each.sink, each.key)
@@ -165,9 +188,9 @@ def end(db: Database, number: int, state: ReplayState, *, now_ms: int) -> Replay
     return held(db, number)
 
 
-def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[tuple[int, str]]:
+def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[Opened]:
     """Return pending deliveries of a cancelled replay, of its first events from a number on."""
-    return [(event, sink) for event, sink in db.execute(_OF_CANCELLED, (number, since, limit))]
+    return [Opened(*row) for row in db.execute(_OF_CANCELLED, (number, since, limit)).fetchall()]
 
 
 def take_back(db: Database, number: int, deliveries: Keys) -> None:

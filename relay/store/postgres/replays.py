@@ -30,11 +30,14 @@ _STEP_BYTES = 1 << 20
 
 TRIED_SINCE = """
 EXISTS (
-    SELECT 1 FROM relay.attempts a
-    WHERE a.event = d.event AND a.sink = d.sink AND a.number > {attempt}
+    SELECT 1 FROM (
+        SELECT number FROM relay.attempts WHERE event = d.event AND sink = d.sink OFFSET 0
+    ) AS a WHERE a.number > {attempt}
 )
 """
-"""Whether one of `deliveries d` was tried after an attempt."""
+"""Whether one of `deliveries d` was tried after an attempt.
+
+Never by a range of numbers, in which all attempts since are."""
 
 _STANDING = f"""
 SELECT d.event, d.sink,
@@ -42,13 +45,9 @@ SELECT d.event, d.sink,
 FROM relay.deliveries d WHERE d.event = ANY(%s::bigint[]) AND {{condition}}
 """
 _REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
-# By tier, because each has its index.
 _CANCELLED = """
-SELECT id FROM relay.replays WHERE state = 'cancelled' AND id IN (
-    SELECT replay FROM relay.deliveries
-    WHERE status = 'pending' AND replay IS NOT NULL AND tries = 0
-    UNION
-    SELECT replay FROM relay.deliveries WHERE status = 'pending' AND tries > 0
+SELECT id FROM relay.replays r WHERE state = 'cancelled' AND EXISTS (
+    SELECT 1 FROM relay.deliveries d WHERE d.replay = r.id AND d.status = 'pending'
 )
 """
 _UNDER_WAY = """

@@ -70,7 +70,8 @@ WHERE status = 'pending' AND tries > 0;
 CREATE INDEX deliveries_turns ON relay.deliveries (sink, turn, event)
 WHERE status = 'pending' AND turn IS NOT NULL;
 CREATE INDEX deliveries_dead ON relay.deliveries (sink, event) WHERE status = 'dead';
-CREATE INDEX deliveries_of_replay ON relay.deliveries (replay, event) WHERE replay IS NOT NULL;
+CREATE INDEX deliveries_of_replay ON relay.deliveries (replay, event)
+WHERE status = 'pending' AND replay IS NOT NULL;
 ALTER TABLE relay.deliveries SET (
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05
