@@ -36,6 +36,8 @@ class Traces:
     last_ms: dict[tuple[str, str, bool], int] = field(default_factory=dict)
     discarded: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
     """Discarded deliveries, by event and sink."""
+    owned: set[tuple[int, str]] = field(default_factory=set)
+    """Those of them that were due, and whose sink a relay owns, where several share the store."""
 
     def add(self, other: "Traces") -> None:
         self.rows.update(other.rows)
@@ -44,6 +46,7 @@ class Traces:
         for key, ms in other.last_ms.items():
             self.last_ms[key] = max(ms, self.last_ms.get(key, 0))
         self.discarded |= other.discarded
+        self.owned |= other.owned
 
     def count_sent(self, sink: str, kind: str, last_ms: int, *, is_confirmed: bool) -> None:
         """Count an event that a sink was sent."""

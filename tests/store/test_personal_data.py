@@ -3,53 +3,30 @@
 import asyncio
 import dataclasses
 import hashlib
-import sqlite3
-import subprocess
-import threading
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
-import structlog.testing
 from msgspec.structs import replace
 
 from relay.core.authentication import UnverifiedRequest
-from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Result
-from relay.core.errors import StoreBroken
 from relay.core.event import Event, Unreadable
-from relay.store import stepwise_personal_data
+from relay.store import Store, stepwise_personal_data
 from relay.store.personal_data import Erasure, Records
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
-from relay.store.sqlite import queries
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import NOW_MS, ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
+from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
 WRITTEN = (ANN, "Ann.Lee@Example.COM", "ANN.LEE@EXAMPLE.COM")
 
 
-@asynccontextmanager
-async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
-    store = await open_store(settings, clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path, clock) as one:
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with place.open(clock) as one:
         yield one
 
 
@@ -71,7 +48,7 @@ def odd(body: bytes) -> Unreadable:
 
 
 async def settle(
-    store: SqliteStore,
+    store: Store,
     *deliveries: Delivery,
     result: Result = "delivered",
     answer: str = "thanks",
@@ -82,41 +59,27 @@ async def settle(
         await store.settle(replace(made, attempt=replace(made.attempt, answer=answer)))
 
 
-async def leased(store: SqliteStore, sink: str = "sales") -> tuple[Delivery, ...]:
+async def leased(store: Store, sink: str = "sales") -> tuple[Delivery, ...]:
     return (await lease(store, sink)).deliveries
 
 
-def ask(store: SqliteStore, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
-        return db.execute(sql).fetchall()
-
-
-async def erase(store: SqliteStore, email: str = ANN) -> Erasure:
+async def erase(store: Store, email: str = ANN) -> Erasure:
     return await store.personal_data.erase(email, now_ms=NOW_MS + 10)
-
-
-def in_files(folder: Path, *texts: str) -> dict[str, list[str]]:
-    """Return the texts found in each file, case-insensitively."""
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        # In a process of its own, for one that closes the file would lose SQLite's locks on it.
-        search = ["grep", "--recursive", "-ilaF", "-e", text, str(folder)]
-        done = subprocess.run(search, capture_output=True, check=False)
-        assert done.returncode in (0, 1), done.stderr
-        for name in done.stdout.decode().splitlines():
-            found.setdefault(Path(name).name, []).append(text)
-    return found
 
 
 def all_of(record: Records) -> list[str]:
     return [each.event.id for each in record.events]
 
 
-async def test_a_persons_events_lose_their_bodies_and_keep_their_ids(store: SqliteStore) -> None:
+async def test_a_persons_events_lose_their_bodies_and_keep_their_ids(
+    store: Store, place: Place
+) -> None:
     await accept(store, event("a"), event("b", WRITTEN[2]), event("c", "bob@example.com"))
     erased = await erase(store)
     assert erased.events == 2
-    rows = ask(store, "SELECT id, body IS NULL, headers IS NULL, created_at FROM events")
+    rows = place.rows(
+        "SELECT id, body IS NULL, headers IS NULL, created_at FROM relay.events ORDER BY seq"
+    )
     assert rows == [
         ("a", 1, 1, None),
         ("b", 1, 1, None),
@@ -124,35 +87,41 @@ async def test_a_persons_events_lose_their_bodies_and_keep_their_ids(store: Sqli
     ]
 
 
-async def test_a_late_retry_is_a_duplicate_and_restores_no_data(store: SqliteStore) -> None:
+async def test_a_late_retry_is_a_duplicate_and_restores_no_data(store: Store, place: Place) -> None:
     await accept(store, event("a"))
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
     await erase(store)
     assert await accept(store, event("a")) == ["duplicate"]
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
     assert (await store.personal_data.count(ANN)).events == 0
-    assert ask(store, "SELECT body FROM events UNION SELECT body FROM unreadable") == [(None,)]
+    assert place.rows("SELECT body FROM relay.events UNION SELECT body FROM relay.unreadable") == [
+        (None,)
+    ]
     assert await leased(store) == ()
 
 
-async def test_pending_and_dead_deliveries_are_discarded(store: SqliteStore) -> None:
+async def test_pending_and_dead_deliveries_are_discarded(store: Store, place: Place) -> None:
     await accept(store, event("dead"))
     await settle(store, *await leased(store), result="dead")
     await accept(store, event("new"), event("bobs", "bob@example.com"))
     erased = await erase(store)
     assert (erased.pending, erased.dead, erased.under_way) == (1, 1, [])
-    rows = ask(store, "SELECT event, status, reason, settled_at FROM deliveries ORDER BY event")
+    rows = place.rows(
+        "SELECT event, status, reason, settled_at FROM relay.deliveries ORDER BY event"
+    )
     assert rows[:2] == [
         (1, "discarded", "erased", NOW_MS + 10),
         (2, "discarded", "erased", NOW_MS + 10),
     ]
-    assert ask(store, "SELECT answer FROM attempts") == [("",)]
+    assert place.rows("SELECT answer FROM relay.attempts") == [("",)]
     assert [each.event.id for each in await leased(store)] == ["bobs"]
     backlog = (await store.backlogs())["sales"]
     assert (backlog.pending, backlog.dead) == (1, 0)
 
 
-async def test_a_delivery_in_flight_is_reported_and_leaves_no_answer(store: SqliteStore) -> None:
+async def test_a_delivery_in_flight_is_reported_and_leaves_no_answer(
+    store: Store, place: Place
+) -> None:
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     on_its_way = await leased(store)
     erased = await erase(store)
@@ -160,36 +129,12 @@ async def test_a_delivery_in_flight_is_reported_and_leaves_no_answer(store: Sqli
         ("sales", "main", "a")
     ]
     await settle(store, *on_its_way, answer=f"hello {ANN}")
-    assert ask(store, "SELECT result, answer FROM attempts") == [("delivered", "")]
-    assert set(ask(store, "SELECT status FROM deliveries")) == {("discarded",)}
+    assert place.rows("SELECT result, answer FROM relay.attempts") == [("delivered", "")]
+    assert set(place.rows("SELECT status FROM relay.deliveries")) == {("discarded",)}
     assert (await store.backlogs())["sales"].pending == 0
 
 
-async def test_a_concurrent_lease_is_reported(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await accept(store, event("a"))
-    due, reading = queries.due, threading.Event()
-
-    def slowly(*given: Any, **named: Any) -> Any:
-        found = due(*given, **named)
-        reading.set()
-        deadline = time.monotonic() + 5
-        while ask(store, "SELECT body FROM events") != [(None,)] and time.monotonic() < deadline:
-            time.sleep(0.001)
-        # Long enough for an erasure that does not wait for it to be over.
-        time.sleep(0.3)
-        return found
-
-    monkeypatch.setattr(queries, "due", slowly)
-    leasing = asyncio.create_task(lease(store))
-    await until(reading.is_set, what="the lease's read")
-    erased = await erase(store)
-    (found,) = (await leasing).deliveries
-    assert (found.event.id, [each.id for each in erased.under_way]) == ("a", ["a"])
-
-
-async def test_an_erasure_lists_the_sinks_that_got_data(store: SqliteStore) -> None:
+async def test_an_erasure_lists_the_sinks_that_got_data(store: Store) -> None:
     await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
     await accept(store, event("w", kind="video.watched"), verdicts=[TAKES])
     await settle(store, *await leased(store), at_ms=NOW_MS + 7)
@@ -206,21 +151,22 @@ async def test_an_erasure_lists_the_sinks_that_got_data(store: SqliteStore) -> N
 
 
 async def test_answers_about_the_person_are_erased_from_other_events(
-    store: SqliteStore,
+    store: Store,
+    place: Place,
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
     await settle(store, *await leased(store), answer=f'{{"owner":"{WRITTEN[1]}"}}')
     erased = await erase(store)
     assert (erased.events, erased.excerpts) == (0, 1)
-    assert ask(store, "SELECT answer, result FROM attempts") == [("", "delivered")]
-    assert ask(store, "SELECT count(body) FROM events") == [(1,)]
+    assert place.rows("SELECT answer, result FROM relay.attempts") == [("", "delivered")]
+    assert place.rows("SELECT count(body) FROM relay.events") == [(1,)]
 
 
 @pytest.mark.parametrize(
     "selection", [Selection(email=WRITTEN[1]), Selection(words=f"Tour {WRITTEN[2]}")]
 )
 async def test_erasing_a_selection_by_address_does_not_select_everything(
-    store: SqliteStore, selection: Selection
+    store: Store, selection: Selection
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
     until = await store.operations.newest()
@@ -236,7 +182,7 @@ async def test_erasing_a_selection_by_address_does_not_select_everything(
 
 
 async def test_an_erased_event_cannot_be_replayed_even_if_selected_before(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     await accept(store, event("a"))
     await settle(store, *await leased(store))
@@ -252,27 +198,31 @@ async def test_an_erased_event_cannot_be_replayed_even_if_selected_before(
     assert await store.operations.choose(Selection(), (), after=0, until=until, limit=9) == []
 
 
-async def test_a_dry_run_counts_the_same_and_changes_nothing(store: SqliteStore) -> None:
+async def test_a_dry_run_counts_the_same_and_changes_nothing(store: Store, place: Place) -> None:
     await accept(store, event("a"), event("b"))
     await settle(store, (await leased(store))[0], result="dead")
     await store.keep(odd(f"?{ANN}".encode()), lambda _: None)
-    before = ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries")
+    before = (
+        place.rows("SELECT * FROM relay.events ORDER BY seq"),
+        place.rows("SELECT * FROM relay.deliveries ORDER BY event, sink"),
+    )
     counted = await store.personal_data.count(WRITTEN[2])
-    assert before == (ask(store, "SELECT * FROM events"), ask(store, "SELECT * FROM deliveries"))
-    assert ask(store, "SELECT count(*) FROM erasures") == [(0,)]
+    assert before == (
+        place.rows("SELECT * FROM relay.events ORDER BY seq"),
+        place.rows("SELECT * FROM relay.deliveries ORDER BY event, sink"),
+    )
+    assert place.rows("SELECT count(*) FROM relay.erasures") == [(0,)]
     assert dataclasses.replace(await erase(store), wiped=False, remains="") == counted
     assert (counted.events, counted.dead, counted.pending, counted.unreadable) == (2, 1, 1, 1)
 
 
-async def test_an_erasure_is_recorded_without_the_address(
-    tmp_path: Path, clock: ManualClock
-) -> None:
-    async with opened(tmp_path, clock) as store:
+async def test_an_erasure_is_recorded_without_the_address(place: Place, clock: ManualClock) -> None:
+    async with place.open(clock) as store:
         await accept(store, event("a"))
         erased = await erase(store)
         await erase(store, WRITTEN[2])
         await erase(store, "bob@example.com")
-    async with opened(tmp_path, clock) as store:
+    async with place.open(clock) as store:
         third, second, first = await store.personal_data.erasures(limit=9)
         assert first.erasure == erased
         assert (first.begun_ms, first.ended_ms) == (NOW_MS + 10, NOW_MS + 10)
@@ -281,17 +231,20 @@ async def test_an_erasure_is_recorded_without_the_address(
         assert [each.id for each in await store.personal_data.erasures(limit=1)] == [third.id]
         of_ann = await store.personal_data.erasures(limit=9, email=WRITTEN[1])
         assert [each.id for each in of_ann] == [second.id, first.id]
-    assert in_files(tmp_path, ANN) == {}
+    stored = place.rows("SELECT person, report FROM relay.erasures")
+    assert [ANN in f"{bytes(person)!r} {report}".lower() for person, report in stored] == [
+        False
+    ] * 3
 
 
-async def test_an_id_that_contains_the_address_is_reported(store: SqliteStore) -> None:
+async def test_an_id_that_contains_the_address_is_reported(store: Store) -> None:
     await accept(store, event(f"lead/{ANN}"))
     assert (await erase(store)).kept_ids == 1
     assert (await erase(store)).events == 0
 
 
 async def test_many_rows_are_found_in_small_steps(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stepwise_personal_data, "SCAN_ROWS", 10)
     monkeypatch.setattr(stepwise_personal_data, "STEP_ROWS", 3)
@@ -299,13 +252,13 @@ async def test_many_rows_are_found_in_small_steps(
     others = [event(f"b{number}", f"x{ANN}") for number in range(40)]
     await accept(store, *(each for pair in zip(mine, others, strict=True) for each in pair))
     assert (await erase(store)).events == 40
-    assert ask(store, "SELECT count(body), min(id) FROM events WHERE body IS NOT NULL") == [
+    assert place.rows("SELECT count(body), min(id) FROM relay.events WHERE body IS NOT NULL") == [
         (40, "b0")
     ]
 
 
 async def test_personal_data_is_exported_in_parts(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stepwise_personal_data, "SCAN_ROWS", 2)
     monkeypatch.setattr(stepwise_personal_data, "PART_STEPS", 2)
@@ -326,94 +279,12 @@ async def test_personal_data_is_exported_in_parts(
 
 
 @pytest.mark.parametrize("after", ["", "7.1", "1", "x.1", "0.-1", "0.1 "])
-async def test_an_invalid_cursor_is_refused(store: SqliteStore, after: str) -> None:
+async def test_an_invalid_cursor_is_refused(store: Store, after: str) -> None:
     with pytest.raises(ValueError, match="after is invalid"):
         await store.personal_data.records(ANN, after=after)
 
 
-async def test_no_file_contains_the_address_while_the_store_is_open(
-    tmp_path: Path, clock: ManualClock
-) -> None:
-    texts = [ANN, "x-" + "personal words " * 3]
-    async with opened(tmp_path, clock) as store:
-        for number in range(300):
-            padded = replace(
-                event(f"e{number}"), body=event(f"e{number}").body + b" " * number * 30
-            )
-            await accept(store, padded if number % 3 else event(f"e{number}", "bob@example.com"))
-        await settle(store, *(await leased(store))[:100], answer=f"got {WRITTEN[1]}")
-        await store.keep(odd(f"?{ANN} {texts[1]}".encode()), lambda _: None)
-        assert set(in_files(tmp_path, *texts)) >= {"relay.db-wal"}
-        erased = await erase(store)
-        assert erased.wiped
-        assert in_files(tmp_path, *texts) == {}
-        assert ask(store, "SELECT count(body) FROM events") == [(100,)]
-
-
-async def test_a_reader_delays_the_wiping_and_does_not_prevent_it(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
-    async with opened(tmp_path, clock) as store:
-        await accept(store, event("a"))
-        with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
-            other.execute("BEGIN")
-            other.execute("SELECT count(*) FROM events").fetchone()
-            assert not (await erase(store)).wiped
-            started = asyncio.get_running_loop().time()
-            await accept(store, event("later", "bob@example.com"))
-            assert asyncio.get_running_loop().time() - started < 1
-            (record,) = await store.personal_data.erasures(limit=1)
-            assert record.erasure is not None
-            assert not record.erasure.wiped
-        await until(lambda: in_files(tmp_path, ANN) == {}, what="the log's end")
-
-
-async def test_an_interrupted_wiping_continues_at_the_next_start(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.05)
-    with monkeypatch.context() as patch:
-        patch.setattr("relay.store.sqlite.secure_delete._truncate_log", lambda _: False)
-        async with opened(tmp_path, clock) as store:
-            await accept(store, event("a"))
-            await erase(store)
-    async with opened(tmp_path, clock) as store:
-        record = (await store.personal_data.erasures(limit=1))[0]
-        while record.erasure is None or not record.erasure.wiped:
-            record = (await store.personal_data.erasures(limit=1))[0]
-
-
-async def test_a_bug_in_the_wiping_is_logged_and_the_wiping_repeated(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise KeyError
-
-    monkeypatch.setattr("relay.store.sqlite.secure_delete.RETRY_S", 0.01)
-    async with opened(tmp_path, clock) as store:
-        await accept(store, event("a"))
-        with monkeypatch.context() as patch, structlog.testing.capture_logs() as lines:
-            patch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
-            patch.setattr("relay.store.sqlite.page_slack.leaves", fails)
-            assert not (await erase(store)).wiped
-            assert {(line["event"], line["error"]) for line in lines} == {("relay.bug", "KeyError")}
-        assert (await erase(store)).wiped
-
-
-async def test_a_store_that_breaks_during_the_wiping_is_not_wiped(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def breaks(*_: object) -> None:
-        raise StoreBroken("the file cannot be read")
-
-    async with opened(tmp_path, clock) as store:
-        await accept(store, event("a"))
-        monkeypatch.setattr("relay.store.sqlite.page_slack.scan", breaks)
-        assert not (await erase(store)).wiped
-
-
-async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> None:
+async def test_events_are_acknowledged_during_an_erasure(store: Store) -> None:
     await accept(store, *(event(f"e{number}") for number in range(400)))
     erasing = asyncio.create_task(erase(store))
     waits: list[float] = []
@@ -427,7 +298,7 @@ async def test_events_are_acknowledged_during_an_erasure(store: SqliteStore) -> 
     assert max(waits) < 0.25
 
 
-async def test_an_erasure_covers_quarantined_requests(store: SqliteStore) -> None:
+async def test_an_erasure_covers_quarantined_requests(store: Store) -> None:
     for name in ("ada", "bob"):
         body = b'{"data":{"email":"%s@example.com"}}' % name.encode()
         await store.quarantine.keep(UnverifiedRequest("main", NOW_MS, b"", b"", body))
@@ -439,3 +310,48 @@ async def test_an_erasure_covers_quarantined_requests(store: SqliteStore) -> Non
     assert (erased.quarantine, erased.unreadable) == (1, 0)
     (waiting,) = await store.quarantine.waiting("main", after=0, limit=9)
     assert b"bob" in waiting.request.body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe " + WRITTEN[1].encode() + b" \x80",
+        WRITTEN[1].encode("utf-16-le"),
+        b'"' + "".join(f"\\u{ord(each):04x}" for each in WRITTEN[2]).encode() + b'"',
+        b"email=ann.lee%40example.com&x=%FF",
+    ],
+)
+async def test_an_address_is_found_in_any_encoding_and_beside_any_bytes(
+    store: Store, place: Place, body: bytes
+) -> None:
+    await store.keep(odd(body), lambda _: None)
+    for mine, others in ((b"n", b"m"), (b"N", b"M"), (b"004e", b"004d")):
+        body = body.replace(mine, others)
+    await store.keep(odd(body), lambda _: None)
+    assert (await erase(store)).unreadable == 1
+    assert place.rows("SELECT count(body) FROM relay.unreadable") == [(1,)]
+
+
+async def test_a_view_goes_from_the_audience_and_from_its_day(store: Store, place: Place) -> None:
+    await accept(store, event("a"), event("b", "bob@example.com"))
+    while await store.audience.fill():
+        pass
+    assert place.rows("SELECT count(*) FROM relay.audience") == [(2,)]
+    assert (await erase(store)).views == 1
+    while await store.audience.fill():
+        pass
+    assert place.rows("SELECT count(*) FROM relay.audience") == [(1,)]
+    assert (await erase(store)).views == 0
+
+
+async def test_the_title_and_the_id_of_a_video_go_if_they_hold_the_address(
+    store: Store, place: Place
+) -> None:
+    place.rows(
+        "INSERT INTO relay.videos (id, title) VALUES (%s, 'x'), ('v', %s), ('w', 'a tour')",
+        f"{ANN}/1",
+        f"For {ANN}",
+    )
+    assert (await erase(store)).videos == 2
+    rows = place.rows("SELECT substr(id, 1, 7), title FROM relay.videos ORDER BY number")
+    assert rows == [("erased-", "x"), ("v", None), ("w", "a tour")]

@@ -26,6 +26,7 @@ from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
+from relay.store.postgres.personal_data import PostgresPersonalDataSteps
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
 from relay.store.postgres.retention import Sweep
@@ -35,8 +36,9 @@ from relay.store.postgres.shared import Shared
 from relay.store.postgres.sink_states import PostgresSinkStates
 from relay.store.postgres.statistics import PostgresSteps
 from relay.store.postgres.unreadable import PostgresUnreadable
-from relay.store.postgres.vacuum import Vacuum
+from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
 from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.stepwise_search import StepwiseSearch
 from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
@@ -92,6 +94,7 @@ class PostgresStore:
         self.login_limits = PostgresLoginLimits(shared, clock)
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
+        self.personal_data = StepwisePersonalData(PostgresPersonalDataSteps(shared), shared.digests)
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
@@ -231,6 +234,7 @@ async def open_store(
         server = await writer.run(place.Server.of)
         turns = await writer.run(lambda db: OrderingKeys(keys.key(db, "turns")))
         known = await reader.run(totals.refresh)
+        unfinished = await reader.run(is_unfinished)
     except BaseException:
         for each in connections:
             await each.close()
@@ -250,6 +254,8 @@ async def open_store(
         vacuum=Vacuum(partial(connection, settings), clock=clock),
         member=ownership.id,
     )
+    if unfinished:
+        shared.vacuum.start(*ERASABLE)
     return PostgresStore(
         settings,
         shared,

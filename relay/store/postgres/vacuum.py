@@ -20,6 +20,30 @@ WAIT_S = 5.0
 
 RETRY_S = 30.0
 
+ERASABLE = (
+    "attempts",
+    "audience",
+    "audience_days",
+    "audience_weeks",
+    "deliveries",
+    "events",
+    "quarantine",
+    "replays",
+    "unreadable",
+    "videos",
+    "viewers",
+)
+"""Tables from which an erasure removes data."""
+
+_LAST = "SELECT coalesce(max(id), 0) FROM relay.erasures WHERE ended_at IS NOT NULL"
+_NOTE = """
+INSERT INTO relay.state AS s (name, value) VALUES ('vacuumed', %s)
+ON CONFLICT (name) DO UPDATE SET value = greatest(s.value, excluded.value)
+"""
+_UNFINISHED = f"""
+SELECT ({_LAST}) > coalesce((SELECT value FROM relay.state WHERE name = 'vacuumed'), 0)
+"""
+
 
 class Vacuum:
     """Runs on a connection of its own, and again until it succeeds."""
@@ -65,10 +89,18 @@ class Vacuum:
     async def _vacuum(self, tables: set[str]) -> bool:
         connection = self._connect()
         try:
+            last = await connection.run(lambda db: int(db.execute(_LAST).fetchall()[0][0]))
             done = [await connection.run(partial(_vacuum, table=each)) for each in sorted(tables)]
+            if all(done) and tables.issuperset(ERASABLE):
+                await connection.run(lambda db: db.execute(_NOTE, (last,)).rowcount)
         finally:
             await connection.cut_off()
         return all(done)
+
+
+def is_unfinished(db: Database) -> bool:
+    """Whether an erasure was not followed by a VACUUM of all its tables."""
+    return bool(db.execute(_UNFINISHED).fetchall()[0][0])
 
 
 def _vacuum(db: Database, table: str) -> bool:

@@ -1,0 +1,103 @@
+"""Personal data in PostgreSQL."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from relay.store.audience.rollup import forget_person
+from relay.store.audience.tables import ROLLED_TO
+from relay.store.email_matcher import EmailMatcher
+from relay.store.personal_data import Erasure, ErasureRecord
+from relay.store.personal_data_parts import Record
+from relay.store.personal_data_traces import Matches, Traces
+from relay.store.postgres import (
+    boundary,
+    erasure_log,
+    numbers,
+    personal_data_export,
+    personal_data_search,
+)
+from relay.store.postgres.audience_tables import COUNTED_TO, PostgresAudienceTables, wait_for
+from relay.store.postgres.driver import Database
+from relay.store.postgres.personal_data_places import PLACES, Place
+from relay.store.postgres.shared import Part
+from relay.store.postgres.vacuum import ERASABLE
+from relay.store.stepwise_personal_data import InFlight, Remains
+
+
+class PostgresPersonalDataSteps(Part):
+    """Fulfils `relay.store.stepwise_personal_data.Steps`."""
+
+    places = PLACES
+
+    def alone(self) -> AbstractAsyncContextManager[object]:
+        # Each transaction locks what it changes, because other relays count too.
+        return nullcontext()
+
+    async def last(self, place: Place) -> int:
+        match place.name:
+            case "events":
+                await self._reader.read(boundary.last_seq)
+            case "views":
+                # A count that began before the events lost their bodies has ended then.
+                await self._shared.background.transact(lambda db: wait_for(db, COUNTED_TO))
+        return await self._reader.read(lambda db: personal_data_search.last(db, place))
+
+    async def find(self, place: Place, address: EmailMatcher, *, start: int, rows: int) -> Matches:
+        return await self._reader.read(
+            lambda db: personal_data_search.find(db, place, address, start=start, rows=rows)
+        )
+
+    async def preview(self, place: Place, keys: Sequence[int]) -> Traces:
+        return await self._reader.read(lambda db: personal_data_search.preview(db, place, keys))
+
+    async def remove(
+        self, place: Place, keys: Sequence[int], *, now_ms: int, done: Callable[[Traces], None]
+    ) -> None:
+        await self._shared.background.transact(
+            lambda db: personal_data_search.remove(db, place, keys, now_ms), done
+        )
+
+    def in_flight(self, traces: Traces) -> InFlight:
+        return {
+            (seq, sink): delivery
+            for (seq, sink), delivery in traces.discarded.items()
+            if self._shared.leases.is_held(sink, seq)
+            # It is unknown which of its due deliveries another relay is sending.
+            or ((seq, sink) in traces.owned and not self._shared.fences.holds(sink))
+        }
+
+    async def leases_made(self) -> None:
+        await self._shared.leaser.read(lambda _: None)
+
+    async def begin(self, person: bytes, *, now_ms: int) -> int:
+        number = await numbers.draw(self._reader, "erasures_id_seq")
+        return await self._writer.transact(
+            lambda db: erasure_log.begin(db, number, person, now_ms=now_ms)
+        )
+
+    async def end(self, number: int, address: EmailMatcher, report: Erasure, now_ms: int) -> None:
+        def end(db: Database) -> None:
+            if address.number is not None:
+                wait_for(db, ROLLED_TO)
+                forget_person(PostgresAudienceTables(db), address.number)
+            erasure_log.end(db, number, report, now_ms=now_ms)
+
+        await self._shared.background.transact(end)
+
+    async def wipe(self) -> Remains:
+        return erasure_log.remains(vacuumed=await self._shared.vacuum.run(*ERASABLE))
+
+    def remains(self) -> Remains:
+        return erasure_log.remains(vacuumed=False)
+
+    async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:
+        return await self._reader.read(
+            lambda db: erasure_log.newest(db, limit=limit, person=person)
+        )
+
+    async def records(
+        self, place: Place, address: EmailMatcher, keys: Sequence[int]
+    ) -> Sequence[Record]:
+        return await self._reader.read(
+            lambda db: personal_data_export.records(db, place.name, address, keys)
+        )
