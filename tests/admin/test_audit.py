@@ -127,6 +127,17 @@ async def test_a_long_word_takes_no_time_to_record(tmp_path: Path, clock: Clock)
         assert time.process_time() - before_s < 1
 
 
+async def test_an_address_within_lists_and_objects_is_a_digest_too(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with opened(tmp_path, clock) as store:
+        asked = {"email": ANN, "all": [f"of {ANN}", {"email": ANN}, 1]}
+        veiled = store.audit.veiled(Change(operation="begin_replay", asked=asked)).asked
+    digest = veiled["email"]
+    assert digest.startswith("person:")
+    assert veiled["all"] == [f"of {digest}", {"email": digest}, 1]
+
+
 async def test_two_stores_know_a_person_by_different_digests(tmp_path: Path, clock: Clock) -> None:
     change = Change(operation="erase_person", asked={"email": ANN})
     digests = set()

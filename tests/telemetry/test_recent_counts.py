@@ -145,6 +145,22 @@ def test_the_durations_are_of_all_sources_in_the_last_minutes(
     assert recent.rate().median_s is None
 
 
+def test_a_source_that_was_removed_and_added_again_counts_from_zero(
+    metrics: Metrics, recent: RecentCounts, clock: ManualClock
+) -> None:
+    for _ in range(3):
+        metrics.acknowledged("second", 0.4)
+    recent.sample()
+    clock.ms += 600_000
+    assert recent.rate().median_s is None
+    metrics.drop_source("second")
+    metrics.add_source("second")
+    metrics.acknowledged("second", 0.002)
+    median_s = recent.rate().median_s
+    assert median_s is not None
+    assert median_s <= 0.0025
+
+
 def test_the_memory_does_not_grow_with_the_questions(
     metrics: Metrics, recent: RecentCounts, clock: ManualClock
 ) -> None:
