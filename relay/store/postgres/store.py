@@ -145,13 +145,9 @@ class PostgresStore:
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         self._leasing.release(deliveries)
-        self._withdrawals.start(delivery.replay for delivery in deliveries)
 
     async def settle(self, *settlements: Settlement) -> None:
         await self._leasing.settle(*settlements)
-        # A failed delivery of a cancelled replay is not tried again.
-        failed = (each for each in settlements if each.attempt.result != "delivered")
-        self._withdrawals.start(each.delivery.replay for each in failed)
 
     async def bring_forward(
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
@@ -171,13 +167,12 @@ class PostgresStore:
         return await self._backlogs.read()
 
     async def _follow_others(self) -> None:
-        """Take over what other relays have counted, and withdraw what they have cancelled."""
+        """Take over what other relays have counted."""
         now_s = self._clock.monotonic()
         if now_s - self._followed_s >= FOLLOW_EVERY_S:
             self._followed_s = now_s
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
                 self._counted(total)
-            await self._withdrawals.sweep()
 
     async def probe(self, *, now_ms: int) -> None:
         await self._writer.execute(_PROBE, now_ms)

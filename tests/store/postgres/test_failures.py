@@ -6,7 +6,7 @@ A commit is held up by a standby that does not exist: the server then waits for 
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from itertools import count
 
@@ -28,7 +28,7 @@ SECONDS = 1.5
 
 
 @pytest.fixture
-def own_place(own_server: PostgresServer) -> Iterator[PostgresPlace]:
+def own_place(own_server: PostgresServer) -> PostgresPlace:
     return PostgresPlace(own_server)
 
 
