@@ -63,6 +63,7 @@ class Relay:
     ) -> None:
         """`sinks` and `rest` are TOML tables; `prefix` stands before the command.
 
+        A `store` with a `type` is the whole table, else it is beside the file's path.
         Of the open descriptors it gets those in `inherits`.
         """
         self.port, self.admin_port = free_port(), free_port()
@@ -73,10 +74,11 @@ class Relay:
         self._environ = {**os.environ, "PYTHONWARNINGS": "default", **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
         self.config = folder / "config.toml"
+        place = "" if store.startswith("type") else f'path = "{self.store}"\n'
         self.config.write_text(
             f'[server]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin_listen = "127.0.0.1:{self.admin_port}"\n{server}\n'
-            f'[store]\npath = "{self.store}"\n{store}\n'
+            f"[store]\n{place}{store}\n"
             f'[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["{secret}"]\n'
             f"{rest}\n{sinks}\n",
             encoding="utf-8",
