@@ -71,9 +71,15 @@ class GroupCommit:
     """Queues writes for one connection."""
 
     def __init__(
-        self, connection: Connection, *, clock: Clock, committed: Callable[[float], None]
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        committed: Callable[[float], None] = _nothing,
+        batch_max: int = BATCH_MAX,
     ) -> None:
         """`committed` is called with the seconds of each transaction."""
+        self._batch_max = batch_max
         self._connection = connection
         self._clock = clock
         self._committed = committed
@@ -148,10 +154,10 @@ class GroupCommit:
         """
         write = self._waiting[0].write
         if isinstance(write, Statement):
-            batch = [each for each in self._waiting if each.write is write][:BATCH_MAX]
+            batch = [each for each in self._waiting if each.write is write][: self._batch_max]
         else:
             others = takewhile(lambda each: not isinstance(each.write, Statement), self._waiting)
-            batch = list(islice(others, BATCH_MAX))
+            batch = list(islice(others, self._batch_max))
         taken = set(map(id, batch))
         self._waiting = [each for each in self._waiting if id(each) not in taken]
         return batch

@@ -16,6 +16,7 @@ from relay.store.postgres.absences import unreconciled
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Database
+from relay.store.postgres.group_commit import Statement
 from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.reconstruct import Superseded
 from relay.store.postgres.runs import Runs
@@ -37,6 +38,16 @@ SELECT video, max(at) FROM relay.audience WHERE source = %s AND video IS NOT NUL
 """
 _VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%s::bigint[])"
 _FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
+
+
+def _call_each(
+    db: Database, additions: Sequence[Callable[[Database], Given | None]]
+) -> list[Given | None]:
+    return [add(db) for add in additions]
+
+
+_ALONE = Statement(_call_each)
+"""Not in a transaction, which would hold the lock over several round trips."""
 
 
 @dataclass(slots=True)
@@ -119,16 +130,16 @@ class PostgresReconstructions(Part):
         person: str | None,
         stored: Callable[[Given], None],
     ) -> Given:
-        given = await self._accept(event, verdicts, person)
-        if given == "accepted":
-            self._outstanding.add(event.source, event.id)
-            self._saw(verdict.sink for verdict in verdicts)
-        stored(given)
-        return given
-
-    async def _accept(self, event: Event, verdicts: Sequence[Verdict], person: str | None) -> Given:
         digest = None if person is None else self._shared.digests.digest(person)
         watch = self._watched.get(event.source)
+
+        def done(given: Given | None) -> None:
+            if given == "accepted":
+                self._outstanding.add(event.source, event.id)
+                self._saw(verdict.sink for verdict in verdicts)
+            if given is not None:
+                stored(given)
+
         while watch is None or event.id not in watch.arrived:
             add = partial(
                 reconstruct.add,
@@ -138,12 +149,12 @@ class PostgresReconstructions(Part):
                 person=digest,
                 after=None if watch is None else watch.seen_to,
             )
-            # Not by the writer, whose transaction would hold its lock over several round trips.
-            given = await self._reader.read(add)
+            given = await self._shared.background.submit(_ALONE, add, done)
             if given is not None:
                 return given
             if watch is not None:
                 await self._look(event.source, watch)
+        stored("arrived")
         return "arrived"
 
     async def _look(self, source: str, watch: _Watch) -> None:

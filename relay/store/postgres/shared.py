@@ -26,7 +26,10 @@ class Shared:
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
     background: GroupCommit
-    """Longer writes, with more round trips, which acknowledgements do not wait for."""
+    """Longer writes, with more round trips, which acknowledgements do not wait for.
+
+    Each has a transaction of its own, so that none holds the locks of two.
+    """
     digests: PersonDigests
     tokens: TokenDigests
     turns: OrderingKeys

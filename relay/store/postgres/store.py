@@ -241,7 +241,7 @@ async def open_store(
         searcher=searcher,
         pager=pager,
         writer=GroupCommit(writer, clock=clock, committed=committed),
-        background=GroupCommit(background, clock=clock, committed=lambda _: None),
+        background=GroupCommit(background, clock=clock, batch_max=1),
         digests=digests,
         tokens=tokens,
         turns=turns,
