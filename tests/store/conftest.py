@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.places import Place, PostgresPlace, SqlitePlace
+from tests.store.places import Place, PooledPlace, PostgresPlace, SqlitePlace
 
 
 @pytest.fixture
@@ -29,6 +29,13 @@ def other_place(place: Place, tmp_path: Path) -> Iterator[Place]:
     other = PostgresPlace()
     yield other
     other.drop()
+
+
+@pytest.fixture
+def pooled_place() -> Iterator[PooledPlace]:
+    place = PooledPlace()
+    yield place
+    place.drop()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -3,7 +3,7 @@
 import atexit
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import cache
 from itertools import count
@@ -16,22 +16,32 @@ from psycopg import sql
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret, Size
+from relay.core.totals import Total
 from relay.store import Store
 from relay.store.postgres import store as postgres
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite import store as sqlite
 from relay.store.sqlite.settings import SqliteSettings
+from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.server import PostgresServer
 
 _numbers = count(1)
+
+Counted = Callable[[Total], None]
+
+
+def _ignore(_: Total) -> None:
+    pass
 
 
 class Place(ABC):
     """A store's place; what is in it goes with the test."""
 
     @abstractmethod
-    def open(self, clock: Clock, **settings: Any) -> AbstractAsyncContextManager[Store]:
+    def open(
+        self, clock: Clock, *, counted: Counted = _ignore, **settings: Any
+    ) -> AbstractAsyncContextManager[Store]:
         """Open it for the block, with keys of `[store]` that both engines have."""
 
     @abstractmethod
@@ -44,9 +54,11 @@ class SqlitePlace(Place):
         self.path = folder / "relay.db"
 
     @asynccontextmanager
-    async def open(self, clock: Clock, **settings: Any) -> AsyncIterator[Store]:
+    async def open(
+        self, clock: Clock, *, counted: Counted = _ignore, **settings: Any
+    ) -> AsyncIterator[Store]:
         where = SqliteSettings(path=str(self.path), min_free=Size.parse("1B"), **settings)
-        store = await sqlite.open_store(where, clock=clock)
+        store = await sqlite.open_store(where, clock=clock, counted=counted)
         try:
             yield store
         finally:
@@ -78,9 +90,11 @@ class PostgresPlace(Place):
         self.schema = f"relay {next(_numbers)}"
 
     @asynccontextmanager
-    async def open(self, clock: Clock, **settings: Any) -> AsyncIterator[Store]:
+    async def open(
+        self, clock: Clock, *, counted: Counted = _ignore, **settings: Any
+    ) -> AsyncIterator[Store]:
         where = self.settings(**settings)
-        store = await postgres.open_store(where, clock=clock, fences=OnlyRelay())
+        store = await postgres.open_store(where, clock=clock, counted=counted, fences=OnlyRelay())
         try:
             yield cast("Store", store)
         finally:
@@ -98,6 +112,25 @@ class PostgresPlace(Place):
     def drop(self) -> None:
         name = sql.Identifier(self.schema).as_string()
         self.rows(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+class PooledPlace(PostgresPlace):
+    """A schema of its own, which the store reaches through PgBouncer in transaction mode."""
+
+    def settings(self, **settings: Any) -> PostgresSettings:
+        dsn = Secret(shared_pooler().dsn)
+        return PostgresSettings(dsn=dsn, schema=self.schema, **settings)
+
+
+@cache
+def shared_pooler() -> PgBouncer:
+    """Start a pooler for the first test; it ends with the process."""
+    folder = TemporaryDirectory()
+    pooler = PgBouncer(Path(folder.name), shared_server())
+    atexit.register(folder.cleanup)
+    atexit.register(pooler.kill)
+    pooler.start()
+    return pooler
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Runs the conformance suite on every engine."""
+"""Runs the conformance suite on every engine, and through PgBouncer."""
 
 import random
 from collections import Counter
@@ -11,6 +11,13 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
 from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, lease, settlement
 from tests.store.places import Place
+
+
+@pytest.fixture(params=["sqlite", "postgres", "pooled"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Return a place on each engine, and one behind PgBouncer, in turn."""
+    found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found
 
 
 @pytest.fixture
