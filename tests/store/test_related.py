@@ -1,27 +1,24 @@
 """Events of the same person and of the same video, from the rows of the audience."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
-from typing import cast
 
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
-from relay.store import related
+from relay.store import Store, related
+from relay.store.postgres import related as postgres_queries
 from relay.store.related import RelatedEvents
-from relay.store.sqlite import related as queries
-from relay.store.sqlite.store import SqliteStore
+from relay.store.sqlite import related as sqlite_queries
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
-from tests.store.places import SqlitePlace
+from tests.store.places import Place
 from tests.store.test_audience import BOB, event, fill, lead, opened, watched
 
 
 @pytest.fixture
-async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(sqlite_place, clock) as one:
-        yield cast("SqliteStore", one)
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with opened(place, clock) as one:
+        yield one
 
 
 def ids(found: RelatedEvents | None) -> list[str]:
@@ -30,7 +27,7 @@ def ids(found: RelatedEvents | None) -> list[str]:
 
 
 async def test_the_newest_events_of_the_person_and_of_the_video_are_found(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     await accept(
         store,
@@ -57,20 +54,19 @@ async def test_the_newest_events_of_the_person_and_of_the_video_are_found(
     assert (ids(cut.person), ids(cut.video)) == (["e"], ["b"])
 
 
-async def test_a_person_stands_there_as_the_stores_digest(store: SqliteStore) -> None:
+async def test_a_person_stands_there_as_the_stores_digest(store: Store, place: Place) -> None:
     await accept(store, watched("a"), watched("b"))
     await fill(store)
     found = await store.audience.related(1, limit=10)
     assert found is not None
     assert found.person is not None
-    with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as db:
-        (number,) = db.execute("SELECT DISTINCT person FROM audience").fetchone()
+    ((number,),) = place.rows("SELECT DISTINCT person FROM relay.audience")
     assert found.person.name == f"{number:016x}"
     assert "ann" not in str(found)
 
 
 async def test_an_event_that_is_not_counted_has_its_relations_by_its_body(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
     await accept(store, watched("a"), watched("b", BOB))
     await fill(store)
@@ -82,7 +78,7 @@ async def test_an_event_that_is_not_counted_has_its_relations_by_its_body(
     assert (ready.person, ids(ready.video), ready.title) == (None, ["b", "a"], "Tour")
 
 
-async def test_an_event_without_person_and_video_has_no_relations(store: SqliteStore) -> None:
+async def test_an_event_without_person_and_video_has_no_relations(store: Store) -> None:
     data: object
     for number, data in enumerate(({"nothing": 1}, [], {"video": {"id": "unknown"}})):
         await accept(store, event(f"e{number}", "other", data))
@@ -95,12 +91,11 @@ async def test_an_event_without_person_and_video_has_no_relations(store: SqliteS
     assert await store.audience.related(5, limit=10) is None
 
 
-async def test_forgotten_events_are_neither_listed_nor_counted(store: SqliteStore) -> None:
+async def test_forgotten_events_are_neither_listed_nor_counted(store: Store, place: Place) -> None:
     await accept(store, *(watched(f"e{n}") for n in range(5)), verdicts=[])
     await fill(store)
-    with closing(sqlite3.connect(store.path)) as db:
-        db.execute("DELETE FROM events WHERE seq IN (1, 2)")
-        db.commit()
+    place.rows("DELETE FROM relay.deliveries")
+    place.rows("DELETE FROM relay.events WHERE seq IN (1, 2)")
     found = await store.audience.related(5, limit=10)
     assert found is not None
     assert found.person is not None
@@ -108,23 +103,14 @@ async def test_forgotten_events_are_neither_listed_nor_counted(store: SqliteStor
 
 
 async def test_a_large_number_is_counted_up_to_a_limit(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = f"LIMIT {related.TOTAL_MAX + 1}"
-    monkeypatch.setattr(queries, "_TOTAL", queries._TOTAL.replace(most, "LIMIT 4"))
+    for queries in (sqlite_queries, postgres_queries):
+        monkeypatch.setattr(queries, "_TOTAL", queries._TOTAL.replace(most, "LIMIT 4"))
     await accept(store, *(watched(f"e{n}") for n in range(9)))
     await fill(store)
     found = await store.audience.related(1, limit=2)
     assert found is not None
     assert found.video is not None
     assert (len(found.video.events), found.video.total) == (2, 4)
-
-
-async def test_the_related_events_are_found_by_indexes(store: SqliteStore) -> None:
-    with closing(sqlite3.connect(store.path)) as db:
-        for sql in (queries._NEWEST, queries._TOTAL):
-            values = [1] * (4 if sql is queries._NEWEST else 3)
-            plan = db.execute(f"EXPLAIN QUERY PLAN {sql.format(column='video')}", values).fetchall()
-            assert "audience_of_video (video=?" in str(plan)
-            assert "SCAN a" not in str(plan)
-            assert "TEMP B-TREE" not in str(plan)

@@ -1,0 +1,282 @@
+"""Operators' queries and changes in PostgreSQL: writes that run twice, several relays, odd text."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from typing import Any, cast
+
+import psycopg
+import pytest
+from msgspec import structs
+from psycopg import sql
+
+from relay.store import Store
+from relay.store.postgres import candidates, missed, operator_queries, operator_writes, related
+from relay.store.postgres.driver import Database
+from relay.store.postgres.operator_writes import Opening
+from relay.store.postgres.shared import Shared
+from relay.store.postgres.store import PostgresStore, open_store
+from relay.store.replays import PlannedDelivery
+from relay.store.selection import Selection
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import OTHER, TAKES, accept, lease
+from tests.store.places import OnlyRelay, PostgresPlace
+from tests.store.test_operations import ROUTES, event, replay, settle, statuses
+
+
+class Owner(OnlyRelay):
+    """Owns some sinks."""
+
+    def __init__(self, *sinks: str) -> None:
+        self._sinks = sinks
+
+    def holds(self, sink: str) -> bool:
+        return sink in self._sinks
+
+
+@asynccontextmanager
+async def owning(place: PostgresPlace, clock: ManualClock, *sinks: str) -> AsyncIterator[Store]:
+    """Open the store for a relay that owns sinks."""
+    store = await open_store(place.settings(), clock=clock, fences=Owner(*sinks))
+    for sink in sinks:
+        place.rows("INSERT INTO relay.ownership (sink, expires_at) VALUES (%s, 'infinity')", sink)
+    try:
+        yield cast("Store", store)
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(postgres_place: PostgresPlace, clock: ManualClock) -> AsyncIterator[Store]:
+    async with postgres_place.open(clock) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.store.postgres.withdrawals.SWEEP_S", 0.01)
+
+
+def shared(store: Store) -> Shared:
+    return cast("PostgresStore", store)._shared
+
+
+async def twice(store: Store, work: Callable[[Database], Any]) -> list[Any]:
+    """Run a write as after a commit whose outcome is unknown."""
+    return [await shared(store).writer.transact(work) for _ in range(2)]
+
+
+async def until(store: Store, expected: dict[tuple[str, str], str]) -> None:
+    async with asyncio.timeout(10):
+        while await statuses(store) != expected:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_replay_that_is_begun_twice_is_one_replay(store: Store) -> None:
+    mark = await store.operations.newest()
+    number = await shared(store).reader.read(operator_writes.draw_number)
+    named: dict[str, Any] = {"total": 1, "until": mark, "now_ms": NOW_MS}
+    first, second = await twice(
+        store, lambda db: operator_writes.begin(db, number, Selection(), **named)
+    )
+    assert first == second
+    assert await store.operations.replays(before=None, limit=9) == [first]
+    another = await store.operations.begin(Selection(), **named)
+    assert another.id > first.id
+
+
+async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store) -> None:
+    await accept(store, event("a"), event("b"))
+    await settle(store, "dead")
+    letters = [(1, "sales")]
+    assert await twice(store, lambda db: operator_writes.discard(db, letters, NOW_MS)) == [1, 1]
+    begun = await replay(store, Selection(), 1)
+    step = Opening(begun.id, [PlannedDelivery(2, "sales", "key")], 2, NOW_MS)
+    opened = await twice(
+        store, lambda db: operator_writes.open_deliveries(db, step, shared(store).turns)
+    )
+    assert [each.opened for each in opened] == [2, 2]
+    given_up = await twice(
+        store, lambda db: operator_writes.give_up(db, 2, "sales", now_ms=NOW_MS + 1)
+    )
+    assert given_up == [True, True]
+    assert not await store.operations.give_up(1, "crm", now_ms=NOW_MS)
+
+
+async def test_each_owner_withdraws_what_it_has_not_in_flight(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with (
+        owning(postgres_place, clock, "sales") as one,
+        owning(postgres_place, clock, "crm") as other,
+    ):
+        await accept(one, event("a"), event("b"), verdicts=[TAKES, OTHER])
+        await settle(one)
+        await settle(other, sink="crm")
+        begun = await replay(one, Selection(), 1, 2)
+        begun = await replay_more(one, begun.id, 1, sink="crm")
+        (flying, *_) = (await lease(one, limit=1)).deliveries
+        await other.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        done = dict.fromkeys((await statuses(one)), "delivered")
+        await until(one, done | {(flying.event.id, "sales"): "pending"})
+        one.release([flying])
+        await until(one, done)
+        ended = await other.operations.replay(begun.id)
+        assert ended is not None
+        assert (ended.state, ended.opened) == ("cancelled", 0)
+
+
+async def replay_more(store: Store, number: int, seq: int, *, sink: str) -> Any:
+    running = await store.operations.replay(number)
+    assert running is not None
+    planned = [PlannedDelivery(seq, sink)]
+    return await store.operations.open(running, planned, cursor=seq, now_ms=NOW_MS)
+
+
+async def test_what_no_relay_dispatches_is_withdrawn_by_the_one_that_cancels(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with owning(postgres_place, clock, "crm") as store:
+        await accept(store, event("a"), verdicts=[])
+        begun = await replay(store, Selection(), 1, sink="gone")
+        ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        assert ended.opened == 0
+        assert await statuses(store) == {}
+
+
+async def test_many_are_withdrawn_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.store.postgres.withdrawals.STEP_ROWS", 3)
+    await accept(store, *(event(f"e{n}") for n in range(10)), verdicts=[TAKES, OTHER])
+    await settle(store)
+    await settle(store, sink="crm")
+    begun = await replay(store, Selection(), *range(1, 11))
+    for seq in range(1, 11):
+        begun = await replay_more(store, begun.id, seq, sink="crm")
+    assert begun.opened == 20
+    ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    assert ended.opened == 0
+    assert set((await statuses(store)).values()) == {"delivered"}
+
+
+async def test_what_others_write_meanwhile_stops_no_sweep(
+    store: Store, postgres_place: PostgresPlace
+) -> None:
+    await accept(store, event("a"))
+    await settle(store)
+    begun = await replay(store, Selection(), 1)
+    # As another relay does it that then ends.
+    postgres_place.rows("UPDATE relay.replays SET state = 'cancelled' WHERE id = %s", begun.id)
+    await until(store, {("a", "sales"): "delivered"})
+
+
+TEXTS = [each.name for each in fields(Selection) if each.type == str | None]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_text_that_cannot_be_stored_fails_no_query(store: Store, name: str) -> None:
+    await accept(store, event("a"))
+    await settle(store, "dead", reason="refused")
+    text: dict[str, Any] = {name: "a\0\ud800"}
+    odd = Selection(**text)
+    operations = store.operations
+    mark = await operations.newest()
+    assert await operations.events(odd, ROUTES, limit=9) == []
+    assert await operations.dead_letters(odd, limit=9) == []
+    assert await operations.reasons(odd) == []
+    assert await operations.discard(odd, now_ms=NOW_MS) == 0
+    assert await operations.choose(odd, ROUTES, after=0, until=mark, limit=9) == []
+    assert await operations.named("a\0\ud800", source="\0", limit=9) == []
+    assert not await operations.has_kind("\0\ud800")
+    assert not await operations.give_up(1, "\0\ud800", now_ms=NOW_MS)
+    assert (await store.search.find(odd, ROUTES, limit=9, budget_s=9)).events == []
+    assert (await store.search.count(odd, ROUTES, budget_s=9)).events == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [rb'"\u0000"', rb'"\\\u0000\u0000"', rb'"\ud800"', rb'"\ud83d\ude00"', b"1e999999", b'"\\\\"'],
+)
+async def test_what_a_text_cannot_hold_hides_no_other_value_of_a_body(
+    store: Store, name: bytes
+) -> None:
+    body = b'{"data":{"name":%s,"email":"ada\\u0040example.com","video":{"id":"v"}}}' % name
+    await accept(store, structs.replace(event("odd"), body=body), event("plain"))
+    for selection in (Selection(email="Ada@Example.com"), Selection(video="v")):
+        found = await store.operations.events(selection, ROUTES, limit=9)
+        assert [each.id for each in found] == ["odd"]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(2, 1 << 20), (500, 1)])
+async def test_missed_events_are_found_in_steps(
+    store: Store, monkeypatch: pytest.MonkeyPatch, rows: int, size: int
+) -> None:
+    monkeypatch.setattr(missed, "STEP_ROWS", rows)
+    monkeypatch.setattr(missed, "STEP_BYTES", size)
+    await accept(store, *(event(f"e{n}") for n in range(9)))
+    await accept(store, event("both"), verdicts=[TAKES, OTHER])
+    selection = Selection(outcome="missed", sink="crm")
+    found = await store.operations.events(selection, ROUTES, limit=7)
+    assert [each.id for each in found] == [f"e{n}" for n in range(8, 1, -1)]
+    mark = await store.operations.newest()
+    chosen = await store.operations.choose(selection, ROUTES, after=2, until=mark, limit=5)
+    assert [each.seq for each in chosen] == [3, 4, 5, 6, 7]
+    assert (await store.search.count(selection, ROUTES, budget_s=9)).events == 9
+
+
+async def test_a_step_of_a_replay_ends_when_its_bodies_are_large(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.store.postgres.replays._STEP_BYTES", 200)
+    await accept(store, *(event(f"e{n}", {"x": "x" * 90}) for n in range(5)))
+    mark = await store.operations.newest()
+    chosen = await store.operations.choose(Selection(), ROUTES, after=0, until=mark, limit=9)
+    assert [each.seq for each in chosen] == [1, 2]
+
+
+_LISTED = candidates.Listed("relay.deliveries", "event", "sink = %s AND status = 'dead'", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "index"),
+    [
+        (operator_queries._DEAD.format(fits="TRUE"), (["a"], 9), "deliveries_dead"),
+        (operator_queries._SINKS.format(belongs="status = 'dead'"), (), "deliveries_dead"),
+        (operator_queries._NAMES["source"], (), "events_source_id_key"),
+        (operator_writes._OF_CANCELLED, (1, 0, 9), "deliveries_of_replay"),
+        (_LISTED.within(range(9))[0], ("a", 0, 9), "deliveries_dead"),
+        (related._NEWEST.format(column="video"), (1, 1, 1, 9), "audience_of_video"),
+        (related._TOTAL.format(column="video"), (1, 1, 1), "audience_of_video"),
+    ],
+)
+async def test_what_is_read_often_is_found_by_an_index(
+    store: Store,
+    postgres_place: PostgresPlace,
+    text: str,
+    values: tuple[Any, ...],
+    index: str,
+) -> None:
+    del store
+    name = sql.Identifier(postgres_place.schema).as_string()
+    # Of an empty table, every plan is as good.
+    options = "-c enable_seqscan=off -c enable_bitmapscan=off"
+    with psycopg.connect(postgres_place.server.dsn, options=options) as db:
+        asked = f"EXPLAIN {text.replace('relay.', f'{name}.')}".encode()
+        plan = "\n".join(line for (line,) in db.execute(asked, values))
+    assert f"using {index}" in plan
+    assert "Seq Scan" not in plan
+
+
+async def test_a_close_does_not_wait_for_a_search(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
+    async with asyncio.timeout(10), postgres_place.open(clock) as store:
+        searches = [
+            asyncio.create_task(each.read(lambda db: db.execute("SELECT pg_sleep(600)").fetchall()))
+            for each in (shared(store).pager, shared(store).searcher, shared(store).reader)
+        ]
+        while postgres_place.rows(running) != [(3,)]:
+            await asyncio.sleep(0.01)
+        for search in searches:
+            search.cancel()
