@@ -47,16 +47,6 @@ def _read(report: str, vacuumed: bool) -> Erasure:  # noqa: FBT001  as it is sto
     )
 
 
-def is_erased(db: Database, person: bytes) -> bool:
-    """Whether an erasure of a person's digest was begun at any time.
-
-    Who stores the person's data by the answer holds `boundary.SHARED` from before the question: an
-    erasure that begins meanwhile waits for it, and removes what was stored.
-    """
-    found = db.execute("SELECT 1 FROM relay.erasures WHERE person = %s LIMIT 1", (person,))
-    return found.fetchone() is not None
-
-
 def remains(*, vacuumed: bool) -> Remains:
     """Describe what is left of removed data."""
     return Remains(wiped=False, text=f"{_VACUUMED if vacuumed else _NOT_VACUUMED} {_KEPT}")

@@ -1,7 +1,8 @@
 """Inspections of a store in PostgreSQL, while relays write to it.
 
-They find what the relay can judge: its schema, bodies that differ from what was received, and rows
-of events that are missing. The server's own checks (`pg_amcheck`, data checksums) find the rest.
+They find what the relay can judge: its schema, bodies that differ from what was received, damaged
+counts of the audience, and rows of events that are missing. The server's own checks (`pg_amcheck`,
+data checksums) find the rest.
 """
 
 import asyncio
@@ -9,8 +10,10 @@ from collections.abc import Callable
 
 from relay.core.delivery import Status
 from relay.core.errors import StoreError
+from relay.store.audience import days
 from relay.store.integrity import Content, Inspection, age
 from relay.store.postgres import digests, place, schema
+from relay.store.postgres.audience_tables import all_sets
 from relay.store.postgres.driver import Connection, Database, psycopg
 from relay.store.postgres.refusals import unopened
 
@@ -51,7 +54,7 @@ async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
     try:
         size = await connection.run(lambda db: place.size_bytes(db, name))
         content = await connection.run(_content)
-        faults = await connection.run(digests.faults)
+        faults = await connection.run(_faults)
     except psycopg.errors.UndefinedTable:
         return Inspection(0, None, (f"the schema {name} is not a store; serve creates it",))
     except psycopg.Error as error:
@@ -62,6 +65,10 @@ async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
         # Also ends the statement of an inspection that was cancelled.
         await connection.cut_off()
     return Inspection(size, content, (*age(content.schema, schema.steps()[-1].number), *faults))
+
+
+def _faults(db: Database) -> tuple[str, ...]:
+    return digests.faults(db) + days.damaged(all_sets(db))
 
 
 def _content(db: Database) -> Content:

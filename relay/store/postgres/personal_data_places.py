@@ -20,6 +20,10 @@ SELECT a.sink, e.kind, max(a.started_at + a.duration_ms),
 FROM relay.attempts AS a JOIN relay.events AS e ON e.seq = a.event
 WHERE a.event = ANY(%(keys)s::bigint[]) GROUP BY a.event, e.kind, a.sink
 """
+# A replay that opens deliveries of theirs ends before, or finds them without a body.
+_HOLD = """
+SELECT 1 FROM relay.events WHERE seq = ANY(%(keys)s::bigint[]) ORDER BY seq FOR UPDATE
+"""
 # Where the outcome of the first try is unknown, a second one finds what the first has discarded.
 _OPEN = """
 SELECT d.event, d.sink, d.status = 'dead', e.source, e.id,
@@ -63,8 +67,11 @@ def _of_events(db: Database, keys: Sequence[int], now_ms: int | None) -> Traces:
     """Return the sinks that were sent the events, and the deliveries that are discarded."""
     traces = Traces()
     values = {"keys": list(keys), "now": now_ms}
-    # Locked first: a settlement under way adds an attempt.
-    lock = "" if now_ms is None else "FOR UPDATE OF d"
+    lock = ""
+    if now_ms is not None:
+        db.execute(_HOLD, values)
+        # Before the attempts are read: a settlement under way adds one.
+        lock = "FOR UPDATE OF d"
     for seq, sink, is_dead, source, event_id, is_owned in db.execute(_OPEN + lock, values):
         traces.count_discarded(sink, Status.DEAD if is_dead else Status.PENDING)
         if not is_dead:

@@ -73,6 +73,11 @@ async def test_damage_is_found_over_several_steps(
             SELECT number, 'crm', 0, 0, 'retry', '', '' FROM unnest(ARRAY[1, 2, 99]) AS a (number)
             """,
             """
+            INSERT INTO relay.audience_days
+                (day, source, step, events, anonymous, people, half_hours, viewers, videos)
+            VALUES (0, 'main', 'lead', 1, 0, 'x', 'x', 'x', 'x')
+            """,
+            """
             INSERT INTO relay.unreadable (source, digest, received_at, reason, body)
             VALUES ('main', sha256('{}'), 0, '', '[]')
             """,
@@ -86,6 +91,7 @@ async def test_damage_is_found_over_several_steps(
         "deliveries are of the missing event 2",
         "attempts are of the missing event 2",
         "attempts are of the missing event 99",
+        "the audience of source main on 1970-01-01",
     ]
 
 

@@ -69,6 +69,24 @@ async def test_a_removal_that_is_repeated_reports_the_same(postgres_place: Postg
         assert reports[0].erasure((), wiped=False, remains="").pending == 4
 
 
+async def test_an_erasure_discards_what_a_replay_under_way_opens(
+    postgres_place: PostgresPlace,
+) -> None:
+    async with postgres_place.open(ManualClock()) as store:
+        await accept(store, event("a"), verdicts=[TAKES])
+        with psycopg.connect(postgres_place.server.dsn) as other:
+            name = sql.Identifier(postgres_place.schema)
+            other.execute(sql.SQL("SELECT 1 FROM {}.events FOR SHARE").format(name))
+            opened = "INSERT INTO {}.deliveries (event, sink, status, due_at) VALUES "
+            other.execute(sql.SQL(opened + "(1, 'crm', 'pending', 0)").format(name))
+            erasing = asyncio.create_task(erase(store))
+            done, _ = await asyncio.wait({erasing}, timeout=0.5)
+            assert not done
+            other.commit()
+        assert (await erasing).pending == 2
+        assert set(postgres_place.rows("SELECT status FROM relay.deliveries")) == {("discarded",)}
+
+
 async def test_a_count_of_the_audience_under_way_is_erased_too(
     postgres_place: PostgresPlace,
 ) -> None:
