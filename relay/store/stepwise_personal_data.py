@@ -25,7 +25,7 @@ InFlight = dict[tuple[int, str], UnderWay]
 
 
 class Remains(NamedTuple):
-    """What is left of removed data."""
+    """Traces of removed data."""
 
     wiped: bool
     """Whether unused parts of the store's files are overwritten."""
@@ -83,11 +83,11 @@ class Steps(Protocol[P]):
         ...
 
     async def wipe(self) -> Remains:
-        """Remove what is left of removed data as far as possible; continues after a while."""
+        """Remove these traces as far as possible; after a while, it continues in the background."""
         ...
 
     def remains(self) -> Remains:
-        """Return what is left before that."""
+        """Return the traces before `wipe`."""
         ...
 
     async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:

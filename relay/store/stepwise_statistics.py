@@ -46,8 +46,8 @@ class Steps(Protocol):
     async def of_sink(self, before: int, limit: int, sink: str, since_ms: int) -> Sequence[Row]:
         """Count attempts by result, status, reason and place of the duration.
 
-        A row has the least number, these four, the count, and the first and the last end. What is
-        not of the sink and the time is a group of None: its times say where to end.
+        A row has the least number, these four, the count, and the first and the last end. Other
+        attempts are one group with None instead of these four: its times say where to end.
         """
         ...
 

@@ -133,7 +133,7 @@ class PostgresAbsences(Part):
         return await self._reader.read(lambda db: int(db.execute(_LOSS).fetchall()[0][0]))
 
     async def acknowledge(self, number: int, *, now_ms: int) -> Absence | None:
-        found = await self._writer.transact(
+        found = await self._shared.background.transact(
             lambda db: _absences(db, _ACKNOWLEDGE, (now_ms, number))
         )
         return next(iter(found), None)

@@ -45,12 +45,14 @@ class PostgresAudit(Part):
             db.execute(_FORGET, (number - ROWS_MAX,))
             return number
 
-        return await self._writer.transact(begin)
+        return await self._shared.background.transact(begin)
 
     async def end(
         self, number: int, *, status: int, result: Mapping[str, Any], now_ms: int
     ) -> None:
-        await self._writer.execute(_END, now_ms, status, orjson.dumps(result).decode(), number)
+        await self._shared.background.execute(
+            _END, now_ms, status, orjson.dumps(result).decode(), number
+        )
 
     async def newest(
         self,

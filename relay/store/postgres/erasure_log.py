@@ -48,7 +48,7 @@ def _read(report: str, vacuumed: bool) -> Erasure:  # noqa: FBT001  as it is sto
 
 
 def remains(*, vacuumed: bool) -> Remains:
-    """Describe what is left of removed data."""
+    """Describe the traces of removed data."""
     return Remains(wiped=False, text=f"{_VACUUMED if vacuumed else _NOT_VACUUMED} {_KEPT}")
 
 

@@ -60,7 +60,7 @@ class PostgresLoginLimits(Part):
         return max(1, math.ceil(late_ms / 1000))
 
     async def put_back(self, address: str | None) -> None:
-        await self._writer.execute(_PUT_BACK, _TRY_MS, site(address))
+        await self._shared.background.execute(_PUT_BACK, _TRY_MS, site(address))
 
     async def failed(self) -> int:
         free_at_ms = await self._take(_TOTAL, step_ms=_TOTAL_MS, tries=TOTAL_BURST)
@@ -77,7 +77,7 @@ class PostgresLoginLimits(Part):
             "far": now_ms + tries * step_ms + SKEW_MS,
             "addresses": ADDRESSES_MAX,
         }
-        return await self._writer.transact(lambda db: _take(db, values))
+        return await self._shared.background.transact(lambda db: _take(db, values))
 
 
 def _take(db: Database, values: dict[str, Any]) -> int | None:

@@ -71,7 +71,7 @@ class PostgresPersonalDataSteps(Part):
 
     async def begin(self, person: bytes, *, now_ms: int) -> int:
         number = await numbers.draw(self._reader, "erasures_id_seq")
-        return await self._writer.transact(
+        return await self._shared.background.transact(
             lambda db: erasure_log.begin(db, number, person, now_ms=now_ms)
         )
 

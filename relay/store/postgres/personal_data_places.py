@@ -20,7 +20,7 @@ SELECT a.sink, e.kind, max(a.started_at + a.duration_ms),
 FROM relay.attempts AS a JOIN relay.events AS e ON e.seq = a.event
 WHERE a.event = ANY(%(keys)s::bigint[]) GROUP BY a.event, e.kind, a.sink
 """
-# A replay that opens deliveries of theirs ends before, or finds them without a body.
+# A replay that opens deliveries of these events commits first, or finds no body any more.
 _HOLD = """
 SELECT 1 FROM relay.events WHERE seq = ANY(%(keys)s::bigint[]) ORDER BY seq FOR UPDATE
 """

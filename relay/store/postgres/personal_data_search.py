@@ -45,7 +45,7 @@ WHERE {place.key} >= %(first)s AND {place.key} < %(end)s AND (%(mark)s::text IS 
 
 
 def _hints_in_bytes(column: str) -> str:
-    # What is not ASCII becomes octal digits here, so that any bytes are text.
+    # Turns bytes that are not ASCII into octal digits, so that any body is valid text.
     text = f"""lower(encode({column}, 'escape') COLLATE "C")"""
     escapes = (f"position('\\x{each}'::bytea IN {column}) > 0" for each in ("5c75", "00"))
     return " OR ".join((f"position(%(mark)s IN {text}) > 0", *escapes))

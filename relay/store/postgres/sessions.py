@@ -67,7 +67,7 @@ class PostgresSessions(Part):
             db.execute(_DROP_SURPLUS, values)
             db.execute(_OPEN, values)
 
-        await self._writer.transact(begin)
+        await self._shared.background.transact(begin)
 
     async def find(
         self, identifier: bytes, *, fingerprints: Collection[bytes], now_ms: int
@@ -82,10 +82,10 @@ class PostgresSessions(Part):
         # Read first, because acknowledgements wait for the writer.
         if await self._row(_IS_TO_NOTE, identifier, now_ms):
             values = {"digest": _digest(identifier), "now": now_ms}
-            await self._writer.transact(lambda db: db.execute(_SEEN, values).rowcount)
+            await self._shared.background.transact(lambda db: db.execute(_SEEN, values).rowcount)
 
     async def close(self, identifier: bytes) -> None:
-        await self._writer.execute(_CLOSE, _digest(identifier))
+        await self._shared.background.execute(_CLOSE, _digest(identifier))
 
     async def _row(self, sql: str, identifier: bytes, now_ms: int) -> Row | None:
         values = {"digest": _digest(identifier), "now": now_ms}

@@ -68,7 +68,7 @@ class PostgresSinkStates(Part):
             for statement in (_DROP_LATER, _MOVE_LATER, _CHANGE, _FORGET):
                 db.execute(statement, values)
 
-        await self._writer.transact(note)
+        await self._shared.background.transact(note)
 
     async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
         return await self._reader.read(

@@ -49,7 +49,7 @@ class PostgresUnreadable(Part):
         )
 
     async def discard(self, request: UnreadableRecord) -> None:
-        await self._writer.execute(_DISCARD, request.source, bytes.fromhex(request.id))
+        await self._shared.background.execute(_DISCARD, request.source, bytes.fromhex(request.id))
         self._shared.vacuum.start("unreadable")
 
 
