@@ -239,7 +239,10 @@ class Reconciler:
             api = source.api
             if api is not None and source.reconcile == "auto" and self.under_way(name) is None:
                 since_ms = await self._outages.due_since_ms(name, give_up_ms=api.give_up_after)
-                if since_ms is not None:
+                if since_ms is None:
+                    continue
+                # Another relay that shares the store may have been faster.
+                with suppress(NotReconciled):
                     await self.begin(name, since_ms=since_ms, until_ms=None, dry_run=False)
 
 

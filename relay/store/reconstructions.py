@@ -123,7 +123,10 @@ class Reconstructions(Protocol):
     async def begin(
         self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
     ) -> Run:
-        """Store the beginning of a run."""
+        """Store the beginning of a run.
+
+        Raises NotReconciled if another relay has one of this source under way.
+        """
         ...
 
     async def end(

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 import orjson
 
+from relay.core.errors import NotReconciled
 from relay.store.postgres import numbers
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.shared import Part
@@ -21,18 +21,28 @@ ON CONFLICT (source) DO UPDATE SET place = excluded.place, at = excluded.at
 """
 _BEGIN = """
 INSERT INTO relay.reconciliations (id, source, since, until, dry, begun_at, state, member)
-OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, 'running', %s) ON CONFLICT DO NOTHING
+OVERRIDING SYSTEM VALUE VALUES (
+    %(id)s, %(source)s, %(since)s, %(until)s, %(dry)s, %(now)s, 'running', %(member)s
+) ON CONFLICT DO NOTHING
 """
 _END = """
 UPDATE relay.reconciliations SET state = %s, ended_at = %s, report = %s WHERE id = %s
 """
-_COLUMNS = f"""
-id, source, since, until, dry, begun_at, ended_at,
-CASE WHEN state = 'running' AND member <> %(member)s AND NOT EXISTS (
+_IS_CUT_OFF = f"""
+state = 'running' AND member <> %(member)s AND NOT EXISTS (
     SELECT 1 FROM relay.members AS m
     WHERE m.id = r.member AND m.beat_at > clock_timestamp() - interval '{ALIVE_S} s'
-) THEN 'failed' ELSE state END,
-report
+)
+"""
+_COLUMNS = f"""
+id, source, since, until, dry, begun_at, ended_at,
+CASE WHEN {_IS_CUT_OFF} THEN 'failed' ELSE state END, report
+"""
+_CUT_OFF = f"""
+UPDATE relay.reconciliations AS r SET state = 'failed' WHERE source = %(source)s AND {_IS_CUT_OFF}
+"""
+_UNDER_WAY = """
+SELECT id FROM relay.reconciliations WHERE source = %(source)s AND state = 'running'
 """
 _RUN = f"SELECT {_COLUMNS} FROM relay.reconciliations AS r WHERE id = %(id)s"
 _RUNS = f"""
@@ -52,14 +62,27 @@ class Runs(Part):
         self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
     ) -> Run:
         number = await numbers.draw(self._reader, "reconciliations_id_seq")
-        member = self._shared.member
-        values = (number, source, since_ms, until_ms, int(dry_run), now_ms, member)
+        values = {
+            "id": number,
+            "source": source,
+            "since": since_ms,
+            "until": until_ms,
+            "dry": int(dry_run),
+            "now": now_ms,
+            "member": self._shared.member,
+        }
 
-        def begin(db: Database) -> Run:
+        def begin(db: Database) -> tuple[Run | None, int | None]:
+            db.execute(_CUT_OFF, values)
             db.execute(_BEGIN, values)
-            return _run(db, number, member)
+            begun = db.execute(_RUN, values).fetchone()
+            other = db.execute(_UNDER_WAY, values).fetchone()
+            return _run_of(begun) if begun else None, int(other[0]) if other else None
 
-        return await self._writer.transact(begin)
+        run, other = await self._shared.background.transact(begin)
+        if run is None:
+            raise NotReconciled(f"run {other} of source {source} is under way on another relay")
+        return run
 
     async def end(
         self,
@@ -76,7 +99,8 @@ class Runs(Part):
             db.execute(_END, (state, now_ms, text, run.id))
             if place is not None:
                 db.execute(_KEEP_PLACE, (run.source, *place))
-            return _run(db, run.id, self._shared.member)
+            (row,) = db.execute(_RUN, {"id": run.id, "member": self._shared.member}).fetchall()
+            return _run_of(row)
 
         return await self._writer.transact(end)
 
@@ -89,11 +113,6 @@ class Runs(Part):
         values = {"id": number, "member": self._shared.member}
         row = await self._reader.read(lambda db: db.execute(_RUN, values).fetchone())
         return None if row is None else _run_of(row)
-
-
-def _run(db: Database, number: int, member: UUID) -> Run:
-    (row,) = db.execute(_RUN, {"id": number, "member": member}).fetchall()
-    return _run_of(row)
 
 
 def _run_of(row: Row) -> Run:

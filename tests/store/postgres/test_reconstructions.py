@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from relay.core.delivery import Status
+from relay.core.errors import NotReconciled
 from relay.store import Store
 from relay.store.postgres import boundary
 from relay.store.postgres.outstanding import REFRESH_S
@@ -90,6 +92,15 @@ async def test_a_reconstruction_waits_for_originals_that_are_being_accepted(
     assert await people(other) == {"25%": (1, 1)}
 
 
+def register(place: PostgresPlace) -> None:
+    """Let the members that run a reconciliation live."""
+    place.rows(
+        "INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)"
+        " SELECT DISTINCT member, '', '', '', '', '{}'::text[], now(), now()"
+        " FROM relay.reconciliations"
+    )
+
+
 async def test_a_run_belongs_to_the_member_that_began_it(
     members: tuple[Store, Store], postgres_place: PostgresPlace
 ) -> None:
@@ -100,10 +111,27 @@ async def test_a_run_belongs_to_the_member_that_began_it(
     assert (await one.reconstructions.runs(before=None, limit=5))[0].state == "running"
     (seen,) = await other.reconstructions.runs(before=None, limit=5)
     assert seen.state == "failed"
-    postgres_place.rows(
-        "INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)"
-        " SELECT member, '', '', '', '', '{}', now(), now() FROM relay.reconciliations"
-    )
+    register(postgres_place)
     found = await other.reconstructions.run(run.id)
     assert found is not None
     assert found.state == "running"
+
+
+async def test_a_source_has_one_run_at_a_time(
+    members: tuple[Store, Store], postgres_place: PostgresPlace
+) -> None:
+    one, other = members
+    asked: Any = {"since_ms": 1, "until_ms": 2, "dry_run": False, "now_ms": NOW_MS}
+    first = await one.reconstructions.begin("main", **asked)
+    register(postgres_place)
+    with pytest.raises(NotReconciled, match=f"run {first.id} of source main is under way"):
+        await other.reconstructions.begin("main", **asked)
+    assert (await other.reconstructions.begin("academy", **asked)).state == "running"
+    await one.reconstructions.end(first, "done", report=None, place=None, now_ms=NOW_MS)
+    second = await other.reconstructions.begin("main", **asked)
+    # The member has left without a word.
+    postgres_place.rows("DELETE FROM relay.members")
+    assert (await one.reconstructions.begin("main", **asked)).state == "running"
+    found = await one.reconstructions.run(second.id)
+    assert found is not None
+    assert found.state == "failed"

@@ -295,6 +295,8 @@ CREATE TABLE relay.reconciliations (
     report text,                           -- JSON: numbers and reasons
     member uuid                            -- which began it
 );
+CREATE UNIQUE INDEX reconciliations_running ON relay.reconciliations (source)
+WHERE state = 'running';
 CREATE TABLE relay.reconciled_places (
     source text COLLATE "C" PRIMARY KEY,
     place text NOT NULL,                   -- the API's own word for it
