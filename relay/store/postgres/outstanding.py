@@ -1,16 +1,20 @@
-"""Reconstructions whose original has not arrived, so that acceptance rarely asks a query."""
+"""Reconstructions whose original has not arrived, in memory, so that acceptance asks no query."""
 
 import asyncio
-import math
+from contextlib import suppress
 
 from relay.core import reconstruction
 from relay.core.clock import Clock
+from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.store.postgres.driver import Connection, Database
 from relay.store.rows import RECONSTRUCTED
 
 REFRESH_S = 1.0
-"""Age at which the list is read on, because other members make reconstructions too."""
+"""Age at which the list is read on, because other members make reconstructions too.
+
+Until then, an original is accepted as any other event; the count of the audience finds the two.
+"""
 
 # They are committed in the order of their numbers.
 _NEXT = f"""
@@ -27,20 +31,16 @@ class Outstanding:
         self._clock = clock
         self._open: set[tuple[str, str]] = set()
         self._last = 0
-        self._read_s = -math.inf
-        self._reading = asyncio.Lock()
+        self._read_s = clock.monotonic()
+        self._reading: asyncio.Task[None] | None = None
 
-    async def find(self, original: Event) -> str | None:
-        """Return the id of an original's reconstruction; raises StoreError."""
-        if not original.kind.startswith(("lead.", "video.")):
-            return None
-        if self._is_stale():
-            async with self._reading:
-                if self._is_stale():
-                    now_s = self._clock.monotonic()
-                    await self._connection.read(self._read_on)
-                    self._read_s = now_s
-        if not self._open:
+    def find(self, original: Event) -> str | None:
+        """Return the id of an original's reconstruction, if it is known here."""
+        if self._clock.monotonic() - self._read_s >= REFRESH_S:
+            self._read_s = self._clock.monotonic()
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.get_running_loop().create_task(self._refresh())
+        if not self._open or not original.kind.startswith(("lead.", "video.")):
             return None
         ids = reconstruction.ids(original.kind, original.document())
         return next((id_ for id_ in ids if (original.source, id_) in self._open), None)
@@ -53,8 +53,17 @@ class Outstanding:
         """Forget one that was superseded."""
         self._open.discard((source, id_))
 
-    def _is_stale(self) -> bool:
-        return self._clock.monotonic() - self._read_s >= REFRESH_S
+    async def read(self) -> None:
+        """Read the list from where the last read ended; raises StoreError."""
+        await self._connection.read(self._read_on)
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
+
+    async def _refresh(self) -> None:
+        with suppress(StoreError):
+            await self.read()
 
     def _read_on(self, db: Database) -> None:
         for seq, source, id_ in db.execute(_NEXT, (self._last,)).fetchall():

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from relay.core.clock import Clock
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
@@ -17,7 +16,6 @@ from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Database
 from relay.store.postgres.group_commit import Statement
-from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.reconstruct import Superseded
 from relay.store.postgres.runs import Runs
 from relay.store.postgres.shared import Part, Shared
@@ -70,7 +68,6 @@ class PostgresReconstructions(Part):
         acceptance: Acceptance,
         audience: PostgresAudience,
         *,
-        clock: Clock,
         saw: Callable[[Iterable[str]], None],
     ) -> None:
         """`saw` is called with the sinks of new deliveries."""
@@ -79,7 +76,7 @@ class PostgresReconstructions(Part):
         self._audience = audience
         self._saw = saw
         self._runs = Runs(shared)
-        self._outstanding = Outstanding(shared.leaser, clock)
+        self._outstanding = shared.outstanding
         self._watched: dict[str, _Watch] = {}
 
     async def announce(self, source: str) -> None:
@@ -163,10 +160,6 @@ class PostgresReconstructions(Part):
         find = partial(reconstruct.arrived, source=source, after=watch.seen_to, upto=upto)
         watch.arrived |= await self._reader.read(lambda db: set(find(db)))
         watch.seen_to = upto
-
-    async def twin(self, original: Event) -> str | None:
-        """Return the id of the reconstruction of an original."""
-        return await self._outstanding.find(original)
 
     async def supersede(
         self,

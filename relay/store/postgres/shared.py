@@ -9,6 +9,7 @@ from relay.store.postgres.driver import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
+from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.vacuum import Vacuum
 
 
@@ -33,6 +34,7 @@ class Shared:
     digests: PersonDigests
     tokens: TokenDigests
     turns: OrderingKeys
+    outstanding: Outstanding
     fences: Fences
     leases: Leases = field(default_factory=Leases)
     """Of this relay's dispatchers."""

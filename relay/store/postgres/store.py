@@ -25,6 +25,7 @@ from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
+from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
 from relay.store.postgres.quarantine import PostgresQuarantine
@@ -98,7 +99,7 @@ class PostgresStore:
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
-            shared, acceptance, self.audience, clock=clock, saw=self._backlogs.saw
+            shared, acceptance, self.audience, saw=self._backlogs.saw
         )
         self.sessions = PostgresSessions(shared)
         self.sink_states = PostgresSinkStates(shared)
@@ -132,7 +133,7 @@ class PostgresStore:
                 self._backlogs.saw(verdict.sink for verdict in verdicts)
             stored(outcome)
 
-        known = await self.reconstructions.twin(event)
+        known = self._shared.outstanding.find(event)
         if known is not None:
             return await self.reconstructions.supersede((event, verdicts, total), known, done)
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
@@ -200,6 +201,7 @@ class PostgresStore:
             closing.push_async_callback(shared.background.close)
             closing.push_async_callback(self.ownership.close)
             closing.push_async_callback(self._withdrawals.close)
+            closing.push_async_callback(shared.outstanding.close)
 
 
 def connection(settings: PostgresSettings) -> Connection:
@@ -230,6 +232,8 @@ async def open_store(
         turns = await writer.run(lambda db: OrderingKeys(keys.key(db, "turns")))
         known = await reader.run(totals.refresh)
         unfinished = await reader.run(is_unfinished)
+        outstanding = Outstanding(leaser, clock)
+        await outstanding.read()
     except BaseException:
         for each in connections:
             await each.close()
@@ -245,6 +249,7 @@ async def open_store(
         digests=digests,
         tokens=tokens,
         turns=turns,
+        outstanding=outstanding,
         fences=fences or ownership,
         vacuum=Vacuum(partial(connection, settings), clock=clock),
         member=ownership.id,
