@@ -1,25 +1,22 @@
-"""Totals equal the accepted events, whatever was refused, removed or migrated."""
+"""Totals equal the accepted events, whatever was refused or removed."""
 
-import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import orjson
 import pytest
 
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.event import KINDS, MILESTONES, VIDEO_WATCHED, Event
 from relay.core.totals import Total
-from relay.store.sqlite import schema
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store import Store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, settlement
+from tests.store.places import Place
 
 Label = tuple[str, str, str]
 """Source, kind and milestone."""
@@ -28,21 +25,10 @@ SOURCES = ("main", "academy")
 DAY_MS = 86_400_000
 
 
-@asynccontextmanager
-async def opened(
-    folder: Path, clock: ManualClock, counted: Callable[[Total], None] = lambda _: None
-) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(
-        path=str(folder / "relay.db"),
-        min_free=Size.parse("1B"),
-        payload_retention=Duration.parse("1d"),
-        dedupe_retention=Duration.parse("2d"),
-    )
-    store = await open_store(settings, clock=clock, counted=counted)
-    try:
-        yield store
-    finally:
-        await store.close()
+KEPT: dict[str, Any] = {
+    "payload_retention": Duration.parse("1d"),
+    "dedupe_retention": Duration.parse("2d"),
+}
 
 
 def event(
@@ -90,7 +76,7 @@ def label(one: Event) -> Label:
     return one.source, one.kind if one.kind in KINDS else "other", str(found)
 
 
-def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
+def held(store: Store) -> dict[Label, tuple[int, int]]:
     return {
         (total.source, total.kind, total.milestone): (total.events, total.last_ms)
         for source in SOURCES
@@ -100,25 +86,25 @@ def held(store: SqliteStore) -> dict[Label, tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_totals_are_those_of_the_accepted_events_also_after_a_restart(
-    tmp_path: Path, clock: ManualClock, seed: int
+    place: Place, clock: ManualClock, seed: int
 ) -> None:
     random = Random(seed)
     events = any_events(random, 300)
-    async with opened(tmp_path, clock) as store:
+    async with place.open(clock, **KEPT) as store:
         left = list(events)
         while left:
             batch = [left.pop(0) for _ in range(min(len(left), random.randrange(1, 90)))]
             await accept(store, *batch, verdicts=random.choice(([], [TAKES], [TAKES, OTHER])))
         assert held(store) == expected(events)
-    async with opened(tmp_path, clock) as store:
+    async with place.open(clock, **KEPT) as store:
         assert held(store) == expected(events)
 
 
 async def test_the_callback_of_totals_is_called_once_per_new_event(
-    tmp_path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
     seen: list[Total] = []
-    async with opened(tmp_path, clock, lambda total: seen.append(replace(total))) as store:
+    async with place.open(clock, counted=lambda total: seen.append(replace(total))) as store:
         lead = event("a", "lead.captured")
         await accept(store, lead, lead, event("b", "lead.captured", at_ms=NOW_MS - 5))
         await accept(store, lead)
@@ -127,9 +113,9 @@ async def test_the_callback_of_totals_is_called_once_per_new_event(
 
 
 async def test_retention_and_erasure_do_not_change_the_totals(
-    tmp_path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    async with opened(tmp_path, clock) as store:
+    async with place.open(clock, **KEPT) as store:
         await accept(
             store, event("a", "lead.captured", email="ann@example.com"), event("b", "lead.captured")
         )
@@ -139,25 +125,5 @@ async def test_retention_and_erasure_do_not_change_the_totals(
             await store.settle(settlement(delivery))
         while await store.expire(now_ms=NOW_MS + 3 * DAY_MS):
             pass
-    async with opened(tmp_path, clock) as store:
+    async with place.open(clock, **KEPT) as store:
         assert held(store) == {("main", "lead.captured", ""): (2, NOW_MS)}
-
-
-async def test_an_older_store_starts_its_totals_from_its_remaining_events(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = any_events(Random(7), 200)
-    path = tmp_path / "relay.db"
-    older = tuple(step for step in schema.steps() if step.number < 9)
-    with monkeypatch.context() as patch, closing(sqlite3.connect(path)) as db:
-        patch.setattr(schema, "steps", lambda: older)
-        db.isolation_level = None
-        schema.migrate(db, now_ms=NOW_MS)
-        db.executemany(
-            "INSERT INTO events (source, id, kind, received_at, digest, body)"
-            " VALUES (?, ?, ?, ?, x'00', ?) ON CONFLICT DO NOTHING",
-            [(one.source, one.id, one.kind, one.received_ms, one.body) for one in events],
-        )
-        db.execute("UPDATE events SET body = NULL WHERE kind = 'lead.captured'")
-    async with opened(tmp_path, clock) as store:
-        assert held(store) == expected(events)
