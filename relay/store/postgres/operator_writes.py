@@ -33,22 +33,29 @@ LATERAL (
 """
 _OPEN = f"""
 WITH planned AS MATERIALIZED (
-    SELECT w.event, w.sink, w.turn, d.place, d.status
+    SELECT w.event, w.sink, w.turn, d.place, d.status,
+        d.replay IS NOT DISTINCT FROM %(replay)s AS is_opened,
+        d.turn IS NULL AND w.turn IS NOT NULL AS lacks_turn
     FROM (
         SELECT * FROM unnest(%(event)s::bigint[], %(sink)s::text[], %(turn)s::bigint[])
             AS w (event, sink, turn) ORDER BY event, sink
     ) AS w
     JOIN LATERAL (SELECT body FROM relay.events WHERE seq = w.event OFFSET 0) AS e ON TRUE
     LEFT JOIN {_ROW} ON TRUE
-    WHERE e.body IS NOT NULL AND d.replay IS DISTINCT FROM %(replay)s
-        AND NOT {TRIED_SINCE.format(attempt="%(attempt)s")}
+    WHERE e.body IS NOT NULL AND NOT {TRIED_SINCE.format(attempt="%(attempt)s")}
 ),
 reopened AS (
     UPDATE relay.deliveries d
     SET status = 'pending', replayed_from = d.status, attempts = 0, due_at = %(now)s,
         first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = %(replay)s, turn = p.turn
-    FROM planned p WHERE d.ctid = p.place AND p.status = ANY(%(reopened)s::text[])
+    FROM planned p
+    WHERE d.ctid = p.place AND NOT p.is_opened AND p.status = ANY(%(reopened)s::text[])
     RETURNING 1
+),
+lined_up AS (
+    UPDATE relay.deliveries d SET turn = p.turn
+    FROM planned p
+    WHERE d.ctid = p.place AND p.is_opened AND p.status = 'pending' AND p.lacks_turn
 ),
 added AS (
     INSERT INTO relay.deliveries (event, sink, status, due_at, replay, turn)
@@ -157,7 +164,7 @@ def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
     """Make deliveries pending and advance the replay, unless it has ended.
 
     Skips deliveries that this replay has opened before or that were tried since it started, and
-    events that have lost their body.
+    events that have lost their body. An opened one gets the turn that it lacks.
     """
     current = held(db, step.replay)
     if current.state != "running":

@@ -102,7 +102,7 @@ PLACES = (
         removal=(
             """
             UPDATE relay.deliveries SET status = 'discarded', settled_at = %(now)s,
-                reason = 'erased'
+                turn = NULL, reason = 'erased'
             WHERE event = ANY(%(keys)s::bigint[]) AND status IN ('pending', 'dead')
             """,
             "UPDATE relay.attempts SET answer = '' WHERE event = ANY(%(keys)s::bigint[])",
