@@ -34,6 +34,7 @@ class PostgresOperations(Part):
 
     def __init__(self, shared: Shared, withdrawals: Withdrawals) -> None:
         super().__init__(shared)
+        self._background = shared.background
         self._withdrawals = withdrawals
         self._digests = shared.digests
         self._events = VisibleNumbers(shared.reader, "events", "seq")
@@ -76,7 +77,7 @@ class PostgresOperations(Part):
         count, up_to = 0, (await self.newest()).event
         while letters := await self._searcher.read(partial(dead, up_to=up_to)):
             discard = partial(operator_writes.discard, letters=letters, now_ms=now_ms)
-            count += await self._writer.transact(discard)
+            count += await self._background.transact(discard)
             up_to = letters[-1][0]
             if not goes_on(count):
                 break
@@ -106,7 +107,7 @@ class PostgresOperations(Part):
         return await self._searcher.read(lambda db: operator_queries.has_kind(db, glob))
 
     async def give_up(self, seq: int, sink: str, *, now_ms: int) -> bool:
-        given_up = await self._writer.transact(
+        given_up = await self._background.transact(
             lambda db: operator_writes.give_up(db, seq, storable(sink), now_ms=now_ms)
         )
         # The next one of its turn may be due earlier than those that were looked at last.
@@ -133,7 +134,7 @@ class PostgresOperations(Part):
 
     async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
         number = await self._reader.read(operator_writes.draw_number)
-        return await self._writer.transact(
+        return await self._background.transact(
             lambda db: operator_writes.begin(
                 db, number, selection, total=total, until=until, now_ms=now_ms
             )
@@ -143,12 +144,12 @@ class PostgresOperations(Part):
         self, replay: Replay, deliveries: Sequence[PlannedDelivery], *, cursor: int, now_ms: int
     ) -> Replay:
         step = operator_writes.Opening(replay.id, deliveries, cursor, now_ms)
-        return await self._writer.transact(
+        return await self._background.transact(
             lambda db: operator_writes.open_deliveries(db, step, self._shared.turns)
         )
 
     async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
-        ended = await self._writer.transact(
+        ended = await self._background.transact(
             lambda db: operator_writes.end(db, replay.id, state, now_ms=now_ms)
         )
         if ended.state != "cancelled":
@@ -173,10 +174,10 @@ class PostgresOperations(Part):
         return await self._reader.read(lambda db: overviews.overview(db, sinks))
 
     async def pause(self, sink: str, *, now_ms: int) -> None:
-        await self._writer.execute(operator_writes.PAUSE, sink, now_ms)
+        await self._background.execute(operator_writes.PAUSE, sink, now_ms)
 
     async def resume(self, sink: str) -> None:
-        await self._writer.execute(operator_writes.RESUME, sink)
+        await self._background.execute(operator_writes.RESUME, sink)
 
     async def paused(self) -> Mapping[str, int]:
         return await self._reader.read(operator_queries.paused)

@@ -51,7 +51,7 @@ _ATTEMPTS = """
 SELECT sink, started_at, duration_ms, result, status, reason, answer, replay
 FROM relay.attempts WHERE event = %s ORDER BY started_at, number
 """
-# The index of each sink has its newest at hand.
+# Sink by sink, so that the index gives the newest of each.
 _DEAD = """
 SELECT letter.* FROM unnest(%s::text[]) AS s (name), LATERAL (
     SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason

@@ -1,7 +1,7 @@
 """Numbers up to which every row of a table can be seen.
 
-A number is drawn before a commit, so that a smaller one can appear after a larger one, and whoever
-reads on from the last number that it has seen would miss it.
+A number is drawn before the commit, so a smaller one can appear after a larger one. Reading on from
+the last number seen would miss it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LAST = "SELECT coalesce(max({column}), 0) FROM relay.{table}"
 
 
 class VisibleNumbers:
-    """The numbers of one table; nobody who writes waits for this, unlike for `boundary`."""
+    """The numbers of one table. No writer waits for a look at them, unlike for `boundary`."""
 
     def __init__(self, reader: Connection, table: str, column: str) -> None:
         self._reader = reader

@@ -1,7 +1,7 @@
 """Withdrawal of deliveries that cancelled replays have left pending.
 
-Whoever cancels a replay marks it. The owner of a sink alone knows which deliveries are in flight,
-so it withdraws the others.
+Cancelling only marks the replay. Which deliveries are in flight is known to the owner of their
+sink, and the owner withdraws the others.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ class Withdrawals(Part):
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
+        self._background = shared.background
         self._leases = shared.leases
         self._fences = shared.fences
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
@@ -53,7 +54,7 @@ class Withdrawals(Part):
         )
         mine = [(each.event, each.sink) for each in found if self._may_withdraw(each)]
         if mine:
-            await self._writer.transact(lambda db: operator_writes.take_back(db, replay, mine))
+            await self._background.transact(lambda db: operator_writes.take_back(db, replay, mine))
             self._leases.walk_again({sink for _, sink in mine})
         return max(found[-1].event, since + 1) if len(found) == STEP_ROWS else None
 

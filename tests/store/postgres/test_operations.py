@@ -64,7 +64,7 @@ def shared(store: Store) -> Shared:
 
 async def twice(store: Store, work: Callable[[Database], Any]) -> list[Any]:
     """Run a write as after a commit whose outcome is unknown."""
-    return [await shared(store).writer.transact(work) for _ in range(2)]
+    return [await shared(store).background.transact(work) for _ in range(2)]
 
 
 async def until(store: Store, expected: dict[tuple[str, str], str]) -> None:
