@@ -127,9 +127,10 @@ class SecretRotations:
         Raises StoreError.
         """
         async with self._turn:
-            held = self._held.get(name)
-            if held is None:
+            begun = await self._quarantine.rotation(name)
+            if begun is None:
                 return None
+            held = self._held.get(name) or self._hold(begun)
             now_ms = self._clock.now_ms()
             held.until_ms = min(held.until_ms, now_ms)
             # Queued behind the writes under way, so that all of them are verified.
@@ -152,7 +153,7 @@ class SecretRotations:
         """Verify again when secrets change, and remove expired requests; raises StoreBroken."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_INTERVAL_S if self._held else None):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     await self._wakeup.wait()
             try:
                 await self._poll()
@@ -165,10 +166,15 @@ class SecretRotations:
         async with self._turn:
             changed = self._wakeup.is_set()
             self._wakeup.clear()
-            for name, held in list(self._held.items()):
-                if changed:
+            # Another relay of the same store may have begun one, quarantined more, or ended one.
+            begun = {each.source: each for each in await self._quarantine.rotations()}
+            for name in self._held.keys() - begun.keys():
+                self._drop(name)
+            for name, rotation in begun.items():
+                held = self._held.get(name)
+                if changed or held is None or rotation.waiting > held.count:
                     await self._reverify(name)
-                if self._clock.now_ms() >= held.expires_ms:
+                if self._clock.now_ms() >= rotation.expires_ms:
                     await self._expire(name)
                 else:
                     await self._refresh(name)
@@ -202,22 +208,26 @@ class SecretRotations:
         while more:
             more = await self._quarantine.expire(name)
             await asyncio.sleep(PAUSE_S)
-        del self._held[name]
-        self._metrics.quarantined(name, 0)
+        self._drop(name)
         count = 0 if rotation is None else rotation.waiting
         self._log.info("rotation.expired", source=name, count=count)
 
     async def _refresh(self, name: str) -> Rotation | None:
-        held = self._held[name]
-        under_way, count = held.under_way, held.count
+        held = self._held.get(name)
+        before = None if held is None else (held.under_way, held.count)
         rotation = await self._quarantine.rotation(name)
-        if rotation is not None and not under_way and count == held.count:
+        if rotation is not None and (held is None or before == (0, held.count)):
             self._hold(rotation)
         return rotation
 
-    def _hold(self, rotation: Rotation) -> None:
+    def _drop(self, name: str) -> None:
+        self._held.pop(name, None)
+        self._metrics.quarantined(name, 0)
+
+    def _hold(self, rotation: Rotation) -> QuarantineBudget:
         name = rotation.source
         held = self._held.setdefault(name, QuarantineBudget(at_s=self._clock.monotonic()))
         held.until_ms, held.expires_ms = rotation.until_ms, rotation.expires_ms
         held.count, held.bytes = rotation.waiting, rotation.bytes
         self._metrics.quarantined(name, rotation.waiting)
+        return held
