@@ -20,7 +20,7 @@ from psycopg import conninfo, sql
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.errors import classify, error_name, is_connection_lost
 
-__all__ = ["Connection", "Cursor", "Database", "Row", "parse", "psycopg"]
+__all__ = ["Connection", "Cursor", "Database", "Pool", "Row", "parse", "psycopg"]
 
 Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
@@ -219,6 +219,30 @@ class Connection:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+class Pool(Connection):
+    """Connections of one purpose: each call gets the one with the fewest calls before it."""
+
+    def __init__(self, dsn: str, schema: str, *, size: int) -> None:
+        self._connections = [Connection(dsn, schema) for _ in range(size)]
+        self._calls = [0] * size
+
+    async def run(self, work: Callable[[Database], T]) -> T:
+        place = min(range(len(self._calls)), key=self._calls.__getitem__)
+        self._calls[place] += 1
+        try:
+            return await self._connections[place].run(work)
+        finally:
+            self._calls[place] -= 1
+
+    def hang_up(self) -> None:
+        for each in self._connections:
+            each.hang_up()
+
+    async def close(self) -> None:
+        for each in self._connections:
+            await each.close()
 
 
 def parse(dsn: str) -> dict[str, str]:

@@ -14,4 +14,4 @@ class PostgresSettings(StoreSettings, frozen=True, kw_only=True, forbid_unknown_
     """In libpq's form, as keywords or URI: several hosts, `sslmode` and `passfile` all work."""
     schema: str = "relay"
     pool_size: int = 8
-    """Connections of this relay."""
+    """Connections of this relay: one of each purpose, and the others for operators' reads."""

@@ -18,7 +18,7 @@ from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.driver import Connection
+from relay.store.postgres.driver import Connection, Pool
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit, Statement
 from relay.store.postgres.integrity import PostgresInspections
@@ -209,6 +209,10 @@ def connection(settings: PostgresSettings) -> Connection:
     return Connection(settings.dsn.reveal(), settings.schema)
 
 
+def _pool(settings: PostgresSettings, size: int) -> Pool:
+    return Pool(settings.dsn.reveal(), settings.schema, size=size)
+
+
 async def open_store(
     settings: PostgresSettings,
     *,
@@ -222,8 +226,11 @@ async def open_store(
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
     """
-    connections = [connection(settings) for _ in range(8)]
-    writer, leaser, reader, searcher, pager, background, control, poller = connections
+    connections = [connection(settings) for _ in range(6)]
+    writer, leaser, pager, background, control, poller = connections
+    spare = settings.pool_size - len(connections)
+    reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
+    connections += reader, searcher
     try:
         now_ms = clock.now_ms()
         await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))

@@ -1,0 +1,58 @@
+"""The connections of one relay: `pool_size` of them, the spare ones for operators' reads."""
+
+import asyncio
+from threading import Barrier, BrokenBarrierError
+
+import pytest
+
+from relay.store.postgres.driver import Database
+from relay.store.postgres.store import PostgresStore
+from tests.conftest import ManualClock
+from tests.store.places import PostgresPlace
+
+DEADLINE_S = 30.0
+
+
+@pytest.mark.parametrize("pool_size", [8, 11])
+async def test_a_relay_holds_no_more_connections_than_its_pool(
+    postgres_place: PostgresPlace, pool_size: int
+) -> None:
+    async with postgres_place.open(ManualClock(), pool_size=pool_size) as store:
+        assert isinstance(store, PostgresStore)
+        reads = (
+            reader.read(lambda db: db.execute("SELECT pg_sleep(0.01)").fetchone())
+            for reader in (store._shared.reader, store._shared.searcher)
+            for _ in range(20)
+        )
+        await asyncio.gather(*reads)
+        text = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'relay'"
+        ((count,),) = postgres_place.rows(text)
+        assert count <= pool_size
+
+
+async def test_spare_connections_read_at_once(postgres_place: PostgresPlace) -> None:
+    together = Barrier(2)
+
+    def meet(_: Database) -> int:
+        return together.wait(DEADLINE_S)
+
+    async with postgres_place.open(ManualClock(), pool_size=9) as store:
+        assert isinstance(store, PostgresStore)
+        reader = store._shared.reader
+        met = await asyncio.gather(reader.read(meet), reader.read(meet))
+    assert sorted(met) == [0, 1]
+
+
+async def test_without_spare_connections_reads_wait_for_each_other(
+    postgres_place: PostgresPlace,
+) -> None:
+    together = Barrier(2)
+
+    def meet(_: Database) -> None:
+        with pytest.raises(BrokenBarrierError):
+            together.wait(0.05)
+
+    async with postgres_place.open(ManualClock(), pool_size=8) as store:
+        assert isinstance(store, PostgresStore)
+        reader = store._shared.reader
+        await asyncio.gather(reader.read(meet), reader.read(meet))
