@@ -29,9 +29,9 @@ arrivals AS MATERIALIZED (
         a.id COLLATE "C" AS id, a.kind, a.created_at, a.received_at, a.digest, a.headers, a.body,
         a.known_kind, a.milestone, shared.now
     FROM shared, unnest(
-        %(source)s::text[], %(id)s::text[], %(kind)s::text[], %(created_at)s::text[],
-        %(received_at)s::bigint[], %(digest)s::bytea[], %(headers)s::bytea[], %(body)s::bytea[],
-        %(known_kind)s::text[], %(milestone)s::text[]
+        %(source)b::text[], %(id)b::text[], %(kind)b::text[], %(created_at)b::text[],
+        %(received_at)b::bigint[], %(digest)b::bytea[], %(headers)b::bytea[], %(body)b::bytea[],
+        %(known_kind)b::text[], %(milestone)b::text[]
     ) WITH ORDINALITY AS a (
         source, id, kind, created_at, received_at, digest, headers, body, known_kind, milestone, n
     )
@@ -52,7 +52,7 @@ queued AS (
         least(a.received_at, a.now),
         CASE WHEN v.why IS NOT NULL THEN a.received_at END, v.why, v.turn
     FROM unnest(
-        %(place)s::bigint[], %(sink)s::text[], %(turn)s::bigint[], %(why)s::text[]
+        %(place)b::bigint[], %(sink)b::text[], %(turn)b::bigint[], %(why)b::text[]
     ) AS v (n, sink, turn, why)
     JOIN arrivals AS a USING (n) JOIN fresh USING (seq)
     ORDER BY seq, v.sink
@@ -68,7 +68,7 @@ SELECT n FROM arrivals JOIN fresh USING (seq)
 _KNOWN = f"""
 WITH written AS MATERIALIZED ({WRITTEN})
 SELECT a.n, e.digest
-FROM written, unnest(%(n)s::bigint[], %(source)s::text[], %(id)s::text[]) AS a (n, source, id),
+FROM written, unnest(%(n)b::bigint[], %(source)b::text[], %(id)b::text[]) AS a (n, source, id),
     LATERAL (SELECT digest FROM relay.events WHERE source = a.source AND id = a.id OFFSET 0) AS e
 """
 _KEEP = f"""
@@ -77,8 +77,8 @@ INSERT INTO relay.unreadable (source, digest, received_at, reason, headers, body
 SELECT DISTINCT ON (a.source COLLATE "C", a.digest)
     a.source, a.digest, a.received_at, a.reason, a.headers, a.body
 FROM written, unnest(
-    %(source)s::text[], %(digest)s::bytea[], %(received_at)s::bigint[], %(reason)s::text[],
-    %(headers)s::bytea[], %(body)s::bytea[]
+    %(source)b::text[], %(digest)b::bytea[], %(received_at)b::bigint[], %(reason)b::text[],
+    %(headers)b::bytea[], %(body)b::bytea[]
 ) WITH ORDINALITY AS a (source, digest, received_at, reason, headers, body, n)
 ORDER BY a.source COLLATE "C", a.digest, a.n
 ON CONFLICT (source, digest) DO NOTHING

@@ -36,28 +36,28 @@ _SUPERSEDED = f"""
 SELECT a.event FROM relay.events e JOIN relay.audience a ON a.event = e.seq
 WHERE e.reconstructed = {SUPERSEDED} LIMIT {counting.UNCOUNTED_ROWS}
 """
-_NUMBERS = "SELECT id, number FROM relay.videos WHERE id = ANY(%s::text[])"
+_NUMBERS = "SELECT id, number FROM relay.videos WHERE id = ANY(%b::text[])"
 # Only new ones, because a conflict would use up a number.
 _ADD_VIDEOS = """
 INSERT INTO relay.videos (id)
-SELECT id FROM unnest(%s::text[]) AS named (id)
+SELECT id FROM unnest(%b::text[]) AS named (id)
 WHERE NOT EXISTS (SELECT 1 FROM relay.videos AS v WHERE v.id = named.id)
 ON CONFLICT (id) DO NOTHING
 """
 _TITLE = """
-UPDATE relay.videos AS v SET title = t.title FROM unnest(%s::text[], %s::text[]) AS t (id, title)
+UPDATE relay.videos AS v SET title = t.title FROM unnest(%b::text[], %b::text[]) AS t (id, title)
 WHERE v.id = t.id AND v.title IS DISTINCT FROM t.title
 """
 _ADD_VIEWS = """
 INSERT INTO relay.audience (event, source, video, step, person, at)
 SELECT * FROM unnest(
-    %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[]
+    %b::bigint[], %b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::bigint[]
 ) ON CONFLICT DO NOTHING
 """
 _ADD_CHANGES = """
 INSERT INTO relay.library AS l (source, video, change, event, at)
 SELECT source, video, change, max(event), max(at)
-FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
+FROM unnest(%b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::bigint[])
     AS c (source, video, change, event, at)
 GROUP BY 1, 2, 3
 ON CONFLICT (source, video, change) DO UPDATE
@@ -77,7 +77,7 @@ WHERE a.event > %s AND a.event <= %s AND a.person IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM relay.viewers AS v WHERE v.person = a.person)
 """
 _NUMBER = """
-INSERT INTO relay.viewers (person) SELECT unnest(%s::bigint[]) ON CONFLICT (person) DO NOTHING
+INSERT INTO relay.viewers (person) SELECT unnest(%b::bigint[]) ON CONFLICT (person) DO NOTHING
 """
 _DAY = f"SELECT {COLUMNS} FROM relay.audience_days WHERE day = %s AND source = %s AND step = %s"
 _SAVE_DAY = f"""

@@ -77,7 +77,7 @@ class Candidates(NamedTuple):
             # these rows are so small that a search gets through them quickly.
             counted = Listed("relay.audience", "event", "person = %s", (person,))
             events = (uncounted(db, person, digests),)
-            others = Listed("unnest(%s::bigint[]) AS u (event)", "event", "TRUE", events)
+            others = Listed("unnest(%b::bigint[]) AS u (event)", "event", "TRUE", events)
             return cls((counted, others), is_counted=False)
         if selection.status == "dead":
             return cls(tuple(_deliveries(db, selection.sink, DEAD)))

@@ -21,7 +21,7 @@ WITH_PREFIX = "id BETWEEN %s AND %s"
 _CONTAINS = 'strpos(lower(relay.body_text(e.body) COLLATE "C"), %s) > 0'
 _ESCAPES = r"position('\x5c'::bytea IN e.body) > 0"
 _OF_PERSON = """
-(e.seq IN (SELECT event FROM relay.audience WHERE person = %s) OR e.seq = ANY(%s::bigint[]))
+(e.seq IN (SELECT event FROM relay.audience WHERE person = %s) OR e.seq = ANY(%b::bigint[]))
 """
 _VIDEO = """
 coalesce(
@@ -41,7 +41,7 @@ WHERE seq > greatest({COUNTED_TO}, %s) AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CA
     AND body IS NOT NULL
 ORDER BY seq LIMIT %s
 """
-_BODIES = "SELECT seq, kind, body FROM relay.events WHERE seq = ANY(%s::bigint[])"
+_BODIES = "SELECT seq, kind, body FROM relay.events WHERE seq = ANY(%b::bigint[])"
 _STEP_ROWS = 1000
 _STEP_BYTES = 4 << 20
 

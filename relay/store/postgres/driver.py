@@ -75,7 +75,10 @@ class Database:
         return self._psycopg.info.server_version
 
     def execute(self, text: str, values: Sequence[Any] | Mapping[str, Any] | None = None) -> Cursor:
-        """Run one statement with `%s` or `%(name)s` in place of its values."""
+        """Run one statement with `%s` or `%(name)s` in place of its values, `%b` for arrays.
+
+        Arrays are sent in binary: as text they take the client 10 to 100 times as long.
+        """
         return self._psycopg.execute(_qualified(text, self._schema), values, binary=True)
 
     def execute_all(self, text: str, values: Mapping[str, Any]) -> list[list[Row]]:

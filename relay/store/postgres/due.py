@@ -24,7 +24,7 @@ SET due_at = %(due)s,
     first_attempt_at = CASE WHEN first_attempt_at > %(now)s THEN %(now)s ELSE first_attempt_at END,
     tried_at = CASE WHEN tried_at > %(now)s THEN %(now)s ELSE tried_at END
 FROM (
-    SELECT event FROM unnest(%(events)s::bigint[]) AS later (event) ORDER BY event
+    SELECT event FROM unnest(%(events)b::bigint[]) AS later (event) ORDER BY event
 ) AS later
 WHERE d.event = later.event AND sink = %(sink)s AND status = 'pending' AND {belongs}
     AND due_at > %(after)s AND due_at < %(before)s

@@ -9,7 +9,7 @@ HISTORY = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
 GUARD = f"""
 SELECT o.sink, o.fence FROM relay.ownership AS o
 JOIN unnest(
-    %(guarded)s::text[], %(holders)s::uuid[], %(histories)s::text[], %(fences)s::bigint[]
+    %(guarded)b::text[], %(holders)b::uuid[], %(histories)b::text[], %(fences)b::bigint[]
 ) AS f (sink, holder, history, fence)
     ON o.sink = f.sink AND o.holder = f.holder AND o.fence = f.fence
 WHERE o.expires_at > clock_timestamp() AND f.history = {HISTORY}

@@ -18,7 +18,7 @@ ROLLED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience_days
 
 _EXTENT = "SELECT min(at), max(at) FROM relay.audience"
 _VIDEO = "SELECT number FROM relay.videos WHERE id = %s"
-_TITLES = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%s::bigint[])"
+_TITLES = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::bigint[])"
 _UNCOUNTED = f"SELECT received_at FROM relay.events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
 _DAYS = "SELECT day, source, step, {columns} FROM relay.audience_days WHERE {fits}"
 _WEEK = f"d.day - d.day %% {WEEK_MS}"

@@ -29,7 +29,7 @@ ORDER BY due_at, event LIMIT {{window}}
 }
 # The first of each turn that has one left: its predecessor ended since the last look.
 _FIRSTS = f"""
-SELECT x.* FROM unnest(%(turns)s::bigint[]) AS ended (turn), LATERAL (
+SELECT x.* FROM unnest(%(turns)b::bigint[]) AS ended (turn), LATERAL (
     SELECT {_COLUMNS} FROM relay.deliveries
     WHERE sink = %(sink)s AND status = 'pending' AND turn = ended.turn
     ORDER BY event LIMIT 1
@@ -41,9 +41,9 @@ WHERE x.due_at <= %(now)s
 _LOOK = f"""
 WITH seen AS MATERIALIZED ({{seen}}),
 judged AS (
-    SELECT *, event <> ALL(%(leased)s::bigint[])
+    SELECT *, event <> ALL(%(leased)b::bigint[])
         AND (turn IS NULL OR (
-            turn <> ALL(%(busy)s::bigint[])
+            turn <> ALL(%(busy)b::bigint[])
             AND event = (
                 SELECT min(event) FROM relay.deliveries AS first
                 WHERE first.sink = %(sink)s AND first.turn = seen.turn AND first.status = 'pending'

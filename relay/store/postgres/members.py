@@ -34,7 +34,7 @@ _BEAT = f"""
 WITH me AS (
     INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)
     VALUES (
-        %(member)s, %(name)s, %(version)s, %(address)s, %(config)s, %(sinks)s::text[],
+        %(member)s, %(name)s, %(version)s, %(address)s, %(config)s, %(sinks)b::text[],
         clock_timestamp(), clock_timestamp()
     )
     ON CONFLICT (id) DO UPDATE SET address = excluded.address, config = excluded.config,
@@ -48,12 +48,12 @@ run AS (
     ON CONFLICT DO NOTHING
 ),
 added AS (
-    INSERT INTO relay.ownership (sink) SELECT unnest(%(sinks)s::text[])
+    INSERT INTO relay.ownership (sink) SELECT unnest(%(sinks)b::text[])
     ON CONFLICT DO NOTHING
 )
 UPDATE relay.ownership AS o
 SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = held.status
-FROM unnest(%(held)s::text[], %(fences)s::bigint[], %(statuses)s::text[])
+FROM unnest(%(held)b::text[], %(fences)b::bigint[], %(statuses)b::text[])
     AS held (sink, fence, status)
 WHERE o.sink = held.sink AND o.holder = %(member)s AND o.fence = held.fence
     AND o.expires_at > clock_timestamp()
@@ -80,7 +80,7 @@ SELECT {HISTORY}, {_START},
 _ACQUIRE = f"""
 WITH free AS (
     SELECT o.sink FROM relay.ownership AS o
-    JOIN unnest(%(sinks)s::text[], %(versions)s::bigint[]) AS w (sink, version)
+    JOIN unnest(%(sinks)b::text[], %(versions)b::bigint[]) AS w (sink, version)
         ON o.sink = w.sink AND o.version = w.version
     WHERE {HISTORY} = %(history)s AND {_START} = %(start)s AND (
         o.holder IS NULL OR o.holder = %(member)s

@@ -20,7 +20,7 @@ STEP_BYTES = 4 << 20
 # The place behind which the next step begins is a condition of its own, for the index.
 _CANDIDATES = """
 SELECT e.seq, octet_length(e.body), missing.sinks FROM relay.events e, LATERAL (
-    SELECT array_agg(s.name) AS sinks FROM unnest(%s::text[]) AS s (name) WHERE NOT EXISTS (
+    SELECT array_agg(s.name) AS sinks FROM unnest(%b::text[]) AS s (name) WHERE NOT EXISTS (
         SELECT 1 FROM relay.deliveries d
         WHERE d.event = e.seq AND d.sink = s.name AND d.status IN ('delivered', 'pending')
     )
@@ -28,7 +28,7 @@ SELECT e.seq, octet_length(e.body), missing.sinks FROM relay.events e, LATERAL (
 WHERE e.body IS NOT NULL AND missing.sinks IS NOT NULL AND {fits} AND e.seq {beyond} %s
 ORDER BY e.seq {order} LIMIT %s
 """
-_EVENTS = f"SELECT e.seq, {EVENT} FROM relay.events e WHERE e.seq = ANY(%s::bigint[])"
+_EVENTS = f"SELECT e.seq, {EVENT} FROM relay.events e WHERE e.seq = ANY(%b::bigint[])"
 _BEYOND: dict[Order, tuple[str, int]] = {"ASC": (">", 0), "DESC": ("<", (1 << 63) - 1)}
 
 
@@ -44,7 +44,7 @@ def missed(
     """Return the condition on `events e` to be one of the first that fit and were missed."""
     by_sink = {each.sink: each for each in routes if selection.sink in (None, each.sink)}
     seqs = [*islice(_missed(db, by_sink, fits, order), limit)] if by_sink else []
-    return "e.seq = ANY(%s::bigint[])", [seqs]
+    return "e.seq = ANY(%b::bigint[])", [seqs]
 
 
 def _missed(db: Database, routes: dict[str, Route], fits: Condition, order: Order) -> Iterator[int]:

@@ -44,7 +44,7 @@ SELECT d.event, d.sink, d.status, d.attempts,
             AND first.event < d.event
     ) THEN d.due_at END,
     d.settled_at, d.reason, d.replay
-FROM relay.deliveries d WHERE d.event = ANY(%s::bigint[]) ORDER BY d.event, d.sink
+FROM relay.deliveries d WHERE d.event = ANY(%b::bigint[]) ORDER BY d.event, d.sink
 """
 DEAD = "status = 'dead'"
 _ATTEMPTS = """
@@ -53,7 +53,7 @@ FROM relay.attempts WHERE event = %s ORDER BY started_at, number
 """
 # Sink by sink, so that the index gives the newest of each.
 _DEAD = """
-SELECT letter.* FROM unnest(%s::text[]) AS s (name), LATERAL (
+SELECT letter.* FROM unnest(%b::text[]) AS s (name), LATERAL (
     SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason
     FROM relay.deliveries d JOIN relay.events e ON e.seq = d.event
     WHERE d.sink = s.name AND d.status = 'dead' AND {fits}
@@ -90,11 +90,11 @@ WITH RECURSIVE known (name) AS (
 SELECT name FROM known WHERE name IS NOT NULL
 """
 _MATCHING_KIND = """
-SELECT EXISTS (SELECT 1 FROM unnest(%s::text[]) AS known (kind) WHERE kind COLLATE "C" ~ %s)
+SELECT EXISTS (SELECT 1 FROM unnest(%b::text[]) AS known (kind) WHERE kind COLLATE "C" ~ %s)
     OR EXISTS (SELECT 1 FROM relay.events WHERE kind ~ %s)
 """
 _NAMED = f"""
-SELECT found.* FROM unnest(%s::text[]) AS s (name), LATERAL (
+SELECT found.* FROM unnest(%b::text[]) AS s (name), LATERAL (
     SELECT {_EVENT} FROM relay.events e
     WHERE e.source = s.name AND e.{WITH_PREFIX} ORDER BY e.id LIMIT %s
 ) AS found ORDER BY found.source, found.id

@@ -21,7 +21,7 @@ OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, 'running', %s, %s, %s) ON CONFLICT D
 """
 # Retention and erasures wait for it, and see the new deliveries then.
 _HOLD_EVENTS = """
-SELECT 1 FROM relay.events WHERE seq = ANY(%(event)s::bigint[]) ORDER BY seq FOR SHARE
+SELECT 1 FROM relay.events WHERE seq = ANY(%(event)b::bigint[]) ORDER BY seq FOR SHARE
 """
 # A row is found by its primary key, and the found ones are changed by their places: a condition on
 # columns that have another index can make the planner read all that a replay has opened.
@@ -37,7 +37,7 @@ WITH planned AS MATERIALIZED (
         d.replay IS NOT DISTINCT FROM %(replay)s AS is_opened,
         d.turn IS NULL AND w.turn IS NOT NULL AS lacks_turn
     FROM (
-        SELECT * FROM unnest(%(event)s::bigint[], %(sink)s::text[], %(turn)s::bigint[])
+        SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[], %(turn)b::bigint[])
             AS w (event, sink, turn) ORDER BY event, sink
     ) AS w
     JOIN LATERAL (SELECT body FROM relay.events WHERE seq = w.event OFFSET 0) AS e ON TRUE
@@ -49,7 +49,7 @@ reopened AS (
     SET status = 'pending', replayed_from = d.status, attempts = 0, due_at = %(now)s,
         first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = %(replay)s, turn = p.turn
     FROM planned p
-    WHERE d.ctid = p.place AND NOT p.is_opened AND p.status = ANY(%(reopened)s::text[])
+    WHERE d.ctid = p.place AND NOT p.is_opened AND p.status = ANY(%(reopened)b::text[])
     RETURNING 1
 ),
 lined_up AS (
@@ -83,7 +83,7 @@ ORDER BY d.event LIMIT %s
 _NAMED = f"""
 WITH named AS MATERIALIZED (
     SELECT d.* FROM (
-        SELECT * FROM unnest(%(event)s::bigint[], %(sink)s::text[]) AS w (event, sink)
+        SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[]) AS w (event, sink)
         ORDER BY event, sink
     ) AS w, {_ROW}
 )

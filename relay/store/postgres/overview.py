@@ -19,7 +19,7 @@ SELECT d.sink, min(r.created_at) FROM (
 """
 _DEAD = """
 SELECT s.name, first.settled_at, last.reason
-FROM unnest(%s::text[]) AS s (name)
+FROM unnest(%b::text[]) AS s (name)
 LEFT JOIN LATERAL (
     SELECT settled_at FROM relay.deliveries
     WHERE sink = s.name AND status = 'dead' ORDER BY event LIMIT 1

@@ -12,22 +12,22 @@ from relay.store.rows import is_damaged
 
 _UNREADABLE = """
 SELECT source, received_at, reason, coalesce(headers, ''), body, digest
-FROM relay.unreadable WHERE number = ANY(%s::bigint[]) ORDER BY number
+FROM relay.unreadable WHERE number = ANY(%b::bigint[]) ORDER BY number
 """
 _QUARANTINED = f"""
 SELECT source, received_at, '{UNVERIFIED}', headers, body, NULL
-FROM relay.quarantine WHERE number = ANY(%s::bigint[]) ORDER BY number
+FROM relay.quarantine WHERE number = ANY(%b::bigint[]) ORDER BY number
 """
 _MENTIONS = """
 SELECT e.source, e.id, e.body, a.sink, a.started_at, a.duration_ms, a.result, a.status, a.reason,
     a.answer, a.replay
 FROM relay.attempts AS a JOIN relay.events AS e ON e.seq = a.event
-WHERE a.number = ANY(%s::bigint[]) ORDER BY a.number
+WHERE a.number = ANY(%b::bigint[]) ORDER BY a.number
 """
 _VIEWS = """
 SELECT a.source, v.id, v.title, a.step, a.at
 FROM relay.audience AS a LEFT JOIN relay.videos AS v ON v.number = a.video
-WHERE a.event = ANY(%s::bigint[]) ORDER BY a.event
+WHERE a.event = ANY(%b::bigint[]) ORDER BY a.event
 """
 
 

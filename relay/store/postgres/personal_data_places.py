@@ -18,11 +18,11 @@ _SENT = """
 SELECT a.sink, e.kind, max(a.started_at + a.duration_ms),
     max(a.started_at + a.duration_ms) FILTER (WHERE a.result = 'delivered')
 FROM relay.attempts AS a JOIN relay.events AS e ON e.seq = a.event
-WHERE a.event = ANY(%(keys)s::bigint[]) GROUP BY a.event, e.kind, a.sink
+WHERE a.event = ANY(%(keys)b::bigint[]) GROUP BY a.event, e.kind, a.sink
 """
 # A replay that opens deliveries of these events commits first, or finds no body any more.
 _HOLD = """
-SELECT 1 FROM relay.events WHERE seq = ANY(%(keys)s::bigint[]) ORDER BY seq FOR UPDATE
+SELECT 1 FROM relay.events WHERE seq = ANY(%(keys)b::bigint[]) ORDER BY seq FOR UPDATE
 """
 # Where the outcome of the first try is unknown, a second one finds what the first has discarded.
 _OPEN = """
@@ -32,7 +32,7 @@ SELECT d.event, d.sink, d.status = 'dead', e.source, e.id,
         WHERE o.sink = d.sink AND o.holder IS NOT NULL AND o.expires_at > clock_timestamp()
     )
 FROM relay.deliveries AS d JOIN relay.events AS e ON e.seq = d.event
-WHERE d.event = ANY(%(keys)s::bigint[]) AND (
+WHERE d.event = ANY(%(keys)b::bigint[]) AND (
     d.status IN ('pending', 'dead')
     OR (d.status = 'discarded' AND d.reason = 'erased' AND d.settled_at = %(now)s::bigint)
 )
@@ -103,17 +103,17 @@ PLACES = (
             """
             UPDATE relay.deliveries SET status = 'discarded', settled_at = %(now)s,
                 turn = NULL, reason = 'erased'
-            WHERE event = ANY(%(keys)s::bigint[]) AND status IN ('pending', 'dead')
+            WHERE event = ANY(%(keys)b::bigint[]) AND status IN ('pending', 'dead')
             """,
-            "UPDATE relay.attempts SET answer = '' WHERE event = ANY(%(keys)s::bigint[])",
+            "UPDATE relay.attempts SET answer = '' WHERE event = ANY(%(keys)b::bigint[])",
             """
             UPDATE relay.events SET body = NULL, headers = NULL, created_at = NULL
-            WHERE seq = ANY(%(keys)s::bigint[])
+            WHERE seq = ANY(%(keys)b::bigint[])
             """,
             # The id of a reconstruction is a digest of facts, one of which is the address.
             f"""
             UPDATE relay.events SET id = {_RANDOM}
-            WHERE seq = ANY(%(keys)s::bigint[]) AND reconstructed > 0
+            WHERE seq = ANY(%(keys)b::bigint[]) AND reconstructed > 0
             """,
         ),
         effects=_of_events,
@@ -126,7 +126,7 @@ PLACES = (
         removal=(
             """
             UPDATE relay.unreadable SET body = NULL, headers = NULL
-            WHERE number = ANY(%(keys)s::bigint[])
+            WHERE number = ANY(%(keys)b::bigint[])
             """,
         ),
     ),
@@ -135,14 +135,14 @@ PLACES = (
         table="quarantine",
         key="number",
         columns=("body", "headers"),
-        removal=("DELETE FROM relay.quarantine WHERE number = ANY(%(keys)s::bigint[])",),
+        removal=("DELETE FROM relay.quarantine WHERE number = ANY(%(keys)b::bigint[])",),
     ),
     Place(
         name="excerpts",
         table="attempts",
         key="number",
         columns=("answer",),
-        removal=("UPDATE relay.attempts SET answer = '' WHERE number = ANY(%(keys)s::bigint[])",),
+        removal=("UPDATE relay.attempts SET answer = '' WHERE number = ANY(%(keys)b::bigint[])",),
     ),
     Place(
         name="reasons",
@@ -150,7 +150,7 @@ PLACES = (
         key="number",
         columns=("reason",),
         removal=(
-            "UPDATE relay.attempts SET reason = 'erased' WHERE number = ANY(%(keys)s::bigint[])",
+            "UPDATE relay.attempts SET reason = 'erased' WHERE number = ANY(%(keys)b::bigint[])",
         ),
     ),
     Place(
@@ -161,7 +161,7 @@ PLACES = (
         removal=(
             """
             UPDATE relay.deliveries SET reason = 'erased'
-            WHERE event = ANY(%(keys)s::bigint[]) AND reason > ''
+            WHERE event = ANY(%(keys)b::bigint[]) AND reason > ''
             """,
         ),
     ),
@@ -176,7 +176,7 @@ PLACES = (
             UPDATE relay.replays SET selection = '{"email":"(erased)"}',
                 state = CASE WHEN state = 'running' THEN 'cancelled' ELSE state END,
                 ended_at = coalesce(ended_at, %(now)s)
-            WHERE id = ANY(%(keys)s::bigint[])
+            WHERE id = ANY(%(keys)b::bigint[])
             """,
         ),
     ),
@@ -195,14 +195,14 @@ PLACES = (
         table="videos",
         key="number",
         columns=("title",),
-        removal=("UPDATE relay.videos SET title = NULL WHERE number = ANY(%(keys)s::bigint[])",),
+        removal=("UPDATE relay.videos SET title = NULL WHERE number = ANY(%(keys)b::bigint[])",),
     ),
     Place(
         name="videos",
         table="videos",
         key="number",
         columns=("id",),
-        removal=(f"UPDATE relay.videos SET id = {_RANDOM} WHERE number = ANY(%(keys)s::bigint[])",),
+        removal=(f"UPDATE relay.videos SET id = {_RANDOM} WHERE number = ANY(%(keys)b::bigint[])",),
     ),
     # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), is_kept=True),

@@ -44,7 +44,7 @@ WHERE source = %s AND number > %s ORDER BY number LIMIT %s
 # Another relay may have removed some of them, and counted them.
 _RELEASE = """
 WITH released AS (
-    DELETE FROM relay.quarantine WHERE number = ANY(%(numbers)s::bigint[]) RETURNING number
+    DELETE FROM relay.quarantine WHERE number = ANY(%(numbers)b::bigint[]) RETURNING number
 ), counted AS (SELECT count(*) AS number FROM released)
 UPDATE relay.rotations SET verified = verified + counted.number,
     duplicates = duplicates + least(counted.number, %(duplicates)s)

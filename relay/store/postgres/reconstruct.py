@@ -46,7 +46,7 @@ queued AS (
             %(received_at)s, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
         ),
         CASE WHEN v.why IS NOT NULL THEN %(received_at)s END, v.why, v.turn
-    FROM made, unnest(%(sink)s::text[], %(turn)s::bigint[], %(why)s::text[]) AS v (sink, turn, why)
+    FROM made, unnest(%(sink)b::text[], %(turn)b::bigint[], %(why)b::text[]) AS v (sink, turn, why)
 )
 SELECT seq FROM made
 """
@@ -61,7 +61,7 @@ ORDER BY seq LIMIT 200
 """
 _FIND = f"""
 SELECT seq FROM relay.events
-WHERE source = %s AND id = ANY(%s::text[]) AND reconstructed = {RECONSTRUCTED}
+WHERE source = %s AND id = ANY(%b::text[]) AND reconstructed = {RECONSTRUCTED}
 ORDER BY seq LIMIT 1 FOR UPDATE
 """
 _DELIVERIES = "SELECT sink, status FROM relay.deliveries WHERE event = %s ORDER BY sink FOR UPDATE"
@@ -69,7 +69,7 @@ _ORIGINAL = "SELECT seq FROM relay.events WHERE source = %s AND id = %s"
 _SPARE = """
 INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at, reason)
 SELECT %(event)s, sink, 'discarded', %(now)s, %(now)s, %(reason)s
-FROM unnest(%(sinks)s::text[]) AS spared (sink) ORDER BY sink
+FROM unnest(%(sinks)b::text[]) AS spared (sink) ORDER BY sink
 ON CONFLICT (event, sink) DO UPDATE
 SET status = 'discarded', settled_at = excluded.settled_at, reason = excluded.reason, turn = NULL
 WHERE deliveries.status = 'pending'
@@ -77,7 +77,7 @@ WHERE deliveries.status = 'pending'
 _WITHDRAW = """
 UPDATE relay.deliveries SET status = 'discarded', settled_at = %(now)s, turn = NULL,
     reason = 'superseded by the original'
-WHERE event = %(event)s AND status IN ('pending', 'dead') AND sink <> ALL(%(sent)s::text[])
+WHERE event = %(event)s AND status IN ('pending', 'dead') AND sink <> ALL(%(sent)b::text[])
 """
 _SUPERSEDE = f"UPDATE relay.events SET reconstructed = {SUPERSEDED} WHERE seq = %s"
 _ANY_OPEN = f"SELECT 1 FROM relay.events WHERE reconstructed = {RECONSTRUCTED} LIMIT 1"

@@ -25,16 +25,16 @@ from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState,
 _STEPS = """
 SELECT person, step, min(at) FROM relay.audience
 WHERE video = (SELECT number FROM relay.videos WHERE id = %s) AND source = %s
-    AND person = ANY(%s::bigint[])
+    AND person = ANY(%b::bigint[])
 GROUP BY 1, 2, CASE WHEN step = 'lead' THEN event ELSE 0 END
 """
-_ERASED = "SELECT person FROM relay.erasures WHERE person = ANY(%s::bytea[])"
+_ERASED = "SELECT person FROM relay.erasures WHERE person = ANY(%b::bytea[])"
 _SINCE = "SELECT at FROM relay.audience WHERE source = %s ORDER BY at LIMIT 1"
 _CHANGES = "SELECT video, change, at FROM relay.library WHERE source = %s"
 _SEEN = """
 SELECT video, max(at) FROM relay.audience WHERE source = %s AND video IS NOT NULL GROUP BY video
 """
-_VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%s::bigint[])"
+_VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::bigint[])"
 _FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
 
 

@@ -23,7 +23,7 @@ WHERE {fits} AND e.body IS NOT NULL ORDER BY e.seq LIMIT %s
 """
 _EVENTS = f"""
 SELECT e.seq, {EVENT} FROM relay.events e
-WHERE e.seq = ANY(%s::bigint[]) AND e.body IS NOT NULL ORDER BY e.seq
+WHERE e.seq = ANY(%b::bigint[]) AND e.body IS NOT NULL ORDER BY e.seq
 """
 _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
@@ -42,7 +42,7 @@ Never by a range of numbers, in which all attempts since are."""
 _STANDING = f"""
 SELECT d.event, d.sink,
     CASE WHEN {TRIED_SINCE.format(attempt="%s")} THEN 'pending' ELSE d.status END, d.reason
-FROM relay.deliveries d WHERE d.event = ANY(%s::bigint[]) AND {{condition}}
+FROM relay.deliveries d WHERE d.event = ANY(%b::bigint[]) AND {{condition}}
 """
 _REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
 _CANCELLED = """

@@ -29,23 +29,23 @@ WHERE e.{{key}} >= %s AND e.{{key}} < %s AND {{is_old}} {{more}}
 ORDER BY e.{{key}} LIMIT {STEP_ROWS}
 """
 _LOCK = """
-SELECT seq FROM relay.events WHERE seq = ANY(%s::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
+SELECT seq FROM relay.events WHERE seq = ANY(%b::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
 """
 # In a statement of its own, which sees what was committed before the lock.
-_SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%s::bigint[]) AND NOT {_PENDING}"
+_SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%b::bigint[]) AND NOT {_PENDING}"
 _BODIES = """
-UPDATE relay.events SET body = NULL, headers = NULL WHERE seq = ANY(%s::bigint[])
+UPDATE relay.events SET body = NULL, headers = NULL WHERE seq = ANY(%b::bigint[])
 """
 _ANSWERS = """
-UPDATE relay.attempts SET answer = '' WHERE event = ANY(%s::bigint[]) AND answer <> ''
+UPDATE relay.attempts SET answer = '' WHERE event = ANY(%b::bigint[]) AND answer <> ''
 """
 _UNREADABLE_BODIES = """
-UPDATE relay.unreadable SET body = NULL, headers = NULL WHERE number = ANY(%s::bigint[])
+UPDATE relay.unreadable SET body = NULL, headers = NULL WHERE number = ANY(%b::bigint[])
 """
 _EVENTS = (
-    "DELETE FROM relay.attempts WHERE event = ANY(%s::bigint[])",
-    "DELETE FROM relay.deliveries WHERE event = ANY(%s::bigint[])",
-    "DELETE FROM relay.events WHERE seq = ANY(%s::bigint[])",
+    "DELETE FROM relay.attempts WHERE event = ANY(%b::bigint[])",
+    "DELETE FROM relay.deliveries WHERE event = ANY(%b::bigint[])",
+    "DELETE FROM relay.events WHERE seq = ANY(%b::bigint[])",
 )
 
 Remove = Callable[[Database, Sequence[int]], None]
@@ -143,7 +143,7 @@ def _remove_events(db: Database, events: Sequence[int]) -> None:
 
 
 def _deletion(table: str, key: str) -> Remove:
-    return _running(f"DELETE FROM {table} WHERE {key} = ANY(%s::bigint[])")
+    return _running(f"DELETE FROM {table} WHERE {key} = ANY(%b::bigint[])")
 
 
 def _running(sql: str) -> Remove:

@@ -17,7 +17,7 @@ SELECT max(last_at) FROM (
     SELECT kind, source, last_at FROM relay.totals
     UNION ALL SELECT kind, source, last_at FROM relay.added_totals
 ) AS known
-WHERE kind = ANY(%s::text[]) AND (%s::text IS NULL OR source = %s)
+WHERE kind = ANY(%b::text[]) AND (%s::text IS NULL OR source = %s)
 """
 
 

@@ -10,10 +10,10 @@ from relay.store.postgres.text import storable
 
 _OUTCOMES = """
 SELECT * FROM unnest(
-    %(event)s::bigint[], %(sink)s::text[], %(attempts)s::int[], %(after)s::text[],
-    %(due_at)s::bigint[], %(settled_at)s::bigint[], %(counts)s::int[], %(started_at)s::bigint[],
-    %(duration_ms)s::bigint[], %(result)s::text[], %(code)s::int[], %(reason)s::text[],
-    %(answer)s::text[], %(replay)s::bigint[], %(fence)s::bigint[]
+    %(event)b::bigint[], %(sink)b::text[], %(attempts)b::int[], %(after)b::text[],
+    %(due_at)b::bigint[], %(settled_at)b::bigint[], %(counts)b::int[], %(started_at)b::bigint[],
+    %(duration_ms)b::bigint[], %(result)b::text[], %(code)b::int[], %(reason)b::text[],
+    %(answer)b::text[], %(replay)b::bigint[], %(fence)b::bigint[]
 ) WITH ORDINALITY AS o (
     event, sink, attempts, after, due_at, settled_at, counts, started_at,
     duration_ms, result, code, reason, answer, replay, fence, n

@@ -18,7 +18,7 @@ ORDER BY sink, at DESC
 _AFTER = "SELECT sink, at, state FROM relay.sink_states WHERE at > %s ORDER BY at"
 # Other relays note other sinks, and their clocks may be a little ahead.
 _IS_AHEAD = f"""
-{{row}}.at > %(now)s + CASE WHEN {{row}}.sink = ANY(%(sinks)s::text[]) THEN 0 ELSE {SKEW_MS} END
+{{row}}.at > %(now)s + CASE WHEN {{row}}.sink = ANY(%(sinks)b::text[]) THEN 0 ELSE {SKEW_MS} END
 """
 _DROP_LATER = f"""
 DELETE FROM relay.sink_states AS s WHERE at >= %(now)s AND EXISTS (
@@ -33,7 +33,7 @@ WHERE at > %(now)s AND {_IS_AHEAD.format(row="s")}
 _CHANGE = """
 INSERT INTO relay.sink_states (sink, at, state)
 SELECT noted.sink, %(now)s, noted.state
-FROM unnest(%(sinks)s::text[], %(states)s::text[]) AS noted(sink, state)
+FROM unnest(%(sinks)b::text[], %(states)b::text[]) AS noted(sink, state)
 WHERE noted.state IS DISTINCT FROM (
     SELECT last.state FROM relay.sink_states AS last WHERE last.sink = noted.sink
     ORDER BY last.at DESC LIMIT 1
