@@ -3,7 +3,11 @@
 import asyncio
 import json
 import os
+import signal
+import sqlite3
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -22,6 +26,8 @@ from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
 
 EVENTS = 20
+MANY = 60_000
+"""More than are copied before a kill that comes after the first ones."""
 SOURCE = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-sixteen"]\n'
 
 Copy = Callable[..., Result]
@@ -90,6 +96,30 @@ def test_a_copy_that_differs_exits_with_1(copy: Copy, monkeypatch: pytest.Monkey
     assert result.exit_code == 1
     assert "differs" in result.stdout
     assert "drop the schema, and copy again" in result.stdout
+
+
+async def test_a_killed_copy_goes_on(copy: Copy, path: Path, place: PostgresPlace) -> None:
+    columns = "(seq, source, id, kind, received_at, digest)"
+    rows = ((number, "main", f"more_{number}", "x", 0, b"") for number in range(100, MANY))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany(f"INSERT INTO events {columns} VALUES (?, ?, ?, ?, ?, ?)", rows)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "relay", "store", "copy"),
+        *("--config", str(path.with_name("old.toml")), "--to", str(path.with_name("new.toml"))),
+        env={**os.environ, "DATABASE_URL": place.server.dsn},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async for line in process.stderr:
+        if line.startswith(b"events: "):
+            process.kill()
+            break
+    assert await process.wait() == -signal.SIGKILL
+    ((before,),) = place.rows("SELECT count(*) FROM relay.events")
+    assert 0 < before < MANY - 100 + EVENTS
+    result = await asyncio.to_thread(copy)
+    assert result.exit_code == 0, result.output
+    assert f"events: {MANY - 100 + EVENTS - before} rows copied" in result.stderr
 
 
 def test_a_running_relay_is_refused(copy: Copy, path: Path) -> None:
