@@ -1,4 +1,4 @@
-"""Reconciliation in PostgreSQL: what is known of a source's people and videos, and the runs."""
+"""Reconciliation in PostgreSQL: known people and videos of a source, and the runs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

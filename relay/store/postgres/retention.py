@@ -18,9 +18,12 @@ from relay.store.rows import within_bytes
 _TURN = "retention"
 """Name of the state that the member locks whose turn it is."""
 
-_PENDING = (
-    "EXISTS (SELECT 1 FROM relay.deliveries d WHERE d.event = e.seq AND d.status = 'pending')"
+# Looked up for each event: a join with all pending deliveries would only suit a small backlog.
+_PENDING = """
+EXISTS (
+    SELECT 1 FROM relay.deliveries d WHERE d.event = e.seq AND d.status = 'pending' OFFSET 0
 )
+"""
 _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
 _FIRST = "SELECT min({key}) FROM {table} WHERE {key} >= %s"
 _OLD = f"""
@@ -33,6 +36,8 @@ SELECT seq FROM relay.events WHERE seq = ANY(%b::bigint[]) ORDER BY seq FOR UPDA
 """
 # In a statement of its own, which sees what was committed before the lock.
 _SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%b::bigint[]) AND NOT {_PENDING}"
+# A separate statement, so that it sees everything that was committed before the lock.
+_SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%s::bigint[]) AND NOT {_PENDING}"
 _BODIES = """
 UPDATE relay.events SET body = NULL, headers = NULL WHERE seq = ANY(%b::bigint[])
 """
@@ -61,7 +66,7 @@ class _Phase(NamedTuple):
 
 
 class Sweep:
-    """Removes what has expired, phase by phase."""
+    """Removes expired rows, phase by phase."""
 
     def __init__(self, settings: StoreSettings) -> None:
         times = Times.of(settings)

@@ -67,7 +67,7 @@ class _Phase(NamedTuple):
 
 
 class Sweep:
-    """Finds what has expired, phase by phase."""
+    """Finds expired rows, phase by phase."""
 
     def __init__(self, settings: StoreSettings) -> None:
         times = Times.of(settings)

@@ -1,4 +1,4 @@
-"""An older store's audience is made of what is left in it."""
+"""The audience of an older store is derived from its remaining bodies and rows."""
 
 import sqlite3
 from contextlib import closing
