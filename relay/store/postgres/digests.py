@@ -16,11 +16,14 @@ SELECT max(key), array_agg(name ORDER BY key) FILTER (WHERE is_damaged) FROM (
     FROM relay.{table} WHERE {key} > %s AND body IS NOT NULL ORDER BY {key} LIMIT %s
 ) AS step
 """
+# One by one, because a plan for all of them at once reads all events in each step.
 _ORPHANS = """
-SELECT max(event), array_agg(DISTINCT event) FILTER (WHERE is_orphan) FROM (
-    SELECT r.event, NOT EXISTS (SELECT 1 FROM relay.events AS e WHERE e.seq = r.event) AS is_orphan
-    FROM relay.{table} AS r WHERE r.event > %s ORDER BY r.event LIMIT %s
-) AS step
+SELECT max(step.event), array_agg(DISTINCT step.event) FILTER (WHERE found.seq IS NULL)
+FROM (
+    SELECT event FROM relay.{table} WHERE event > %s ORDER BY event LIMIT %s
+) AS step LEFT JOIN LATERAL (
+    SELECT e.seq FROM relay.events AS e WHERE e.seq = step.event OFFSET 0
+) AS found ON TRUE
 """
 _QUERIES = (
     (
