@@ -77,9 +77,9 @@ class ShiftedClock:
 class Relay:
     """A running service with everything that can be seen of it from outside."""
 
-    def __init__(self, service: Service, path: Path, *, errors: io.BytesIO) -> None:
+    def __init__(self, service: Service, settings: config.Config, *, errors: io.BytesIO) -> None:
         self.service = service
-        self._path = path
+        self._settings = settings
         self._errors = errors
 
     async def call(self) -> Caller:
@@ -115,14 +115,17 @@ class Relay:
                 await asyncio.sleep(0.01)
         assert (await self.counts(name))[labels] == value
 
+    def _reading(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{store_file(self._settings)}?mode=ro", uri=True)
+
     def stored(self, table: str = "events") -> int:
         """How many rows are on disk for other readers to see."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as db:
+        with contextlib.closing(self._reading()) as db:
             return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def heads(self) -> bytes:
         """The heads of all events, as they are kept."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as db:
+        with contextlib.closing(self._reading()) as db:
             return b"".join(head for (head,) in db.execute("SELECT headers FROM events"))
 
     def lines(self, event: str) -> list[dict[str, Any]]:
@@ -199,7 +202,7 @@ async def serving(settings: config.Config, *, clock: Clock | None = None) -> Asy
         running = asyncio.create_task(service.run(stop, ready=ready.set))
         try:
             await until(lambda: ready.is_set() or running.done(), what="the relay's readiness")
-            yield Relay(service, store_file(settings), errors=errors)
+            yield Relay(service, settings, errors=errors)
         finally:
             stop.set()
             await running

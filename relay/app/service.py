@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +39,7 @@ from relay.server.listener import Listener
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.store import Store, engines
-from relay.store.ownership import Introduction
+from relay.store.ownership import MAINTENANCE, Introduction
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -108,6 +108,7 @@ class Service:
             clock=clock,
             wake=self.supervisor.wake,
             refetch=self.supervisor.refetch,
+            has_turn=partial(store.ownership.holds, MAINTENANCE),
         )
         self._watchdog = Watchdog(
             self._manager,
@@ -290,7 +291,8 @@ class Service:
         await self.admin.start()
         await self.public.start()
         self._introduce(self._reloader.config)
-        self._tasks.append(parts.create_task(self._store.ownership.run(self.supervisor)))
+        ownership = self._store.ownership.run(self.supervisor, self._heed)
+        self._tasks.append(parts.create_task(ownership))
         for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
             if listener.is_handed_over:
                 self._log.info("listener.handed_over", key=f"server.{key}", listen=listener.url)
@@ -301,6 +303,12 @@ class Service:
             sources=[source.name for source in self._reloader.config.sources],
             sinks=self.supervisor.names,
         )
+
+    async def _heed(self, retried: Collection[str]) -> None:
+        """Take over what operators have ordered at another relay; raises StoreError."""
+        await self.supervisor.reconsider(retried)
+        await self._rotations.load()
+        self.replayer.wake()
 
     async def _adopt(self, config: Config, changes: Changes) -> None:
         """Switch to a config at once; on an error, nothing has changed.

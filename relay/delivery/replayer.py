@@ -38,6 +38,9 @@ POLL_MAX_S = 0.5
 
 STORE_RETRY_S = 1.0
 
+TURN_POLL_S = 1.0
+"""Interval at which a relay looks whether it has become its turn to advance the replays."""
+
 COUNT_STEP_EVENTS = 10_000
 """Numbers of events that the first step of a count looks through."""
 
@@ -57,10 +60,12 @@ class Replayer:
         clock: Clock,
         wake: Callable[[str], None],
         refetch: Callable[[], None],
+        has_turn: Callable[[], bool],
     ) -> None:
         """`wake` is called with each sink that gets deliveries; `routes` may be replaced.
 
         `refetch` makes every sink release the deliveries that it has not started to send.
+        `has_turn` says whether this relay, of those that share the store, advances the replays.
         """
         self.routes = routes
         self._operations = operations
@@ -68,6 +73,7 @@ class Replayer:
         self._clock = clock
         self._wake = wake
         self._refetch = refetch
+        self._has_turn = has_turn
         self._cursors: dict[int, dict[str, int]] = {}
         """Progress by replay and sink, so that a slow sink does not delay the others.
 
@@ -112,13 +118,20 @@ class Replayer:
             self._wake(route.sink)
         return ended
 
+    def wake(self) -> None:
+        """Say that a replay may have begun."""
+        self._wakeup.set()
+
     async def run(self) -> None:
         """Advance the running replays until cancelled; raises StoreBroken."""
         wait_s: float | None = POLL_MIN_S
         while True:
             self._wakeup.clear()
             try:
-                wait_s = await self._advance(wait_s or POLL_MIN_S)
+                if self._has_turn():
+                    wait_s = await self._advance(wait_s or POLL_MIN_S)
+                else:
+                    wait_s = TURN_POLL_S
             except StoreUnavailable as error:
                 self._sampled.line("store.unavailable", reason=str(error))
                 await asyncio.sleep(STORE_RETRY_S)

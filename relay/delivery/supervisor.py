@@ -1,7 +1,7 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,6 +79,8 @@ class DispatcherSupervisor:
         self._leaving: dict[_Member, asyncio.Task[None]] = {}
         self._parts: asyncio.TaskGroup
         self._closing: asyncio.Future[list[None]] | None = None
+        self._turn = asyncio.Lock()
+        """Held from a look at the paused sinks until that has had its effect."""
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         """Make sinks by name, with no connection; on any thread, because some take a while.
@@ -106,9 +108,10 @@ class DispatcherSupervisor:
 
     async def begin(self, sink: str) -> None:
         """Start to send; harmless for a sink that is gone, or begun already."""
-        paused = await self.paused()
-        if (member := self._members.get(sink)) is not None:
-            self._begin(member, paused)
+        async with self._turn:
+            paused = await self.paused()
+            if (member := self._members.get(sink)) is not None:
+                self._begin(member, paused)
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         """Start nothing more, and return once nothing is in flight and no outcome unsettled.
@@ -236,6 +239,18 @@ class DispatcherSupervisor:
         for member in self._members.values():
             member.dispatcher.refetch()
 
+    async def reconsider(self, retried: Collection[str]) -> None:
+        """Take over what operators have ordered at another relay; raises StoreError.
+
+        `retried` are the sinks to be tried at once.
+        """
+        async with self._turn:
+            paused = await self.paused()
+            for member in self._members.values():
+                if member.life is not None:
+                    since_ms = paused.get(member.name)
+                    _follow(member.dispatcher, since_ms, is_retried=member.name in retried)
+
     def statuses(self) -> Mapping[str, SinkStatus]:
         """How each sink is doing, here or at the relay that dispatches it."""
         elsewhere = self._ownership.statuses()
@@ -251,18 +266,20 @@ class DispatcherSupervisor:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
         now_ms = self._clock.now_ms()
-        await self._store.operations.pause(name, now_ms=now_ms)
-        # Looked up after the wait: a reload may have put another in its place.
-        if (member := self._members.get(name)) is not None:
-            member.dispatcher.pause(since_ms=now_ms)
+        async with self._turn:
+            await self._store.operations.pause(name, now_ms=now_ms)
+            # Looked up after the wait: a reload may have put another in its place.
+            if (member := self._members.get(name)) is not None:
+                member.dispatcher.pause(since_ms=now_ms)
         self._log.info("sink.paused", sink=name)
 
     async def resume(self, name: str) -> None:
         """Deliver again; raises KeyError."""
         _ = self._members[name]
-        await self._store.operations.resume(name)
-        if (member := self._members.get(name)) is not None:
-            member.dispatcher.resume()
+        async with self._turn:
+            await self._store.operations.resume(name)
+            if (member := self._members.get(name)) is not None:
+                member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
 
     async def retry(self, name: str, seq: int | None) -> int:
@@ -275,6 +292,7 @@ class DispatcherSupervisor:
         count = await self._store.bring_forward(
             name, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
         )
+        await self._store.operations.retry(name)
         if (member := self._members.get(name)) is not None:
             member.dispatcher.probe_now()
         self._log.info("sink.retried", sink=name, count=count)
@@ -291,7 +309,8 @@ class DispatcherSupervisor:
             member.dispatcher.refetch()
             # The next of its turn may be due now.
             member.dispatcher.wake()
-        return self._store.is_leased(name, seq)
+        # Another relay does not tell what it is sending.
+        return self._store.is_leased(name, seq) or not self._ownership.holds(name)
 
     async def check(self, name: str) -> str | None:
         """Reach the destination without an event, as `Sink.check` does; also raises KeyError."""
@@ -334,6 +353,17 @@ class DispatcherSupervisor:
 
     def _everyone(self) -> list[_Member]:
         return [*self._members.values(), *self._leaving]
+
+
+def _follow(dispatcher: Dispatcher, paused_ms: int | None, *, is_retried: bool) -> None:
+    is_paused = dispatcher.status().state == "paused"
+    dispatcher.refetch()
+    if paused_ms is not None and not is_paused:
+        dispatcher.pause(since_ms=paused_ms)
+    elif paused_ms is None and is_paused:
+        dispatcher.resume()
+    if is_retried:
+        dispatcher.probe_now()
 
 
 async def _run_after(predecessors: Sequence[asyncio.Task[None]], dispatcher: Dispatcher) -> None:

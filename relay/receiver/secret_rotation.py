@@ -63,7 +63,7 @@ class SecretRotations:
         return tuple(self._sources)
 
     async def load(self) -> None:
-        """Resume the rotations of before a restart; raises StoreError."""
+        """Take over the rotations of before a restart, or of another relay; raises StoreError."""
         for rotation in await self._quarantine.rotations():
             self._hold(rotation)
         self._wakeup.set()
@@ -129,6 +129,10 @@ class SecretRotations:
         async with self._turn:
             begun = await self._quarantine.rotation(name)
             if begun is None:
+            if name not in self._held and (begun := await self._quarantine.rotation(name)):
+                self._hold(begun)
+            held = self._held.get(name)
+            if held is None:
                 return None
             held = self._held.get(name) or self._hold(begun)
             now_ms = self._clock.now_ms()

@@ -283,6 +283,10 @@ class Operations(Protocol):
 
     async def resume(self, sink: str) -> None: ...
 
+    async def retry(self, sink: str) -> None:
+        """Have the relay try the sink at once that dispatches it, where that is another one."""
+        ...
+
     async def paused(self) -> Mapping[str, int]:
         """Return the paused sinks with the times of their pauses."""
         ...

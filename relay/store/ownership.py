@@ -1,11 +1,20 @@
 """Which sinks this relay dispatches: all, or its share where several relays share a store."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
+
+MAINTENANCE = ":maintenance"
+"""Owned like a sink, for what one relay at a time does; no sink's name begins like this."""
+
+Heed = Callable[[Collection[str]], Awaitable[None]]
+"""Takes over what operators have ordered at any relay; passed the sinks to be tried at once.
+
+Raises StoreError; it is called again then.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ class Ownership(Protocol):
     """Of a store's sinks."""
 
     def holds(self, sink: str) -> bool:
-        """Return whether this relay dispatches the sink."""
+        """Return whether this relay dispatches the sink, or does the `MAINTENANCE`."""
         ...
 
     def may_send(self, sink: str) -> bool:
@@ -86,7 +95,7 @@ class Ownership(Protocol):
         """Return the relays that share the store, by name; empty where only one can hold it."""
         ...
 
-    async def run(self, dispatching: Dispatching) -> None:
+    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
         """Begin and end dispatching as ownership changes, until `leave` is done."""
         ...
 
@@ -116,8 +125,8 @@ class SoleOwner:
     async def members(self) -> tuple[Member, ...]:
         return ()
 
-    async def run(self, dispatching: Dispatching) -> None:
-        """Nothing ever changes."""
+    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
+        """Nothing ever changes, and all orders come to this relay."""
 
     async def leave(self) -> None:
         """Nobody waits for them."""

@@ -51,6 +51,7 @@ class Bench:
         self.activity = ActivityStream(self.clock)
         self.woken: Counter[str] = Counter()
         self.refetch = 0
+        self.has_turn = True
         self.replayer = Replayer(
             store.operations,
             [Route(sink) for sink in sinks],
@@ -58,6 +59,7 @@ class Bench:
             clock=self.clock,
             wake=lambda sink: self.woken.update([sink]),
             refetch=self._count_refetch,
+            has_turn=lambda: self.has_turn,
         )
 
     def _count_refetch(self) -> None:

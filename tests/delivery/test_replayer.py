@@ -504,3 +504,14 @@ async def test_a_replay_takes_the_total_of_a_count_just_made(tmp_path: Path) -> 
         assert begun.total == 3
         await bench.drain(begun)
         assert (await bench.now(begun)).opened == 2
+
+
+async def test_a_relay_without_its_turn_leaves_replays_alone(tmp_path: Path) -> None:
+    async with replaying(tmp_path) as bench:
+        await bench.accept(event(1))
+        bench.has_turn = False
+        begun = await bench.begin(Selection())
+        assert (await bench.until_still(begun)).opened == 0
+        bench.has_turn = True
+        await bench.drain(begun)
+        assert (await bench.now(begun)).opened == 1

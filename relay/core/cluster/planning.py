@@ -85,6 +85,10 @@ class Planner:
             if lease.sink not in self._sinks:
                 self.leases.drain(lease.sink)
 
+    def tell(self) -> None:
+        """Send a heartbeat soon, because there is something to tell the others."""
+        self._beat_due_s = -math.inf
+
     def leave(self) -> None:
         """Hand over all sinks, then leave the cluster; `has_left` is true afterwards."""
         self._leaving = True

@@ -23,6 +23,7 @@ from relay.core.cluster.timing import LEASE_S
 from relay.store.ownership import Introduction, Member
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import HISTORY
+from relay.store.postgres.orders import NUMBERS, OPENINGS, Orders
 
 _LEASE = f"make_interval(secs => {LEASE_S})"
 _START = "pg_postmaster_start_time()::text"
@@ -75,7 +76,8 @@ SELECT {HISTORY}, {_START},
             expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + {_LEASE},
             status
         )), '[]') FROM relay.ownership
-    )
+    ),
+    ({NUMBERS})
 """
 _ACQUIRE = f"""
 WITH free AS (
@@ -104,9 +106,9 @@ WITH gone AS (DELETE FROM relay.members WHERE id = %(member)s)
 UPDATE relay.ownership {_FREE} WHERE holder = %(member)s
 """
 # Neither sum nor maximum alone changes with every commit: one of a lower number may come later.
-_NEWS = """
+_NEWS = f"""
 SELECT (SELECT max(seq) FROM relay.events), (SELECT sum(events) FROM relay.added_totals),
-    (SELECT value FROM relay.state WHERE name = 'orders')
+    ({OPENINGS})
 """
 _MEMBERS = """
 SELECT m.name, m.version, m.address, m.config, m.id,
@@ -120,14 +122,16 @@ FROM relay.members AS m ORDER BY m.name, m.since
 """
 
 News = tuple[Any, ...]
-"""Changes with each commit that may have brought deliveries, and each order of an operator."""
+"""Changes with each commit that may have brought deliveries."""
 
 
 class Seen(NamedTuple):
-    """An answer, and how the sinks are, by what their holders said last."""
+    """An answer, and what a survey tells besides."""
 
     answer: Answer
     statuses: Mapping[str, str] | None = None
+    """How the sinks are, by what their holders said last."""
+    orders: Orders | None = None
 
 
 def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[str, str]) -> Seen:
@@ -189,7 +193,7 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
 
 
 def _survey(db: Database) -> Seen:
-    history, start, fresh, live, rows = db.execute(_SURVEY).fetchall()[0]
+    history, start, fresh, live, rows, orders = db.execute(_SURVEY).fetchall()[0]
     surveyed = Surveyed(
         history=history,
         start=start,
@@ -200,7 +204,9 @@ def _survey(db: Database) -> Seen:
             for sink, holder, version, expired, _ in rows
         ),
     )
-    return Seen(surveyed, {sink: status for sink, *_, status in rows if status is not None})
+    statuses = {sink: status for sink, *_, status in rows if status is not None}
+    # A failover may have lost an order, and the next one then gets its number.
+    return Seen(surveyed, statuses, {**orders, history: 0})
 
 
 def _acquire(db: Database, acquire: Acquire) -> Acquired:

@@ -15,7 +15,7 @@ from relay.store.operations import (
     always,
 )
 from relay.store.overview import Overview
-from relay.store.postgres import operator_queries, operator_writes, recent
+from relay.store.postgres import operator_queries, operator_writes, orders, recent
 from relay.store.postgres import overview as overviews
 from relay.store.postgres import replays as replay_queries
 from relay.store.postgres.shared import Part, Shared
@@ -178,6 +178,10 @@ class PostgresOperations(Part):
 
     async def resume(self, sink: str) -> None:
         await self._background.execute(operator_writes.RESUME, sink)
+        await self._writer.transact(lambda db: operator_writes.pause(db, sink, now_ms=now_ms))
+        await self._writer.transact(lambda db: operator_writes.resume(db, sink))
+    async def retry(self, sink: str) -> None:
+        await self._writer.transact(lambda db: orders.count_retry(db, storable(sink)))
 
     async def paused(self) -> Mapping[str, int]:
         return await self._reader.read(operator_queries.paused)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from relay.store.ordering import OrderingKeys
+from relay.store.postgres import orders
 from relay.store.postgres.driver import Database
 from relay.store.postgres.replays import TRIED_SINCE, held
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
@@ -121,8 +122,8 @@ UPDATE relay.deliveries SET status = 'discarded', settled_at = %s, turn = NULL,
     reason = concat_ws(' after: ', 'discarded by an operator', reason)
 WHERE event = %s AND sink = %s AND status = 'pending'
 """
-PAUSE = "INSERT INTO relay.paused_sinks VALUES (%s, %s) ON CONFLICT DO NOTHING"
-RESUME = "DELETE FROM relay.paused_sinks WHERE sink = %s"
+_PAUSE = "INSERT INTO relay.paused_sinks VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_RESUME = "DELETE FROM relay.paused_sinks WHERE sink = %s"
 
 Keys = Sequence[tuple[int, str]]
 """Deliveries, by event and sink."""
@@ -157,6 +158,7 @@ def begin(
     """Store a new replay."""
     text = msgspec.json.encode(selection).decode()
     db.execute(_BEGIN, (number, now_ms, text, total, *until))
+    orders.count(db)
     return held(db, number)
 
 
@@ -186,12 +188,14 @@ def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
     db.execute(_HOLD_EVENTS, values)
     opened = db.execute(_OPEN, values).fetchall()[0][0]
     db.execute(_ADVANCE, {"opened": opened, "cursor": step.cursor, "replay": current.id})
+    orders.count_opening(db)
     return held(db, current.id)
 
 
 def end(db: Database, number: int, state: ReplayState, *, now_ms: int) -> Replay:
     """End a replay; an ended one stays as it is."""
     db.execute(_END, (state, now_ms, number))
+    orders.count(db)
     return held(db, number)
 
 
@@ -215,8 +219,21 @@ def discard(db: Database, letters: Keys, now_ms: int) -> int:
 def give_up(db: Database, event: int, sink: str, *, now_ms: int) -> bool:
     """Discard a pending delivery; False if there was none."""
     db.execute(_GIVE_UP, (now_ms, event, sink))
+    orders.count(db)
     values = {**_named([(event, sink)]), "now": now_ms}
     return bool(db.execute(_DISCARDED, values).fetchall()[0][0])
+
+
+def pause(db: Database, sink: str, *, now_ms: int) -> None:
+    """Note that a sink is paused; one that is paused already stays so since then."""
+    db.execute(_PAUSE, (sink, now_ms))
+    orders.count(db)
+
+
+def resume(db: Database, sink: str) -> None:
+    """Note that a sink is not paused."""
+    db.execute(_RESUME, (sink,))
+    orders.count(db)
 
 
 def _named(deliveries: Keys) -> dict[str, object]:

@@ -15,16 +15,15 @@ from relay.core.cluster import statements
 from relay.core.cluster.leases import Lease
 from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Answer, Done, Notify, Poll, Polled, Statement
-from relay.core.cluster.timing import ANSWER_TIMEOUT_S
+from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
+from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import Dispatching, Introduction, Member
-from relay.store.postgres import members
+from relay.store.ownership import MAINTENANCE, Dispatching, Heed, Introduction, Member
+from relay.store.postgres import members, orders
 from relay.store.postgres.driver import Connection, psycopg
 from relay.store.postgres.fences import Fence
-
-MAINTENANCE = ":maintenance"
-"""Owned like a sink, for what one relay at a time does; no sink's name begins like this."""
+from relay.store.postgres.leases import Leases as Leased
 
 HANDOVER_S = 5.0
 """Longest time that sends in flight have at a handover."""
@@ -49,6 +48,7 @@ class PostgresOwnership:
         control: Connection,
         poller: Connection,
         reader: Connection,
+        leased: Leased,
         *,
         now_s: Callable[[], float] = boottime_s,
     ) -> None:
@@ -56,6 +56,7 @@ class PostgresOwnership:
         self._control = control
         self._poller = poller
         self._reader = reader
+        self._leased = leased
         self._now_s = now_s
         self.id = uuid4()
         """Identifies this process in the database."""
@@ -67,6 +68,9 @@ class PostgresOwnership:
         """Sinks of which the dispatching begins or ends."""
         self._elsewhere: Mapping[str, SinkStatus] = {}
         self._news: members.News | None = None
+        self._orders: orders.Orders | None = None
+        """As of the last survey."""
+        self._surveyed = asyncio.Event()
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
         self._is_running = False
@@ -101,16 +105,18 @@ class PostgresOwnership:
     async def members(self) -> tuple[Member, ...]:
         return await self._reader.read(lambda db: members.members(db, self.id))
 
-    async def run(self, dispatching: Dispatching) -> None:
+    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
         self._is_running = True
         try:
             async with asyncio.TaskGroup() as group:
+                heeding = group.create_task(self._heed_all(heed))
                 while not self._planner.has_left:
                     self._changed.clear()
                     for statement in self._planner.plan(self._now_s()):
                         group.create_task(self._send(statement, dispatching))
                     self._follow(group, dispatching)
                     await self._wait()
+                heeding.cancel()
         finally:
             self._is_running = False
             self._left.set()
@@ -129,6 +135,26 @@ class PostgresOwnership:
         """Close the connections that nothing else uses."""
         await self._control.cut_off()
         await self._poller.cut_off()
+
+    async def _heed_all(self, heed: Heed) -> None:
+        """Heed what was ordered since the last time; at first all, because it may be new."""
+        heeded: orders.Orders | None = None
+        while True:
+            await self._surveyed.wait()
+            self._surveyed.clear()
+            now = self._orders
+            if now is None or now == heeded:
+                continue
+            # Another relay may have brought deliveries forward.
+            self._leased.walk_again()
+            try:
+                await heed(() if heeded is None else orders.retried(heeded, now))
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_S)
+            else:
+                heeded = now
+                self._planner.tell()
+                self._changed.set()
 
     async def _wait(self) -> None:
         timeout_s = max(0.0, self._planner.due_s() - self._now_s())
@@ -197,6 +223,9 @@ class PostgresOwnership:
         }
         work = partial(members.run, statement=statement, me=self._me, statuses=statuses)
         seen = await connection.run(work)
+        if seen.orders is not None:
+            self._orders = seen.orders
+            self._surveyed.set()
         if seen.statuses is not None:
             self._elsewhere = {
                 sink: replace(msgspec.json.decode(text, type=SinkStatus), is_elsewhere=True)

@@ -13,6 +13,7 @@ from relay.store.postgres import (
     boundary,
     erasure_log,
     numbers,
+    orders,
     personal_data_export,
     personal_data_search,
 )
@@ -81,6 +82,8 @@ class PostgresPersonalDataSteps(Part):
                 wait_for(db, ROLLED_TO)
                 forget_person(PostgresAudienceTables(db), address.number)
             erasure_log.end(db, number, report, now_ms=now_ms)
+            # Other relays let go of what they have read ahead.
+            orders.count(db)
 
         await self._shared.background.transact(end)
 

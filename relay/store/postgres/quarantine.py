@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from relay.core.authentication import UnverifiedRequest
-from relay.store.postgres import numbers
+from relay.store.postgres import numbers, orders
 from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
 from relay.store.quarantine import STEP_BYTES, STEP_ROWS, Kept, Rotation
@@ -74,12 +74,17 @@ class PostgresQuarantine(Part):
 
         def begin(db: Database) -> Rotation:
             db.execute(_BEGIN, values)
+            orders.count(db)
             return _rotations(db, source)[0]
 
         return await self._writer.transact(begin)
 
     async def disarm(self, source: str, *, now_ms: int) -> None:
-        await self._writer.execute(_DISARM, now_ms, source)
+        def disarm(db: Database) -> None:
+            db.execute(_DISARM, (now_ms, source))
+            orders.count(db)
+
+        await self._writer.transact(disarm)
 
     async def keep(self, request: UnverifiedRequest) -> None:
         number = await numbers.draw(self._reader, "quarantine_number_seq")

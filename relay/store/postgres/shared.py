@@ -1,6 +1,6 @@
 """What the parts of a store share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
@@ -36,7 +36,7 @@ class Shared:
     turns: OrderingKeys
     outstanding: Outstanding
     fences: Fences
-    leases: Leases = field(default_factory=Leases)
+    leases: Leases
     """Of this relay's dispatchers."""
     vacuum: Vacuum
     member: UUID

@@ -22,6 +22,7 @@ from relay.store.postgres.driver import Connection, Pool
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit, Statement
 from relay.store.postgres.integrity import PostgresInspections
+from relay.store.postgres.leases import Leases
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
@@ -245,7 +246,8 @@ async def open_store(
         for each in connections:
             await each.close()
         raise
-    ownership = PostgresOwnership(control, poller, reader)
+    leases = Leases()
+    ownership = PostgresOwnership(control, poller, reader, leases)
     shared = Shared(
         leaser=leaser,
         reader=reader,
@@ -258,6 +260,7 @@ async def open_store(
         turns=turns,
         outstanding=outstanding,
         fences=fences or ownership,
+        leases=leases,
         vacuum=Vacuum(partial(connection, settings), clock=clock),
         member=ownership.id,
     )

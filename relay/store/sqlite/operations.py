@@ -201,6 +201,9 @@ class SqliteOperations(Part):
     async def resume(self, sink: str) -> None:
         await self._writer.execute(operator_writes.RESUME, sink)
 
+    async def retry(self, sink: str) -> None:
+        """There is no other relay."""
+
     async def paused(self) -> Mapping[str, int]:
         return await self._reader.read(operator_queries.paused)
 

@@ -1,7 +1,7 @@
 """Ownership of sinks by several relays of one real database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
@@ -9,11 +9,13 @@ import pytest
 
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
 from relay.core.config_values import Duration
+from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import Introduction
-from relay.store.postgres import schema
-from relay.store.postgres.driver import Connection
-from relay.store.postgres.ownership import MAINTENANCE, PostgresOwnership, boottime_s
+from relay.store.ownership import MAINTENANCE, Introduction
+from relay.store.postgres import orders, schema
+from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.leases import Leases
+from relay.store.postgres.ownership import PostgresOwnership, boottime_s
 from tests.postgres.server import PostgresServer
 from tests.store.places import PostgresPlace
 
@@ -28,9 +30,11 @@ class Relay:
         self.name = name
         self.sending: set[str] = set()
         self.woken: list[str] = []
-        self.paused_s = 0.0
+        self.heeded: list[set[str]] = []
+        self.failing = False
         self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
-        self.ownership = PostgresOwnership(*self._connections, now_s=boottime_s)
+        control, poller, reader = self._connections
+        self.ownership = PostgresOwnership(control, poller, reader, Leases())
         self.ownership.introduce(
             Introduction(name=name, version="1", address=f"http://{name}", config="c")
         )
@@ -38,7 +42,7 @@ class Relay:
 
     async def __aenter__(self) -> Self:
         self.ownership.configure(SINKS)
-        self._running = asyncio.create_task(self.ownership.run(self))
+        self._running = asyncio.create_task(self.ownership.run(self, self.heed))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,6 +63,15 @@ class Relay:
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         self.sending.discard(sink)
+
+    async def heed(self, retried: Collection[str]) -> None:
+        self.heeded.append(set(retried))
+        if self.failing:
+            raise StoreUnavailable("the database is away")
+
+    async def order(self, work: Callable[[Database], None]) -> None:
+        """Do what another relay does in a transaction."""
+        await self._connections[2].run(work)
 
     def wake(self, sink: str) -> None:
         self.woken.append(sink)
@@ -160,3 +173,30 @@ async def test_an_accepted_event_wakes_the_owners(place: PostgresPlace) -> None:
             " VALUES ('main', 'x', 'k', 0, '')"
         )
         await until(lambda: set(SINKS) <= set(relay.woken), 2, "a sink was not woken")
+
+
+async def test_every_member_heeds_each_order_also_one_that_owns_nothing(
+    place: PostgresPlace,
+) -> None:
+    async with cluster(place, "a") as (owner,), Relay("b", place) as idle:
+        idle.ownership.configure(())
+        relays = [owner, idle]
+        await until(lambda: [each.heeded for each in relays] == [[set()]] * 2, 4, "no first look")
+        await owner.order(lambda db: orders.count_retry(db, "crm"))
+        await until(
+            lambda: [each.heeded[-1] for each in relays] == [{"crm"}] * 2, 4, "no sink to be tried"
+        )
+        await owner.order(orders.count)
+        await until(
+            lambda: [each.heeded[-1] for each in relays] == [set()] * 2, 4, "no order was heeded"
+        )
+
+
+async def test_an_order_that_could_not_be_heeded_is_heeded_again(place: PostgresPlace) -> None:
+    async with cluster(place, "a") as (relay,):
+        relay.failing = True
+        await relay.order(lambda db: orders.count_retry(db, "crm"))
+        await until(lambda: relay.heeded.count({"crm"}) > 1, 4, "heeded once")
+        relay.failing = False
+        before = len(relay.heeded)
+        await until(lambda: len(relay.heeded) > before, 4, "not heeded again")
