@@ -3,22 +3,20 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import orjson
 
 from relay.core.clock import SystemClock
 from relay.core.event import VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
+from relay.store import StoreSettings, engines
 
 WAITERS = 512
 
 
-async def fill(database: Path, sink: str, bodies: Iterable[bytes]) -> None:
+async def fill(settings: StoreSettings, sink: str, bodies: Iterable[bytes]) -> None:
     """Accept an event with each body, to be delivered to one sink."""
-    store = await open_store(SqliteSettings(path=str(database)), clock=SystemClock())
+    store = await engines.open_store(settings, clock=SystemClock())
     verdicts = (Verdict(sink, "takes", ""),)
     todo = iter(bodies)
 

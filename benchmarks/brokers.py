@@ -92,7 +92,7 @@ def _drain(broker: Broker, folder: Path, events: int) -> float:
     """Deliveries per second, from the start of the first to the confirm of the last."""
     broker.empty()
     relay = rig.Relay(folder, [rig.sink(_SINK, broker.name, **broker.table())])
-    uvloop.run(backlog.fill(relay.database, _SINK, requests.bodies(events)))
+    uvloop.run(backlog.fill(relay.store, _SINK, requests.bodies(events)))
     with relay.running() as running:
         _until_delivered(running, events)
     _complete(broker, events)

@@ -13,9 +13,9 @@ CONNECTIONS = 64
 _SCRIPT = Path(__file__).with_name("replay.lua")
 
 
-def flood(port: int, file: Path, *, seconds: int) -> float:
-    """Answered requests per second with 64 connections; fails where one was not a 2xx."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(_SCRIPT)]
+def flood(port: int, file: Path, *, seconds: int, connections: int = CONNECTIONS) -> float:
+    """Answered requests per second; fails where one was not a 2xx."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(_SCRIPT)]
     target = [f"http://127.0.0.1:{port}", "--", str(file)]
     try:
         printed = subprocess.run([*command, *target], check=True, capture_output=True, text=True)

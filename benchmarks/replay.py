@@ -42,7 +42,7 @@ def main() -> None:
 def _measure(folder: Path, events: int) -> None:
     port, notes = rig.free_port(), folder / "received"
     relay = rig.Relay(folder, [rig.http_sink(port)])
-    uvloop.run(backlog.fill(relay.database, f"sink{port}", requests.bodies(events)))
+    uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
     stored = {"until_ms": time.time_ns() // 1_000_000 + 1}
     with rig.far_end("sink", port, str(notes)), relay.running() as running:
         drained = _drain(port, events)

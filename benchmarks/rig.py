@@ -16,6 +16,11 @@ from typing import Any
 
 import httpx
 
+from relay.store.postgres.settings import PostgresSettings
+from relay.store.sqlite.settings import SqliteSettings
+
+Settings = PostgresSettings | SqliteSettings
+
 SECRET = "benchmark-secret-of-no-value"
 TOKEN = "benchmark-token-of-no-value-either"
 START_S = 30.0
@@ -25,8 +30,7 @@ _CONFIG = """
 [server]
 listen = "127.0.0.1:{listen}"
 admin_listen = "127.0.0.1:{admin}"
-[store]
-path = "{folder}/relay.db"
+{store}
 [admin]
 token = "{token}"
 [log]
@@ -50,19 +54,40 @@ def sink(name: str, kind: str, **keys: object) -> str:
     return "\n".join(["[[sink]]", f"name = {json.dumps(name)}", *lines, ""])
 
 
+def _store(settings: Settings) -> str:
+    match settings:
+        case PostgresSettings(dsn=dsn, schema=schema):
+            keys = {"type": settings.type, "dsn": dsn.reveal(), "schema": schema}
+        case SqliteSettings(path=path):
+            keys = {"path": path}
+    return "\n".join(["[store]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())])
+
+
 def http_sink(port: int) -> str:
     return sink(f"sink{port}", "http", url=f"http://127.0.0.1:{port}/hook")
 
 
 class Relay:
-    """A relay of its own folder and ports; `sinks` are the tables of its destinations."""
+    """A relay of its own folder and ports; `sinks` are the tables of its destinations.
 
-    def __init__(self, folder: Path, sinks: list[str]) -> None:
+    Its store is a file in the folder, unless one is given.
+    """
+
+    def __init__(
+        self, folder: Path, sinks: list[str], store: PostgresSettings | None = None
+    ) -> None:
         self.listen, self._admin = free_port(), free_port()
         self.database = folder / "relay.db"
+        self.store: PostgresSettings | SqliteSettings = store or SqliteSettings(
+            path=str(self.database)
+        )
         self._config = folder / "config.toml"
         text = _CONFIG.format(
-            listen=self.listen, admin=self._admin, folder=folder, secret=SECRET, token=TOKEN
+            listen=self.listen,
+            admin=self._admin,
+            store=_store(self.store),
+            secret=SECRET,
+            token=TOKEN,
         ) + "".join(sinks)
         self._config.write_text(text, encoding="utf-8")
 
@@ -121,7 +146,14 @@ class Running:
 @contextlib.contextmanager
 def far_end(kind: str, port: int, *arguments: str) -> Iterator[None]:
     """Run one of `benchmarks.far_end`'s apps on a port."""
-    with _process(["-m", "benchmarks.far_end", kind, str(port), *arguments]):
+    with server("benchmarks.far_end", [kind, str(port), *arguments], port):
+        yield
+
+
+@contextlib.contextmanager
+def server(module: str, arguments: list[str], port: int) -> Iterator[None]:
+    """Run a module that answers requests on a port."""
+    with _process(["-m", module, *arguments]):
         _wait(f"http://127.0.0.1:{port}/")
         yield
 

@@ -21,7 +21,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         port = rig.free_port()
         relay = rig.Relay(Path(folder), [rig.http_sink(port)])
-        uvloop.run(backlog.fill(relay.database, f"sink{port}", requests.bodies(events)))
+        uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
         size_mib = relay.database.stat().st_size / (1 << 20)
         with relay.running() as running:
             start_s = running.start_s

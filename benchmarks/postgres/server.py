@@ -1,0 +1,61 @@
+"""A PostgreSQL server for a benchmark, with schemas that are new, and gone afterwards."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from relay.core.config_values import Secret
+from relay.store.postgres.settings import PostgresSettings
+from tests.postgres.server import PostgresServer
+
+WAYS = ("socket", "TCP")
+"""How a relay reaches the server."""
+
+# The tests' server has less than PostgreSQL's own default.
+_SETTINGS = "shared_buffers = 128MB\n"
+_numbers = count(1)
+
+
+class Server:
+    """Commits reach the disk, as PostgreSQL has it by default."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    def execute(self, text: str) -> list[tuple[object, ...]]:
+        """Run one statement as the superuser, and return its rows."""
+        return self._server.execute(text)
+
+    def dsn(self, way: str) -> str:
+        """Return where a relay finds it by one of `WAYS`."""
+        return self._server.socket_dsn if way == "socket" else self._server.dsn
+
+    @contextmanager
+    def schema(self, way: str = "socket") -> Iterator[PostgresSettings]:
+        """Name a schema that is not there yet, and drop it afterwards."""
+        name = f"relay_{next(_numbers)}"
+        yield PostgresSettings(dsn=Secret(self.dsn(way)), schema=name)
+        self.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Start a server in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = PostgresServer(Path(folder))
+        try:
+            server.create()
+        except pytest.skip.Exception:
+            sys.exit("PostgreSQL is needed: apt-get install postgresql")
+        with (server.data / "postgresql.conf").open("a") as settings:
+            settings.write(_SETTINGS)
+        server.start()
+        try:
+            yield Server(server)
+        finally:
+            server.stop()
