@@ -11,6 +11,9 @@ import orjson
 Key = tuple[str, str]
 """An event's identity: source and id."""
 
+MEMBER = "x-member"
+"""Header in which a sink's config may name the relay."""
+
 
 @dataclass(frozen=True)
 class Mood:
@@ -40,6 +43,8 @@ class Arrival:
     kind: str
     body: bytes = field(repr=False)
     at_s: float
+    member: str = ""
+    """The relay that sent it, if its sink is configured to say so."""
     status: int | None = None
     ended: bool = False
     """Answered, or the relay has hung up."""
@@ -144,6 +149,7 @@ async def _read(reader: asyncio.StreamReader) -> Arrival:
         kind=document["event"],
         body=body,
         at_s=time.monotonic(),
+        member=headers.get(MEMBER, ""),
     )
 
 

@@ -1,4 +1,4 @@
-/* Stands between SQLite and the C library, and does to the store's files what a bad disk would.
+/* Stands between a database and the C library, and does to its files what a bad disk would.
  *
  * The file named by RELAY_FAULT says what is to happen, and nothing happens while it is missing:
  *   sync-fails   fsync and fdatasync of the write-ahead log fail with EIO
@@ -6,6 +6,7 @@
  *   write-fails  writes to the log fail with EIO
  *   quota        writes to the log fail with EDQUOT, and so does the allocation of space in any file
  *   quota-sync   fsync and fdatasync of the log fail with EDQUOT, as on a network file system
+ *   full         writes past the end of any file fail with ENOSPC, as PostgreSQL's do on a full disk
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static int told(const char *wanted) {
@@ -32,6 +35,11 @@ static int is_log(int file) {
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t size = readlink(link, path, sizeof path);
     return size > 4 && memcmp(path + size - 4, "-wal", 4) == 0;
+}
+
+static int is_refused(int file, off_t at) {
+    struct stat found;
+    return fstat(file, &found) == 0 && at >= found.st_size && told("full");
 }
 
 static int sync_faulty(int file, const char *name) {
@@ -53,6 +61,7 @@ static ssize_t write_faulty(int file, const void *data, size_t size, off_t at, c
         if (told("write-fails")) return errno = EIO, -1;
         if (told("quota")) return errno = EDQUOT, -1;
     }
+    if (is_refused(file, at)) return errno = ENOSPC, -1;
     return real(file, data, size, at);
 }
 
@@ -62,6 +71,20 @@ ssize_t pwrite(int file, const void *data, size_t size, off_t at) {
 
 ssize_t pwrite64(int file, const void *data, size_t size, off64_t at) {
     return write_faulty(file, data, size, at, "pwrite64");
+}
+
+static ssize_t gather_faulty(int file, const struct iovec *data, int count, off_t at, const char *name) {
+    ssize_t (*real)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, name);
+    if (is_refused(file, at)) return errno = ENOSPC, -1;
+    return real(file, data, count, at);
+}
+
+ssize_t pwritev(int file, const struct iovec *data, int count, off_t at) {
+    return gather_faulty(file, data, count, at, "pwritev");
+}
+
+ssize_t pwritev64(int file, const struct iovec *data, int count, off64_t at) {
+    return gather_faulty(file, data, count, at, "pwritev64");
 }
 
 static int allocate_faulty(int file, off_t at, off_t size, const char *name) {

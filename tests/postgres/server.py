@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -45,9 +46,10 @@ class PostgresServer:
     the server refuses to run as root.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, environ: Mapping[str, str] | None = None) -> None:
         self.folder = folder / "postgres"
         self.port = free_port()
+        self._environ = {**os.environ, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -113,6 +115,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env=self._environ,
                 user=_owner()[0],
                 group=_owner()[1],
             )

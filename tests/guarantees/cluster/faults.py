@@ -1,0 +1,64 @@
+"""What can happen to a cluster: each fault does its damage, and repairs it."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+from tests.guarantees.cluster.cluster import Cluster
+from tests.guarantees.process import Relay, until
+
+Fault = Callable[[Cluster], Awaitable[None]]
+
+STOPPED_S = 30.0
+
+
+async def kill_relay(cluster: Cluster, *, away_s: float | None = None) -> None:
+    """Restart it at any moment: before another relay has taken over, or long after."""
+    async with cluster.fault("SIGKILL of a relay"):
+        relay = cluster.random.choice(cluster.relays)
+        await relay.kill()
+        await asyncio.sleep(cluster.random.uniform(0, 16) if away_s is None else away_s)
+        await relay.start()
+
+
+async def stop_relay(cluster: Cluster, *, for_s: float = STOPPED_S) -> None:
+    async with cluster.fault("SIGSTOP of a relay"):
+        relay = cluster.random.choice(cluster.relays)
+        relay.signal(signal.SIGSTOP)
+        await asyncio.sleep(for_s)
+        relay.signal(signal.SIGCONT)
+        await until(relay.is_ready, what="/readyz after SIGCONT")
+
+
+async def kill_postmaster(cluster: Cluster) -> None:
+    async with cluster.fault("SIGKILL of the postmaster"):
+        await asyncio.to_thread(cluster.server.kill)
+        await asyncio.sleep(cluster.random.uniform(0, 3))
+        await asyncio.to_thread(cluster.server.start)
+        await cluster.until_ready()
+
+
+async def restart_server(cluster: Cluster) -> None:
+    async with cluster.fault("immediate restart"):
+        await asyncio.to_thread(cluster.server.restart)
+        await cluster.until_ready()
+
+
+async def terminate_connections(cluster: Cluster) -> None:
+    async with cluster.fault("pg_terminate_backend of all"):
+        await asyncio.to_thread(
+            cluster.place.rows,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        )
+        await cluster.until_ready()
+
+
+async def taken_over(cluster: Cluster, sink: str, lost: Relay) -> None:
+    """Wait until another relay owns the sink."""
+
+    async def is_so() -> bool:
+        owner = (await asyncio.to_thread(cluster.owners)).get(sink)
+        return owner is not None and owner is not lost
+
+    await until(is_so, what=f"another owner of {sink} than {lost.config.parent.name}")

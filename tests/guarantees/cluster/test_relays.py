@@ -1,0 +1,105 @@
+"""Relays of a cluster that die, stop and restart lose nothing, and send nothing beside the owner."""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.guarantees.cluster import account, faults
+from tests.guarantees.cluster.cluster import Cluster, cluster
+from tests.guarantees.cluster.sinks import CONCURRENCY, Weather
+from tests.guarantees.conftest import Say
+from tests.guarantees.far_ends import Key
+from tests.guarantees.process import Relay, until
+from tests.store.places import shared_server
+
+pytestmark = pytest.mark.servers
+
+
+async def test_a_killed_relay_loses_nothing_and_its_sinks_are_taken_over(
+    tmp_path: Path, random: Random, say: Say
+) -> None:
+    async with cluster(tmp_path, shared_server(), random=random) as three:
+        async with three.under_load():
+            (sink, relay), *_ = three.owners().items()
+            async with three.fault("SIGKILL of a relay"):
+                await relay.kill()
+            killed_s = time.monotonic()
+            await faults.taken_over(three, sink, relay)
+            took_s = time.monotonic() - killed_s
+            await relay.start()
+        await three.settle()
+        say(f"taken over after {took_s:.1f} s; {account.prove(three)}")
+
+
+async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_had_begun(
+    tmp_path: Path, random: Random, say: Say
+) -> None:
+    async with cluster(tmp_path, shared_server(), random=random) as three:
+        async with three.under_load():
+            sink, relay, far_end = _owned(three)
+            far_end.slowest_s = 1.0
+            await until(lambda: len(far_end.open()) > 1, what="requests under way")
+            async with three.fault("SIGSTOP of a relay"):
+                relay.signal(signal.SIGSTOP)
+                await faults.taken_over(three, sink, relay)
+                await three.under_way(5)
+                begun = _unrecorded(three, far_end, relay)
+                known = await asyncio.to_thread(account.read, three.place)
+                relay.signal(signal.SIGCONT)
+                await until(relay.is_ready, what="/readyz after SIGCONT")
+            far_end.slowest_s = 0.04
+        await three.settle()
+        books = account.read(three.place)
+        assert begun
+        for key in begun:
+            place = (sink, key)
+            by_others = [each for each in far_end.arrivals if each.key == key]
+            own = [each for each in by_others if each.member == relay.config.parent.name]
+            assert books.attempts[place] <= len(by_others) - begun[key], (place, own)
+            assert books.attempts[place] >= known.attempts[place]
+        strays = [each for name, each in account.strangers(three, books) if name == sink]
+        assert len(strays) <= CONCURRENCY
+        say(f"{begun.total()} were begun, {len(strays)} came later; {account.prove(three)}")
+
+
+def _owned(three: Cluster) -> tuple[str, Relay, Weather]:
+    """Return a sink that takes all events, its owner and its far end."""
+    far_end = next(each for each in three.far_ends if each.name == "steady")
+    return far_end.name, three.owners()[far_end.name], far_end
+
+
+def _unrecorded(three: Cluster, far_end: Weather, relay: Relay) -> Counter[Key]:
+    """Count the requests of a relay of which the database knows no outcome."""
+    attempts = account.read(three.place).attempts
+    came = Counter(each.key for each in far_end.arrivals)
+    own = {each.key for each in far_end.arrivals if each.member == relay.config.parent.name}
+    return Counter(
+        {
+            key: came[key] - attempts[far_end.name, key]
+            for key in own
+            if came[key] > attempts[far_end.name, key]
+        }
+    )
+
+
+async def test_relays_restart_in_turn_under_300_requests_a_second_without_a_failed_one(
+    tmp_path: Path, random: Random, say: Say
+) -> None:
+    async with cluster(tmp_path, shared_server(), random=random) as three:
+        three.pause_s = 0.05
+        async with three.under_load():
+            began_s, before = time.monotonic(), three.load.statuses.total()
+            for relay in three.relays:
+                async with three.fault("restart"):
+                    assert await relay.stop() == 0, relay.output()
+                    await relay.start()
+                await three.under_way()
+            rate = (three.load.statuses.total() - before) / (time.monotonic() - began_s)
+        await three.settle()
+        assert set(three.load.statuses) == {202}, three.load.statuses
+        say(f"{rate:.0f} requests a second; {account.prove(three)}")
