@@ -129,10 +129,6 @@ class SecretRotations:
         async with self._turn:
             begun = await self._quarantine.rotation(name)
             if begun is None:
-            if name not in self._held and (begun := await self._quarantine.rotation(name)):
-                self._hold(begun)
-            held = self._held.get(name)
-            if held is None:
                 return None
             held = self._held.get(name) or self._hold(begun)
             now_ms = self._clock.now_ms()

@@ -174,14 +174,13 @@ class PostgresOperations(Part):
         return await self._reader.read(lambda db: overviews.overview(db, sinks))
 
     async def pause(self, sink: str, *, now_ms: int) -> None:
-        await self._background.execute(operator_writes.PAUSE, sink, now_ms)
+        await self._background.transact(lambda db: operator_writes.pause(db, sink, now_ms=now_ms))
 
     async def resume(self, sink: str) -> None:
-        await self._background.execute(operator_writes.RESUME, sink)
-        await self._writer.transact(lambda db: operator_writes.pause(db, sink, now_ms=now_ms))
-        await self._writer.transact(lambda db: operator_writes.resume(db, sink))
+        await self._background.transact(lambda db: operator_writes.resume(db, sink))
+
     async def retry(self, sink: str) -> None:
-        await self._writer.transact(lambda db: orders.count_retry(db, storable(sink)))
+        await self._background.transact(lambda db: orders.count_retry(db, storable(sink)))
 
     async def paused(self) -> Mapping[str, int]:
         return await self._reader.read(operator_queries.paused)

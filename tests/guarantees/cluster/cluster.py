@@ -163,9 +163,7 @@ async def cluster(
     """Start all but the server; what is left of it goes with the block."""
     async with AsyncExitStack() as stack:
         place = PostgresPlace(server)
-        far_ends = [
-            await stack.enter_async_context(Weather(name, random=random)) for name in TAKES
-        ]
+        far_ends = [await stack.enter_async_context(Weather(name, random=random)) for name in TAKES]
         relays = [
             await stack.enter_async_context(
                 _relay(folder / f"relay-{number}", place, far_ends, dsn=dsn or server.dsn)
