@@ -16,7 +16,7 @@ from relay.store.postgres.fences import Fence
 LAG_MS = 2_000
 """A walk begins this long before the present: a transaction may commit later than another one."""
 
-COST_FACTOR = 50
+COST_FACTOR = 20
 """A walk from the very beginning waits for this many times its last duration.
 
 It passes over all that was settled since the last vacuum, which one old transaction can hold up.

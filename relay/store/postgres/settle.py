@@ -23,14 +23,21 @@ _NOTE = """
 INSERT INTO relay.attempts
     (event, sink, started_at, duration_ms, result, status, reason, answer, replay)
 """
-# A row is found by its primary key, whatever the statistics say of the indexes of pending rows,
-# and written in that order, so that two transactions do not wait for each other.
+# Rows are found by their primary key, whatever the statistics say of the table, and written in that
+# order, so that two transactions do not wait for each other. `is_found` is always 1, but taken to
+# be so rarely, and the other conditions join nothing: both keep the update from a scan.
 _SETTLE = f"""
 WITH owned AS MATERIALIZED ({GUARD}),
 outcomes AS MATERIALIZED (
     SELECT DISTINCT ON (o.event, o.sink COLLATE "C") o.* FROM ({_OUTCOMES}) AS o
     WHERE o.fence IS NULL OR (o.sink COLLATE "C", o.fence) IN (SELECT sink, fence FROM owned)
     ORDER BY o.event, o.sink COLLATE "C", o.n
+),
+found AS MATERIALIZED (
+    SELECT o.*, x.place, 1 AS is_found FROM outcomes AS o, LATERAL (
+        SELECT ctid AS place FROM relay.deliveries
+        WHERE event = o.event AND sink = o.sink COLLATE "C" OFFSET 0
+    ) AS x
 ),
 moved AS (
     UPDATE relay.deliveries AS d
@@ -41,11 +48,9 @@ moved AS (
             d.first_attempt_at, CASE WHEN o.counts > 0 THEN o.started_at END
         ),
         turn = CASE WHEN o.after = 'pending' THEN d.turn END
-    FROM outcomes AS o, LATERAL (
-        SELECT x.ctid AS place FROM relay.deliveries AS x
-        WHERE x.event = o.event AND x.sink = o.sink COLLATE "C" OFFSET 0
-    ) AS x
-    WHERE d.ctid = x.place AND d.status = 'pending' AND d.attempts = o.attempts
+    FROM found AS o
+    WHERE d.ctid = o.place AND o.is_found = 1
+        AND d.status = 'pending' AND d.attempts - o.attempts = 0
     RETURNING o.n
 ),
 noted AS (
