@@ -1,7 +1,7 @@
-"""A write without a row, so that the end of a statement says what is on disk, and on a standby.
+"""A write without a row, whose commit proves that all earlier commits are on the standby too.
 
-After a crash the server shows commits that its standby may never have received. What is only read
-is therefore no proof, but the commit of a later write waits for the standby to have all before it.
+After a crash, the server shows commits that its standby may never have received, so a read is no
+proof of them.
 """
 
 from relay.store.postgres.driver import Database

@@ -42,7 +42,7 @@ It may run twice: again on a new connection when the outcome of a commit is unkn
 class Statement(Generic[Item, Result]):
     """A write whose statements each commit by themselves.
 
-    No lock is held over a round trip, in which the relay could be stopped.
+    No lock is held over a round trip: a relay that is suspended there would block the others.
     """
 
     def __init__(self, write: Write[Item, Result]) -> None:

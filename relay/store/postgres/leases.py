@@ -1,6 +1,6 @@
 """Leases of this relay's dispatchers, and how far each has walked over the due deliveries.
 
-All of it is memory; what is lost with it is only found again by a walk from the beginning.
+It is kept in memory: a relay that starts walks over all due deliveries once.
 """
 
 import math
@@ -40,9 +40,9 @@ START = Position(-(1 << 62), 0)
 class Walk:
     """Walks over a tier of one sink's due deliveries, in their order, some at a time.
 
-    Settled deliveries lie in the index until a vacuum, so most walks begin where the last one came
-    to, less `LAG_MS`. A walk over the whole tier finds the rest: what was committed late, or made
-    due again by another relay.
+    Settled deliveries stay in the index until a vacuum, so most walks begin where the last one
+    ended, less `LAG_MS`. A walk over the whole tier finds late commits, and deliveries that another
+    relay has made due again.
     """
 
     at: Position | None = None

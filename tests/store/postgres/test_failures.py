@@ -56,7 +56,7 @@ def stored_ids(place: PostgresPlace) -> set[str]:
 
 @asynccontextmanager
 async def load(store: Store) -> AsyncIterator[Counter[str]]:
-    """Accept events from several senders, which repeat what is refused; count the answers."""
+    """Accept events from several senders that repeat refused ones, and count the answers."""
     answers: Counter[str] = Counter()
     numbers = count()
     ending = asyncio.Event()
