@@ -11,6 +11,7 @@ from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
 from relay.store.absences import Absence
 from relay.store.overview import DeadLetters, Overview
+from relay.store.ownership import Cluster
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Disk
 from relay.telemetry.traffic import SourceTraffic
@@ -110,6 +111,8 @@ class Facts:
     """Configured sinks in their order, then removed ones."""
     sources: Sequence[SourceFacts]
     store: StoreFacts
+    cluster: Cluster | None
+    """The relays that share the store; None where only one can hold it, or it cannot be read."""
     last_reload: Reading | None
     """None before the first reload."""
     refused_reloads: Sequence[Reading]
@@ -125,6 +128,7 @@ class _Stored:
     rotations: Sequence[Rotation] = ()
     unacknowledged: Sequence[Absence] = ()
     loss_ms: int = 0
+    cluster: Cluster | None = None
     error: str | None = None
 
 
@@ -143,6 +147,7 @@ async def gather(admin: AdminServices) -> Facts:
         sinks=_sinks(admin.sinks.statuses(), stored),
         sources=_sources(admin, stored, now_ms=now_ms),
         store=_store(admin, stored, unready),
+        cluster=stored.cluster,
         last_reload=admin.reloads.last,
         refused_reloads=admin.reloads.refused,
     )
@@ -159,6 +164,7 @@ async def _read(admin: AdminServices) -> _Stored:
                 rotations=await admin.rotations.all(),
                 unacknowledged=await admin.store.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.store.absences.unacknowledged_loss_ms(),
+                cluster=await admin.store.ownership.cluster(),
             )
     except StoreError as error:
         return _Stored(error=str(error))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreFull, StoreUnavailable
@@ -12,6 +13,7 @@ from relay.telemetry.recent_counts import SAMPLE_EVERY_S, RecentCounts
 
 GAUGES_EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 5.0
+CLUSTER_EVERY_S = 5.0
 STALL_MS = 60_000
 """Gap between two heartbeats that counts as an absence, whatever its cause."""
 
@@ -41,6 +43,7 @@ class Maintenance:
         """Return all tasks' coroutines; each runs until it is cancelled."""
         return (
             self._gauges(),
+            self._cluster(),
             self._samples(),
             self._heartbeat(),
             self._retention(),
@@ -67,6 +70,21 @@ class Maintenance:
         self._metrics.store_size(size_bytes)
         if (space := self._store.space()) is not None:
             self._metrics.store_space(space.free_bytes, floor=space.min_free_bytes)
+
+    async def _cluster(self) -> None:
+        """Show the relays that share the store, the same figures at each."""
+        while True:
+            with suppress(StoreUnavailable):
+                cluster = await self._store.ownership.cluster()
+                if cluster is None:
+                    return
+                self._metrics.cluster(
+                    live=len(cluster.live),
+                    away=len(cluster.away),
+                    configs=len(cluster.configs),
+                    free_sinks=len(cluster.free),
+                )
+            await asyncio.sleep(CLUSTER_EVERY_S)
 
     async def _samples(self) -> None:
         while True:

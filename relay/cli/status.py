@@ -46,6 +46,10 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     rows = [_sink(sink, now_ms=now_ms) for sink in report["sinks"]]
     yield from table(rows, empty="The config has no sink.")
     yield ""
+    if (cluster := report["cluster"]) is not None:
+        rows = [_member(each, now_ms=now_ms) for each in cluster["members"]]
+        yield from table(rows, empty="No relay has sent a heartbeat.")
+        yield ""
     yield from pairs(_relay(report, now_ms=now_ms))
     for source in report["sources"]:
         yield from flow(_source(source, now_ms=now_ms))
@@ -76,6 +80,18 @@ def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
         "OLDEST": ago(sink["oldest_pending_ms"], now_ms=now_ms),
         "REPLAY": ago(sink["replaying_since_ms"], now_ms=now_ms),
         "DEAD": "?" if sink["dead"] is None else sink["dead"],
+    }
+
+
+def _member(member: dict[str, Any], *, now_ms: int) -> dict[str, object]:
+    return {
+        "MEMBER": f"{member['name']} (this one)" if member["is_self"] else member["name"],
+        "VERSION": member["version"],
+        "ADDRESS": member["address"],
+        "SINCE": ago(member["since_ms"], now_ms=now_ms),
+        "HEARTBEAT": ago(member["beat_ms"], now_ms=now_ms),
+        "SINKS": ", ".join(member["sinks"]) or None,
+        "CONFIG": member["config"],
     }
 
 

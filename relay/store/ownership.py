@@ -1,6 +1,6 @@
 """Which sinks this relay dispatches: all, or its share where several relays share a store."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +32,43 @@ class Member:
     """Digest of its settings, without secrets."""
     sinks: tuple[str, ...]
     """The sinks that it dispatches."""
+    is_away: bool
+    """Whether it did not leave, and its heartbeats have stopped."""
     is_self: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSink:
+    """A sink that no relay dispatches, although there is one that could."""
+
+    name: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The relays that share a store, the same at each of them."""
+
+    members: tuple[Member, ...]
+    """By name; without those that left."""
+    free: tuple[FreeSink, ...]
+    """The sinks that have been without an owner for longer than a takeover takes."""
+
+    @property
+    def live(self) -> Sequence[Member]:
+        return [each for each in self.members if not each.is_away]
+
+    @property
+    def away(self) -> Sequence[Member]:
+        return [each for each in self.members if each.is_away]
+
+    @property
+    def configs(self) -> Mapping[str, Sequence[str]]:
+        """The live members' names by the digests of their configs."""
+        digests = sorted({each.config for each in self.live})
+        return {
+            digest: [each.name for each in self.live if each.config == digest] for digest in digests
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +127,11 @@ class Ownership(Protocol):
         """Return how the sinks are doing that another relay dispatches, as it said last."""
         ...
 
-    async def members(self) -> tuple[Member, ...]:
-        """Return the relays that share the store, by name; empty where only one can hold it."""
+    async def cluster(self) -> Cluster | None:
+        """Return the relays that share the store; None where only one can hold it.
+
+        Raises StoreError.
+        """
         ...
 
     async def run(self, dispatching: Dispatching, heed: Heed) -> None:
@@ -122,8 +161,8 @@ class SoleOwner:
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {}
 
-    async def members(self) -> tuple[Member, ...]:
-        return ()
+    async def cluster(self) -> None:
+        return None
 
     async def run(self, dispatching: Dispatching, heed: Heed) -> None:
         """Nothing ever changes, and all orders come to this relay."""

@@ -13,6 +13,7 @@ from relay.admin.verdict import is_well, problems
 from relay.core.downtime import Interval
 from relay.core.sink_status import SinkStatus, State
 from relay.store.absences import Absence
+from relay.store.ownership import Cluster, FreeSink, Member
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Disk
 from relay.telemetry.traffic import Refusals, SourceTraffic
@@ -46,6 +47,7 @@ FACTS = Facts(
     sinks=(),
     sources=(),
     store=STORE,
+    cluster=None,
     last_reload=None,
     refused_reloads=(),
 )
@@ -142,6 +144,25 @@ def unreconciled(*, reconciles_by_itself: bool = False) -> Facts:
         reconciles_by_itself=reconciles_by_itself,
     )
     return replace(FACTS, sources=(changed,))
+
+
+def member(name: str, *, config: str = "c1", is_away: bool = False) -> Member:
+    return Member(
+        name=name,
+        version="1.2.3",
+        address=f"http://{name}:9464",
+        since_ms=NOW_MS - HOUR_MS,
+        beat_ms=NOW_MS - MINUTE_MS if is_away else NOW_MS,
+        config=config,
+        sinks=(),
+        is_away=is_away,
+        is_self=name == "a",
+    )
+
+
+def of_cluster(*members: Member, free: str | None = None) -> Facts:
+    sinks = () if free is None else (FreeSink(name=free, since_ms=NOW_MS - MINUTE_MS),)
+    return replace(FACTS, cluster=Cluster(members=members, free=sinks))
 
 
 def refused(*faults: str) -> Facts:
@@ -313,6 +334,24 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "ticket",
         "the last reload was refused; the previous config is in use",
         "relay check-config",
+    ),
+    "a member that is away": (
+        of_cluster(member("a"), member("b", config="c2", is_away=True)),
+        "ticket",
+        "member b is away",
+        "relay status --url http://b:9464",
+    ),
+    "members with different configs": (
+        of_cluster(member("a"), member("b", config="c2")),
+        "ticket",
+        "the members have different configs",
+        "relay reload",
+    ),
+    "a sink that no member dispatches": (
+        of_cluster(member("a"), free="crm"),
+        "page",
+        "sink crm has no owner",
+        "relay check-config --connect",
     ),
     "a loss": (
         lost(4),

@@ -1,11 +1,10 @@
 """An operator's orders reach the relay that dispatches the sink, whichever relay takes them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
-import pytest
 
 from tests.app.cluster import SALES, Member, cluster, settings
 from tests.caller import SECRET, post, signed
@@ -18,13 +17,6 @@ SOON_S = 5.0
 """Far below any retry or poll that would bring it about without the order."""
 
 LONG_RETRY = 'retry = { first = "1h", max = "1h" }'
-
-
-@pytest.fixture
-def place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
 
 
 class Scene:

@@ -50,6 +50,9 @@ OURS: dict[str, set[str]] = {
     "relay_downtime_lost_seconds": set(),
     "relay_store_min_free_bytes": set(),
     "relay_unreconciled_loss_seconds": {"source"},
+    "relay_members": {"state"},
+    "relay_members_configs_differ": set(),
+    "relay_sinks_without_owner": set(),
 }
 """Metrics beyond the contract."""
 
@@ -93,6 +96,7 @@ def types(metrics: Metrics) -> dict[str, str]:
 
 def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
     metrics.store_space(1 << 30, floor=256 << 20)
+    metrics.cluster(live=2, away=1, configs=2, free_sinks=1)
     labels_by_name: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
         if line.startswith("relay_"):
@@ -152,6 +156,21 @@ def test_a_store_without_a_disk_of_its_own_has_no_series_of_free_space(metrics: 
     metrics.store_size(4096)
     assert "relay_store_free_bytes " not in re.sub("(?m)^#.*", "", text(metrics))
     assert metrics.disk() == Disk(store_bytes=4096, free_bytes=None, min_free_bytes=None)
+
+
+def test_a_store_of_one_relay_has_no_series_of_members(metrics: Metrics) -> None:
+    series = re.sub("(?m)^#.*", "", text(metrics))
+    assert not re.search("relay_members|relay_sinks_without_owner", series)
+
+
+def test_the_relays_that_share_a_store_are_counted(metrics: Metrics) -> None:
+    metrics.cluster(live=2, away=1, configs=2, free_sinks=3)
+    assert value(metrics, "relay_members", state="live") == 2
+    assert value(metrics, "relay_members", state="away") == 1
+    assert value(metrics, "relay_members_configs_differ") == 1
+    assert value(metrics, "relay_sinks_without_owner") == 3
+    metrics.cluster(live=2, away=0, configs=1, free_sinks=0)
+    assert value(metrics, "relay_members_configs_differ") == 0
 
 
 def test_an_accepted_lead_is_counted_by_source_and_kind(metrics: Metrics) -> None:

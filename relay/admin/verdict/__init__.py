@@ -6,7 +6,7 @@ Commands, API and page show the same findings; docs/operating.md has a table of 
 from collections.abc import Sequence
 
 from relay.admin.facts import Facts
-from relay.admin.verdict import records, sinks, sources, store
+from relay.admin.verdict import cluster, records, sinks, sources, store
 from relay.admin.verdict.finding import SEVERITIES, Finding
 
 __all__ = ["Finding", "is_well", "problems"]
@@ -16,6 +16,8 @@ def problems(facts: Facts) -> Sequence[Finding]:
     """Return all problems, the most severe first."""
     now_ms = facts.now_ms
     findings = [*store.findings(facts)]
+    if facts.cluster is not None:
+        findings += cluster.findings(facts.cluster)
     for source in facts.sources:
         findings += sources.findings(source, now_ms=now_ms)
     for sink in facts.sinks:

@@ -19,6 +19,8 @@ PAUSED_MS = 2 * DAY_MS
 def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
     if sink.condition is None:
         yield from _gone(sink, now_ms=now_ms)
+    elif sink.condition.state == "standby":
+        pass  # The cluster's findings have it, if it lasts.
     elif sink.condition.state == "active":
         yield from _slow(sink, sink.condition, now_ms=now_ms)
     else:

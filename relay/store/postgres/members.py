@@ -19,14 +19,15 @@ from relay.core.cluster.statements import (
     Survey,
     Surveyed,
 )
-from relay.core.cluster.timing import LEASE_S
-from relay.store.ownership import Introduction, Member
+from relay.core.cluster.timing import LEASE_S, TAKEOVER_S
+from relay.store.ownership import MAINTENANCE, Cluster, FreeSink, Introduction, Member
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.orders import NUMBERS, OPENINGS, Orders
 
 _LEASE = f"make_interval(secs => {LEASE_S})"
 _START = "pg_postmaster_start_time()::text"
+_LATE = f"clock_timestamp() - make_interval(secs => {TAKEOVER_S})"
 _FORGOTTEN = "interval '1 day'"
 """Time after which a member that ended without leaving is no longer listed."""
 
@@ -96,7 +97,10 @@ SET holder = %(member)s, fence = fence + 1, version = version + 1,
 FROM free WHERE o.sink = free.sink
 RETURNING o.sink, o.fence
 """
-_FREE = "SET holder = NULL, version = version + 1, expires_at = '-infinity', status = NULL"
+_FREE = """
+SET holder = NULL, version = version + 1, expires_at = '-infinity', status = NULL,
+    freed_at = clock_timestamp()
+"""
 _RELEASE = f"""
 UPDATE relay.ownership {_FREE}
 WHERE sink = %s AND holder = %s AND fence = %s AND {HISTORY} = %s
@@ -110,15 +114,32 @@ _NEWS = f"""
 SELECT (SELECT max(seq) FROM relay.events), (SELECT sum(events) FROM relay.added_totals),
     ({OPENINGS})
 """
-_MEMBERS = """
-SELECT m.name, m.version, m.address, m.config, m.id,
+# A relay that was killed and has started again is one member.
+_MEMBERS = f"""
+SELECT m.name, m.version, m.address, m.config, m.id, m.beat_at < {_LATE},
     floor(extract(epoch FROM m.since) * 1000)::bigint,
     floor(extract(epoch FROM m.beat_at) * 1000)::bigint,
     array(
         SELECT o.sink FROM relay.ownership AS o
-        WHERE o.holder = m.id AND o.expires_at > clock_timestamp() ORDER BY o.sink
+        WHERE o.holder = m.id AND o.expires_at > clock_timestamp() AND o.sink <> '{MAINTENANCE}'
+        ORDER BY o.sink
     )
-FROM relay.members AS m ORDER BY m.name, m.since
+FROM relay.members AS m
+WHERE NOT EXISTS (
+    SELECT 1 FROM relay.members AS n
+    WHERE n.name = m.name AND n.address = m.address AND n.since > m.since
+)
+ORDER BY m.name, m.since
+"""
+_FREE_SINKS = f"""
+SELECT sink, floor(extract(epoch FROM since) * 1000)::bigint
+FROM (
+    SELECT sink, CASE WHEN holder IS NULL THEN freed_at ELSE expires_at END AS since
+    FROM relay.ownership
+) AS o
+WHERE since < {_LATE} AND sink <> '{MAINTENANCE}'
+    AND sink IN (SELECT unnest(sinks) FROM relay.members WHERE beat_at >= {_LATE})
+ORDER BY sink
 """
 
 News = tuple[Any, ...]
@@ -157,9 +178,9 @@ def news(db: Database) -> News:
     return db.execute(_NEWS).fetchall()[0]
 
 
-def members(db: Database, own: UUID) -> tuple[Member, ...]:
+def cluster(db: Database, own: UUID) -> Cluster:
     """Return the members, those included that ended without leaving."""
-    return tuple(
+    members = tuple(
         Member(
             name=name,
             version=version,
@@ -168,10 +189,17 @@ def members(db: Database, own: UUID) -> tuple[Member, ...]:
             since_ms=since_ms,
             beat_ms=beat_ms,
             sinks=tuple(sinks),
+            is_away=is_away,
             is_self=number == own,
         )
-        for name, version, address, config, number, since_ms, beat_ms, sinks in db.execute(_MEMBERS)
+        for name, version, address, config, number, is_away, since_ms, beat_ms, sinks in db.execute(
+            _MEMBERS
+        )
     )
+    free = tuple(
+        FreeSink(name=name, since_ms=since_ms) for name, since_ms in db.execute(_FREE_SINKS)
+    )
+    return Cluster(members=members, free=free)
 
 
 def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str]) -> Renewed:

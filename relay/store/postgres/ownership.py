@@ -19,7 +19,7 @@ from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import MAINTENANCE, Dispatching, Heed, Introduction, Member
+from relay.store.ownership import MAINTENANCE, Cluster, Dispatching, Heed, Introduction
 from relay.store.postgres import members, orders
 from relay.store.postgres.driver import Connection, psycopg
 from relay.store.postgres.fences import Fence
@@ -102,8 +102,8 @@ class PostgresOwnership:
     def statuses(self) -> Mapping[str, SinkStatus]:
         return self._elsewhere
 
-    async def members(self) -> tuple[Member, ...]:
-        return await self._reader.read(lambda db: members.members(db, self.id))
+    async def cluster(self) -> Cluster:
+        return await self._reader.read(lambda db: members.cluster(db, self.id))
 
     async def run(self, dispatching: Dispatching, heed: Heed) -> None:
         self._is_running = True

@@ -31,6 +31,7 @@ LIMITS = ("total", "address", "busy", "files")
 SETTLED = ("delivered", "dead")
 DROPPED = ("count", "bytes", "rate", "store")
 ENRICHED = ("answered", "cached", "erased", "late", "failed", "paused", "busy")
+MEMBER_STATES = ("live", "away")
 STATES = ("active", "throttled", "parked", "paused")
 ALL_KINDS = (*KINDS, "other")
 RECONSTRUCTED_KINDS = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
@@ -96,6 +97,7 @@ class Metrics:
     ) -> None:
         self._registry = Registry()
         self._define_for_process()
+        self._define_for_cluster()
         self._define_for_sources()
         self._define_for_sinks()
         self.build = Build(version("relay"), revision, platform.python_version())
@@ -160,6 +162,22 @@ class Metrics:
             "relay_unacknowledged_loss_seconds",
             "Time from which events are lost, in absences that no operator has acknowledged.",
         )
+
+    def _define_for_cluster(self) -> None:
+        self._members = self._registry.gauge(
+            "relay_members",
+            "Relays that share the store; away: its heartbeats have stopped.",
+            {"state": MEMBER_STATES},
+        )
+        self._configs_differ = self._registry.gauge(
+            "relay_members_configs_differ",
+            "1 if live relays that share the store have different configs.",
+        )
+        self._free_sinks = self._registry.gauge(
+            "relay_sinks_without_owner",
+            "Sinks that no relay of those that share the store has taken over in time.",
+        )
+        self.no_cluster()
 
     def _define_for_sources(self) -> None:
         self._requests = self._registry.counter(
@@ -380,6 +398,18 @@ class Metrics:
     def drop_sink_state(self, sink: str) -> None:
         """Stop exposing the state of a sink that another relay dispatches now."""
         self._states.drop(sink)
+
+    def cluster(self, *, live: int, away: int, configs: int, free_sinks: int) -> None:
+        """Set the figures of the relays that share the store: `configs` are different ones."""
+        self._members["live"] = live
+        self._members["away"] = away
+        self._configs_differ[()] = configs > 1
+        self._free_sinks[()] = free_sinks
+
+    def no_cluster(self) -> None:
+        """Stop exposing these figures, which a store of one relay does not have."""
+        for gauge in (self._members, self._configs_differ, self._free_sinks):
+            gauge.clear()
 
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)

@@ -153,12 +153,13 @@ async def test_a_relay_that_cannot_reach_the_database_stops_before_another_takes
 
 async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace) -> None:
     async with cluster(place, "a", "b") as (first, second):
-        members = await first.ownership.members()
-        assert [(each.name, each.address, each.is_self) for each in members] == [
+        known = await first.ownership.cluster()
+        assert known.free == ()
+        assert [(each.name, each.address, each.is_self) for each in known.members] == [
             ("a", "http://a", True),
             ("b", "http://b", False),
         ]
-        assert {sink for each in members for sink in each.sinks} == {*SINKS, MAINTENANCE}
+        assert {sink for each in known.members for sink in each.sinks} == set(SINKS)
         elsewhere = second.sending - {MAINTENANCE}
         await until(
             lambda: elsewhere == set(first.ownership.statuses()), 8, "no word of the others' sinks"
@@ -200,3 +201,42 @@ async def test_an_order_that_could_not_be_heeded_is_heeded_again(place: Postgres
         relay.failing = False
         before = len(relay.heeded)
         await until(lambda: len(relay.heeded) > before, 4, "not heeded again")
+
+
+async def test_a_member_is_away_once_its_heartbeats_have_stopped(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await second.die()
+        place.rows("UPDATE relay.members SET beat_at = beat_at - interval '15 s' WHERE name = 'b'")
+        known = await first.ownership.cluster()
+        assert [each.name for each in known.away] == ["b"]
+        assert [each.name for each in known.live] == ["a"]
+
+
+async def test_a_member_that_was_killed_and_has_started_again_is_not_away(
+    place: PostgresPlace,
+) -> None:
+    async with Relay("a", place) as first:
+        await until(lambda: all_sent([first]), 20, "sinks without an owner")
+        await first.die()
+        place.rows("UPDATE relay.members SET beat_at = beat_at - interval '15 s'")
+        async with cluster(place, "a") as (again,):
+            assert [each.is_away for each in (await again.ownership.cluster()).members] == [False]
+
+
+async def test_a_sink_is_free_once_no_member_has_taken_it_over_in_time(
+    place: PostgresPlace,
+) -> None:
+    async with cluster(place, "a") as (relay,):
+
+        async def free() -> list[str]:
+            return [each.name for each in (await relay.ownership.cluster()).free]
+
+        await relay.die()
+        place.rows("UPDATE relay.ownership SET expires_at = clock_timestamp() - interval '14 s'")
+        async with Relay("b", place) as observer:
+            place.rows(
+                "UPDATE relay.ownership SET expires_at = clock_timestamp() - interval '16 s'"
+                " WHERE sink = 'crm'"
+            )
+            known = await observer.ownership.cluster()
+            assert [each.name for each in known.free] == ["crm"]

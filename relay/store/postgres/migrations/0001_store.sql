@@ -320,7 +320,8 @@ CREATE TABLE relay.ownership (
     fence bigint NOT NULL DEFAULT 0,       -- grows with each acquisition
     version bigint NOT NULL DEFAULT 0,     -- grows with each change
     expires_at timestamptz NOT NULL DEFAULT '-infinity',
-    status text                            -- JSON: how the sink is, as its holder said last
+    status text,                           -- JSON: how the sink is, as its holder said last
+    freed_at timestamptz NOT NULL DEFAULT clock_timestamp()  -- of one without a holder
 ) WITH (fillfactor = 20);
 
 -- Not in `ownership`: settlements lock those rows.
