@@ -169,7 +169,7 @@ class PostgresOwnership:
                 continue
             if lease.state == "held" and lease.sink not in self._fences:
                 self._fences[lease.sink] = lease.fence
-                self._change(group, lease.sink, dispatching.begin(lease.sink))
+                self._change(group, lease.sink, self._begin(lease.sink, dispatching))
             elif lease.state != "held" and not lease.drained:
                 self._change(group, lease.sink, self._end(lease, dispatching))
 
@@ -182,6 +182,14 @@ class PostgresOwnership:
                 self._changed.set()
 
         self._changes[sink] = group.create_task(change())
+
+    async def _begin(self, sink: str, dispatching: Dispatching) -> None:
+        try:
+            await dispatching.begin(sink)
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_S)
+            # It begins again, if it is still held.
+            del self._fences[sink]
 
     async def _end(self, lease: Lease, dispatching: Dispatching) -> None:
         # What outlasts the trust would overlap with the next owner's sends.

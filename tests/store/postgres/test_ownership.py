@@ -10,6 +10,7 @@ import pytest
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
+from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.store.postgres import orders, schema
@@ -30,6 +31,7 @@ class Relay:
         self.name = name
         self.sending: set[str] = set()
         self.woken: list[str] = []
+        self.refusals = 0
         self.heeded: list[set[str]] = []
         self.failing = False
         self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
@@ -59,6 +61,9 @@ class Relay:
                 await connection.cut_off()
 
     async def begin(self, sink: str) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("the database was away for a moment")
         self.sending.add(sink)
 
     async def end(self, sink: str, *, grace: Duration) -> None:
@@ -240,3 +245,10 @@ async def test_a_sink_is_free_once_no_member_has_taken_it_over_in_time(
             )
             known = await observer.ownership.cluster()
             assert [each.name for each in known.free] == ["crm"]
+
+
+async def test_a_begin_that_finds_the_database_away_is_repeated(place: PostgresPlace) -> None:
+    relay = Relay("a", place)
+    relay.refusals = 2
+    async with relay:
+        await until(lambda: all_sent([relay]), 10, "sinks without an owner")
