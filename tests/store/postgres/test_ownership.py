@@ -10,7 +10,6 @@ import pytest
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
-from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.store.postgres import orders, schema
