@@ -5,6 +5,7 @@ A commit is held up by a standby that does not exist: the server then waits for 
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -36,6 +37,26 @@ def await_standby(server: PostgresServer, name: str) -> None:
     """Let commits wait for a standby of that name, or for none."""
     server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
     server.execute("SELECT pg_reload_conf()")
+    while name and not _holds_up(server):
+        time.sleep(0.01)
+
+
+def _holds_up(server: PostgresServer) -> bool:
+    """Whether the server has taken the setting over: a commit of our own waits for the standby."""
+    with closing(psycopg.connect(server.dsn, autocommit=True)) as connection:
+        pid = connection.info.backend_pid
+        connection.pgconn.send_query(b"SELECT pg_logical_emit_message(true, '', '')")
+        sql = f"SELECT state, coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = {pid}"
+        while (found := server.execute(sql)[0]) not in (
+            ("active", "SyncRep"),
+            ("idle", "ClientRead"),
+        ):
+            assert found[0] in ("active", "idle"), found
+    waits = found[1] == "SyncRep"
+    server.execute(f"SELECT pg_terminate_backend({pid})")
+    while server.execute(sql):
+        time.sleep(0.01)
+    return waits
 
 
 async def until(condition: Callable[[], bool], *, what: str) -> None:
@@ -112,7 +133,8 @@ async def test_terminated_connections_fail_no_write(own_place: PostgresPlace) ->
         async with load(store) as answers:
             for _ in range(5):
                 await asyncio.to_thread(own_place.server.execute, sql)
-                await asyncio.sleep(0.05)
+                before = answers.total()
+                await until(lambda: answers.total() > before + 20, what="events are accepted")  # noqa: B023
         assert answers["refused"] == 0
 
 
