@@ -16,7 +16,6 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import conninfo, sql
-from psycopg.types.array import ListBinaryDumper
 
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.errors import classify, error_name, is_connection_lost
@@ -58,8 +57,6 @@ class Database:
         self.is_pooled = row is None or row[0] != self._psycopg.info.backend_pid
         if not self.is_pooled:
             self._psycopg.prepare_threshold = 0
-        # As text each element would be searched for what needs quotes, here and on the server.
-        self._psycopg.adapters.register_dumper(list, ListBinaryDumper)
         self.is_in_doubt = False
         """Whether a commit was reported as done that may be missing on the standby."""
         self._psycopg.add_notice_handler(self._noticed)

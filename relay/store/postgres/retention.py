@@ -36,8 +36,6 @@ SELECT seq FROM relay.events WHERE seq = ANY(%b::bigint[]) ORDER BY seq FOR UPDA
 """
 # In a statement of its own, which sees what was committed before the lock.
 _SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%b::bigint[]) AND NOT {_PENDING}"
-# A separate statement, so that it sees everything that was committed before the lock.
-_SETTLED = f"SELECT e.seq FROM relay.events e WHERE e.seq = ANY(%s::bigint[]) AND NOT {_PENDING}"
 _BODIES = """
 UPDATE relay.events SET body = NULL, headers = NULL WHERE seq = ANY(%b::bigint[])
 """
