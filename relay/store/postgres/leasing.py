@@ -34,21 +34,34 @@ class Leasing(Part):
         """Fulfil `Store.lease`."""
         if not self._fences.holds(sink):
             return Lease((), None)
+        taken: list[Due] = []
+        try:
+            next_ms = await self._lease_all(taken, sink, now_ms, limits)
+        except BaseException:
+            # One of several reads has failed, and nobody is told of what the others took.
+            self.release([each.delivery for each in taken])
+            raise
+        return Lease(
+            tuple(each.delivery for each in taken if not each.is_damaged),
+            next_ms,
+            tuple(each.delivery for each in taken if each.is_damaged),
+        )
+
+    async def _lease_all(
+        self, taken: list[Due], sink: str, now_ms: int, limits: Mapping[Tier, int]
+    ) -> int | None:
+        """Add to `taken` what is leased; return the time of the next look."""
         leases = self._leases[sink]
         left = dict(limits)
         times: list[int] = []
-        taken = await self._lease_firsts(leases, sink, now_ms, left, times)
+        taken += await self._lease_firsts(leases, sink, now_ms, left, times)
         for tier, limit in left.items():
             if limit > 0:
                 ask = self._question(leases, sink, now_ms, limit)
                 taken += await self._lease_next(leases, ask, tier, times)
             else:
                 times.append(now_ms)
-        return Lease(
-            tuple(each.delivery for each in taken if not each.is_damaged),
-            min(times, default=None),
-            tuple(each.delivery for each in taken if each.is_damaged),
-        )
+        return min(times, default=None)
 
     async def _lease_firsts(
         self, leases: SinkLeases, sink: str, now_ms: int, left: dict[Tier, int], times: list[int]

@@ -163,7 +163,7 @@ def _summary(
 ) -> str:
     load = cluster.load
     duplicates = sum(keys.total() - len(keys) for keys in taken.values())
-    refused = {str(status): count for status, count in load.statuses.items() if status != 202}
+    refused = {answer: count for answer, count in load.answers.items() if answer != "202"}
     faults = Counter(fault.name for fault in cluster.faults)
     return (
         f"{len(cluster.faults)} faults ({', '.join(f'{n} {name}' for name, n in faults.items())}): "

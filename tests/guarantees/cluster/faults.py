@@ -3,8 +3,11 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from tests.guarantees import faulty_disk
 from tests.guarantees.cluster.cluster import Cluster
+from tests.guarantees.cluster.pair import Pair
 from tests.guarantees.process import Relay, until
 
 Fault = Callable[[Cluster], Awaitable[None]]
@@ -51,6 +54,42 @@ async def terminate_connections(cluster: Cluster) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )
+        await cluster.until_ready()
+
+
+async def promote(cluster: Cluster, pair: Pair) -> None:
+    """Kill the primary, and put a new replica in its place once all is well."""
+    async with cluster.fault("promotion of the replica"):
+        await asyncio.to_thread(pair.promote)
+        cluster.place.server = pair.primary
+        await cluster.until_ready()
+        await asyncio.to_thread(pair.follow)
+
+
+class FaultyDisk:
+    """The disk of servers that are started with `environ`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._trouble = folder / "trouble"
+        library = faulty_disk.build(folder)
+        self.environ = {"LD_PRELOAD": str(library), "RELAY_FAULT": str(self._trouble)}
+
+    def fill(self) -> None:
+        faulty_disk.let(self._trouble, "full")
+
+    def make_room(self) -> None:
+        self._trouble.unlink()
+
+
+async def fill_disk(cluster: Cluster, disk: FaultyDisk) -> None:
+    """Fill it until requests are refused, and start the server again if it has ended by that."""
+    async with cluster.fault("full disk"):
+        refused = cluster.load.answers["503"]
+        disk.fill()
+        await until(lambda: cluster.load.answers["503"] > refused + 5, what="503 for a full disk")
+        disk.make_room()
+        if not cluster.server.is_running:
+            await asyncio.to_thread(cluster.server.start)
         await cluster.until_ready()
 
 

@@ -37,8 +37,8 @@ class Load:
     def __init__(self, url: str, *, random: Random) -> None:
         self.posted: dict[Key, Posted] = {}
         self.acknowledged: set[Key] = set()
-        self.statuses: Counter[int | None] = Counter()
-        """Of all attempts; None for one without an answer."""
+        self.answers: Counter[str] = Counter()
+        """Of all attempts: statuses, and reasons for there being none."""
         self._random = random
         self._videos = count()
         self._sender = Sender(url, Secret(SECRET), clock=SystemClock(), time_scale=TIME_SCALE)
@@ -81,4 +81,4 @@ class Load:
         return Posted(kind, video, orjson.dumps(document))
 
     def _watch(self, attempted: Attempted, _next_s: float | None) -> None:
-        self.statuses[attempted.status] += 1
+        self.answers[attempted.reason or str(attempted.status)] += 1

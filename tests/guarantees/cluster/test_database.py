@@ -1,0 +1,73 @@
+"""A database that is killed, restarted, full or replaced by its replica costs no event."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.guarantees.cluster import account, faults
+from tests.guarantees.cluster.cluster import Cluster, cluster
+from tests.guarantees.cluster.faults import Fault, FaultyDisk
+from tests.guarantees.cluster.pair import Pair
+from tests.guarantees.conftest import Say
+from tests.postgres.server import PostgresServer
+
+pytestmark = pytest.mark.servers
+
+
+@contextmanager
+def _server(folder: Path, **environ: str) -> Iterator[PostgresServer]:
+    folder.mkdir()
+    server = PostgresServer(folder, environ=environ)
+    server.create()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def three(tmp_path: Path, random: Random) -> AsyncIterator[Cluster]:
+    with _server(tmp_path / "server") as server:
+        async with cluster(tmp_path, server, random=random) as three:
+            yield three
+
+
+@pytest.mark.parametrize(
+    "fault", [faults.kill_postmaster, faults.restart_server, faults.terminate_connections]
+)
+async def test_a_database_that_fails_loses_nothing(three: Cluster, fault: Fault, say: Say) -> None:
+    async with three.under_load():
+        await fault(three)
+        await three.under_way()
+    await three.settle()
+    say(account.prove(three))
+
+
+async def test_a_full_disk_of_the_database_loses_nothing(
+    tmp_path: Path, random: Random, say: Say
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    with _server(tmp_path / "server", **disk.environ) as server:
+        async with cluster(tmp_path, server, random=random) as three:
+            async with three.under_load():
+                await faults.fill_disk(three, disk)
+                await three.under_way()
+            await three.settle()
+            assert three.load.answers["503"]
+            say(account.prove(three))
+
+
+async def test_a_replica_that_is_promoted_has_all_that_was_acknowledged(
+    tmp_path: Path, random: Random, say: Say
+) -> None:
+    with Pair(tmp_path) as pair:
+        async with cluster(tmp_path, pair.primary, random=random, dsn=pair.dsn) as three:
+            async with three.under_load():
+                await faults.promote(three, pair)
+                await three.under_way()
+            await three.settle()
+            say(account.prove(three))
