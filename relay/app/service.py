@@ -378,6 +378,7 @@ class Service:
     async def _turn_away(self, grace: Duration) -> None:
         """Close the public side first; running sends get the rest of the grace."""
         started_s = self._clock.monotonic()
+        await self.public.retire()
         self._receiver.draining = True
         await self.public.stop()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))

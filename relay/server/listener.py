@@ -136,29 +136,31 @@ class Listener:
         """URL of the listener, from this machine where its address is a wildcard."""
         return self._address.url(self.port)
 
-    def _accept(self, bound: socket.socket) -> None:
+    def _accept(self, bound: socket.socket) -> bool:
         """Accept one connection per turn of the loop, so that requests are served in between.
 
         The loop's own server has no limit, and does not report a lack of file descriptors.
+        Returns whether there was one.
         """
         if not self._limit.has_room():
             self._pause(bound)
-            return
+            return False
         try:
             accepted, peer = bound.accept()
         except (BlockingIOError, ConnectionError):
-            return
+            return False
         except OSError as error:
             self._limit.evict()
             self._limit.reached("files", message=os.strerror(error.errno or 0))
             self._pause(bound)
-            return
+            return False
         if self._limit.admits(peer[0]):
             opening = self._loop.create_task(self._open(accepted))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
         else:
             accepted.close()
+        return True
 
     async def _open(self, accepted: socket.socket) -> None:
         try:
@@ -187,6 +189,9 @@ class Listener:
         bound, self._socket = self._socket, None
         if bound is None:
             return
+        # Those that wait in the queue would be reset; that of an inherited socket stays.
+        while not self.is_handed_over and self._accept(bound):
+            pass
         if self._pausing is not None:
             self._pausing.cancel()
         self._loop.remove_reader(bound)
