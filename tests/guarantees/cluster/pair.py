@@ -62,6 +62,8 @@ class Pair:
         self.primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.primary.execute("SELECT pg_reload_conf()")
         end_s = time.monotonic() + DEADLINE_S
-        while not self.primary.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
+        while not self.primary.execute(
+            "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        ):
             assert time.monotonic() < end_s, "the replica is not synchronous"
             time.sleep(0.02)

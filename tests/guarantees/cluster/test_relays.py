@@ -1,6 +1,5 @@
 """Relays of a cluster that die, stop and restart lose nothing, and send nothing beside the owner."""
 
-import asyncio
 import signal
 import time
 from collections import Counter
