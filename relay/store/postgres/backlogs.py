@@ -1,10 +1,14 @@
-"""Backlogs of all sinks: each sink's owner counts on a slow beat, every relay reads."""
+"""Backlogs of all sinks: each sink's owner counts on a slow beat, every relay reads.
+
+Those of sinks without an owner, because no config names them, are counted with the maintenance.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
 
 from relay.core.clock import Clock
 from relay.store import Backlog
+from relay.store.ownership import MAINTENANCE
 from relay.store.postgres.driver import Connection, Database
 from relay.store.postgres.fences import Fences
 from relay.store.tiers import OF_TIER
@@ -50,6 +54,9 @@ WHERE (b.pending, b.dead, b.oldest_at)
     IS DISTINCT FROM (excluded.pending, excluded.dead, excluded.oldest_at)
 """
 _COUNT = f"WITH counted AS MATERIALIZED ({_COUNT_PENDING}) {_COUNT}"
+_OWNED = """
+SELECT sink FROM relay.ownership WHERE holder IS NOT NULL AND expires_at > clock_timestamp()
+"""
 _READ = "SELECT sink, pending, dead, oldest_at FROM relay.backlogs"
 
 
@@ -82,9 +89,11 @@ class Backlogs:
         if started_s >= self._count_from_s:
             known = {row[0] for row in db.execute(_READ).fetchall()}
             known |= {sink for (sink,) in db.execute(_SINKS).fetchall()} | set(self._seen)
-            for sink in sorted(known):
-                if self._fences.holds(sink):
-                    db.execute(_COUNT, {"sink": sink})
+            mine = {sink for sink in known if self._fences.holds(sink)}
+            if self._fences.holds(MAINTENANCE):
+                mine |= known - {sink for (sink,) in db.execute(_OWNED).fetchall()}
+            for sink in sorted(mine):
+                db.execute(_COUNT, {"sink": sink})
             now_s = self._clock.monotonic()
             self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
         return db.execute(_READ).fetchall()

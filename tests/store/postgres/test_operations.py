@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any, cast
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from msgspec import structs
 from psycopg import sql
 
 from relay.store import Store
+from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import candidates, missed, operator_queries, operator_writes, related
 from relay.store.postgres.driver import Database
 from relay.store.postgres.operator_writes import Opening
@@ -280,3 +282,22 @@ async def test_a_close_does_not_wait_for_a_search(
             await asyncio.sleep(0.01)
         for search in searches:
             search.cancel()
+
+
+async def test_one_relay_counts_what_is_left_of_a_sink_that_no_config_names(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with (
+        owning(postgres_place, clock, "sales") as one,
+        owning(postgres_place, clock, MAINTENANCE) as other,
+    ):
+        await accept(one, event(1), verdicts=[TAKES, OTHER])
+        await one.backlogs()
+        assert postgres_place.rows("SELECT sink FROM relay.backlogs") == [("sales",)]
+        postgres_place.rows("UPDATE relay.ownership SET holder = %s", uuid4())
+        assert set(await other.backlogs()) == {"sales", "crm"}
+        postgres_place.rows("UPDATE relay.backlogs SET pending = 7")
+        clock.ms += 60_000
+        backlogs = await other.backlogs()
+        # The owner counts its own.
+        assert {sink: each.pending for sink, each in backlogs.items()} == {"sales": 7, "crm": 1}
