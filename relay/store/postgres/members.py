@@ -55,10 +55,11 @@ added AS (
 )
 UPDATE relay.ownership AS o
 SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = held.status
-FROM unnest(%(held)b::text[], %(fences)b::bigint[], %(statuses)b::text[])
-    AS held (sink, fence, status)
+FROM unnest(
+    %(held)b::text[], %(histories)b::text[], %(fences)b::bigint[], %(statuses)b::text[]
+) AS held (sink, history, fence, status)
 WHERE o.sink = held.sink AND o.holder = %(member)s AND o.fence = held.fence
-    AND o.expires_at > clock_timestamp()
+    AND held.history = {HISTORY} AND o.expires_at > clock_timestamp()
 RETURNING o.sink, o.fence, {HISTORY}
 """
 _SURVEY = f"""
@@ -211,6 +212,7 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
         "config": me.config,
         "sinks": list(beat.sinks),
         "held": [sink for sink, _ in beat.leases],
+        "histories": [fence.history for _, fence in beat.leases],
         "fences": [fence.number for _, fence in beat.leases],
         "statuses": [statuses.get(sink) for sink, _ in beat.leases],
     }

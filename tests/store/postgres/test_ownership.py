@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Self
+from uuid import uuid4
 
 import pytest
 
+from relay.core.cluster.statements import Answer, Beat, Fence, Renewed
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import MAINTENANCE, Introduction
-from relay.store.postgres import orders, schema
+from relay.store.postgres import members, orders, schema
 from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.ownership import PostgresOwnership, boottime_s
 from tests.postgres.server import PostgresServer
@@ -153,6 +157,28 @@ async def test_a_relay_that_cannot_reach_the_database_stops_before_another_takes
         await until(lambda: not relay.sending, TRUST_S + 1, "it still sends")
         own_server.thaw()
         await until(lambda: all_sent([relay]), LEASE_S + 5, "sinks without an owner")
+
+
+async def test_a_lease_of_before_a_failover_is_not_renewed(place: PostgresPlace) -> None:
+    connection = Connection(place.server.dsn, place.schema)
+    me = Introduction(name="a", version="1", address="http://a", config="c")
+
+    async def beat(*leases: tuple[str, Fence]) -> Answer:
+        statement = Beat(str(member), ("crm",), leases)
+        work = partial(members.run, statement=statement, me=me, statuses={})
+        return (await connection.run(work)).answer
+
+    member = uuid4()
+    await beat()
+    place.rows(
+        "UPDATE relay.ownership SET holder = %s, fence = 1, expires_at = clock_timestamp() + '9 s'",
+        member,
+    )
+    ((history,),) = place.rows(f"SELECT {HISTORY}")
+    before, now = ("crm", Fence("0000FFFF", 1)), ("crm", Fence(history, 1))
+    assert await beat(before) == Renewed(frozenset())
+    assert await beat(now) == Renewed(frozenset({now}))
+    await connection.close()
 
 
 async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace) -> None:
