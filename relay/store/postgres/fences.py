@@ -18,6 +18,23 @@ FOR SHARE OF o
 """The sinks that are still owned; a takeover waits until the statement has ended."""
 
 
+READ_GUARD = f"""
+SELECT WHERE %(fence)s::bigint IS NULL OR EXISTS (
+    SELECT 1 FROM relay.ownership
+    WHERE sink = %(sink)s AND holder = %(holder)s::uuid AND fence = %(fence)s::bigint
+        AND expires_at > clock_timestamp() AND {HISTORY} = %(history)s::text
+)
+"""
+"""One row if the sink is still owned; a takeover does not wait for a read.
+
+On another history numbers of events repeat, and what is known of those before is wrong.
+"""
+
+
+class NotOwned(Exception):
+    """A read was refused, because another relay may own the sink."""
+
+
 class Fence(NamedTuple):
     """One acquisition of a sink."""
 
@@ -31,10 +48,7 @@ class Fences(Protocol):
     """Sinks that this relay owns, and the proof."""
 
     def holds(self, sink: str) -> bool:
-        """Whether this relay leases and counts deliveries of the sink.
-
-        Exactly one relay owns a sink that none is configured for.
-        """
+        """Whether this relay leases deliveries of the sink, or does the `MAINTENANCE`."""
         ...
 
     def fence(self, sink: str) -> Fence | None:
@@ -42,5 +56,5 @@ class Fences(Protocol):
         ...
 
     def lost(self, sink: str, fence: Fence) -> None:
-        """Note that a settlement was refused, because the sink has another owner."""
+        """Note that a read or a settlement was refused: the sink may have another owner."""
         ...

@@ -1,12 +1,13 @@
 """Queries for due deliveries: how one look finds them, and what it says of the next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from relay.core.delivery import Delivery
 from relay.store import Tier
 from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.fences import READ_GUARD, Fence, NotOwned
 from relay.store.postgres.leases import Position
 from relay.store.rows import event_of, is_damaged
 from relay.store.tiers import OF_TIER
@@ -37,9 +38,11 @@ SELECT x.* FROM unnest(%(turns)b::bigint[]) AS ended (turn), LATERAL (
 WHERE x.due_at <= %(now)s
 """
 # One statement, so that all of it is seen as of one moment. It has no join that a wrong guess at
-# the number of rows could repeat, and reads no body that is left out.
+# the number of rows could repeat, and reads no body that is left out. It returns no row if another
+# relay may own the sink, and one without an event if nothing was seen.
 _LOOK = f"""
-WITH seen AS MATERIALIZED ({{seen}}),
+WITH owned AS MATERIALIZED ({READ_GUARD}),
+seen AS MATERIALIZED ({{seen}}),
 judged AS (
     SELECT *, event <> ALL(%(leased)b::bigint[])
         AND (turn IS NULL OR (
@@ -71,7 +74,7 @@ chosen AS (
 )
 SELECT {_COLUMNS}, taken, source, id, kind, created_at, received_at,
     CASE WHEN taken THEN body END, headers, reconstructed, digest
-FROM chosen ORDER BY due_at, event
+FROM owned LEFT JOIN chosen ON true ORDER BY due_at, event
 """
 _NEXT_DUE = {
     tier: f"""
@@ -111,14 +114,19 @@ class Question:
     """
 
     sink: str
+    fence: Fence | None
     now_ms: int
     limit: int
     leased: Sequence[int]
     busy: Sequence[int]
 
     def values(self) -> dict[str, object]:
+        holder, history, number = self.fence or (None, None, None)
         return {
             "sink": self.sink,
+            "holder": holder,
+            "history": history,
+            "fence": number,
             "now": self.now_ms,
             "limit": self.limit,
             "leased": self.leased,
@@ -127,12 +135,12 @@ class Question:
 
 
 def look(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
-    """Return the longest due deliveries of a tier behind a position."""
+    """Return the longest due deliveries of a tier behind a position; raises NotOwned."""
     wanted = asked.limit + len(asked.leased)
     window = next((size for size in _WINDOWS if size >= wanted), _WINDOWS[-1])
     values = {"behind_due": behind.due_ms, "behind_event": behind.event, **asked.values()}
     sql = _LOOK.format(seen=_SEEN[tier].format(window=window))
-    rows = db.execute(sql, values).fetchall()
+    rows = _rows(db, sql, values)
     found: list[Due] = []
     last = behind
     for row in rows:
@@ -145,9 +153,12 @@ def look(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
 
 
 def firsts(db: Database, asked: Question, turns: Sequence[int]) -> tuple[list[Due], frozenset[int]]:
-    """Return the first due delivery of each turn, and the turns of those beyond a limit."""
+    """Return the first due delivery of each turn, and the turns of those beyond a limit.
+
+    Raises NotOwned.
+    """
     values = {"turns": turns, **asked.values()}
-    rows = db.execute(_LOOK.format(seen=_FIRSTS), values).fetchall()
+    rows = _rows(db, _LOOK.format(seen=_FIRSTS), values)
     found = [_due(asked.sink, row) for row in rows if row[_TAKEN]]
     return found, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
 
@@ -156,6 +167,13 @@ def next_due(db: Database, asked: Question, tier: Tier) -> int | None:
     """Return the earliest due time of a tier after now."""
     due_ms: int | None = db.execute(_NEXT_DUE[tier], (asked.sink, asked.now_ms)).fetchall()[0][0]
     return due_ms
+
+
+def _rows(db: Database, sql: str, values: Mapping[str, object]) -> list[Row]:
+    rows = db.execute(sql, values).fetchall()
+    if not rows:
+        raise NotOwned
+    return [row for row in rows if row[0] is not None]
 
 
 def _due(sink: str, row: Row) -> Due:

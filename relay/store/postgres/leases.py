@@ -1,6 +1,7 @@
 """Leases of this relay's dispatchers, and how far each has walked over the due deliveries.
 
-It is kept in memory: a relay that starts walks over all due deliveries once.
+It is kept in memory, for one acquisition of a sink: it goes with the fence. After that, or a start,
+a relay walks over all due deliveries once.
 """
 
 import math
@@ -97,13 +98,13 @@ class Held(NamedTuple):
     tier: Tier
     position: Position
     turn: int | None
-    fence: Fence | None
 
 
 @dataclass(slots=True)
 class SinkLeases:
     """Leases of one sink."""
 
+    fence: Fence | None
     held: dict[int, Held] = field(default_factory=dict)
     """Deliveries that a dispatcher may be sending, by the numbers of their events."""
     walks: defaultdict[Tier, Walk] = field(default_factory=lambda: defaultdict(Walk))
@@ -137,10 +138,17 @@ class Leases:
     """Leases of all sinks."""
 
     def __init__(self) -> None:
-        self._sinks: defaultdict[str, SinkLeases] = defaultdict(SinkLeases)
+        self._sinks: dict[str, SinkLeases] = {}
 
-    def __getitem__(self, sink: str) -> SinkLeases:
-        return self._sinks[sink]
+    def under(self, sink: str, fence: Fence | None) -> SinkLeases:
+        """Return a sink's leases under a fence; those under another one are forgotten."""
+        leases = self._sinks.get(sink)
+        if leases is None or leases.fence != fence:
+            leases = self._sinks[sink] = SinkLeases(fence)
+        return leases
+
+    def get(self, sink: str) -> SinkLeases | None:
+        return self._sinks.get(sink)
 
     def is_held(self, sink: str, seq: int) -> bool:
         return sink in self._sinks and seq in self._sinks[sink].held
@@ -155,5 +163,5 @@ class Leases:
 
     def walk_again(self, sinks: Iterable[str] | None = None) -> None:
         """Let due times that were changed be found, of all sinks or some."""
-        for sink in list(self._sinks) if sinks is None else sinks:
+        for sink in self._sinks if sinks is None else self._sinks.keys() & sinks:
             self._sinks[sink].walk_again()

@@ -10,7 +10,7 @@ from relay.store.postgres import due
 from relay.store.postgres import lease as queries
 from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
-from relay.store.postgres.fences import Fence
+from relay.store.postgres.fences import NotOwned
 from relay.store.postgres.group_commit import Statement
 from relay.store.postgres.lease import Due, Look, Question
 from relay.store.postgres.leases import Held, SinkLeases
@@ -34,13 +34,19 @@ class Leasing(Part):
         """Fulfil `Store.lease`."""
         if not self._fences.holds(sink):
             return Lease((), None)
+        leases = self._leases.under(sink, self._fences.fence(sink))
         taken: list[Due] = []
         try:
-            next_ms = await self._lease_all(taken, sink, now_ms, limits)
-        except BaseException:
+            next_ms = await self._lease_all(taken, leases, sink, now_ms, limits)
+        except BaseException as error:
             # One of several reads has failed, and nobody is told of what the others took.
-            self.release([each.delivery for each in taken])
-            raise
+            for each in taken:
+                leases.release(each.delivery.seq)
+            if not isinstance(error, NotOwned):
+                raise
+            if leases.fence is not None:
+                self._fences.lost(sink, leases.fence)
+            return Lease((), None)
         return Lease(
             tuple(each.delivery for each in taken if not each.is_damaged),
             next_ms,
@@ -48,10 +54,14 @@ class Leasing(Part):
         )
 
     async def _lease_all(
-        self, taken: list[Due], sink: str, now_ms: int, limits: Mapping[Tier, int]
+        self,
+        taken: list[Due],
+        leases: SinkLeases,
+        sink: str,
+        now_ms: int,
+        limits: Mapping[Tier, int],
     ) -> int | None:
-        """Add to `taken` what is leased; return the time of the next look."""
-        leases = self._leases[sink]
+        """Add to `taken` what is leased; return the time of the next look. Raises NotOwned."""
         left = dict(limits)
         times: list[int] = []
         taken += await self._lease_firsts(leases, sink, now_ms, left, times)
@@ -83,7 +93,7 @@ class Leasing(Part):
             elif each.delivery.turn is not None:
                 beyond |= {each.delivery.turn}
         leases.ended_turns -= turns - beyond
-        return self._take(leases, sink, wanted)
+        return self._take(leases, wanted)
 
     async def _lease_next(
         self, leases: SinkLeases, ask: Question, tier: Tier, times: list[int]
@@ -101,7 +111,7 @@ class Leasing(Part):
         look, took_s, next_ms = await self._shared.leaser.read(find)
         now_s = self._clock.monotonic()
         walk.looked(behind, took_s=took_s, now_s=now_s)
-        taken = self._take(leases, ask.sink, look.found)
+        taken = self._take(leases, look.found)
         if look.more or len(look.found) == ask.limit:
             walk.stopped(look.last)
             times.append(ask.now_ms)
@@ -117,11 +127,15 @@ class Leasing(Part):
         # The leases from before the read: a delivery that is settled during the read is no longer
         # leased, but the read may still see it as pending.
         return Question(
-            sink=sink, now_ms=now_ms, limit=limit, leased=list(leases.held), busy=leases.turns()
+            sink=sink,
+            fence=leases.fence,
+            now_ms=now_ms,
+            limit=limit,
+            leased=list(leases.held),
+            busy=leases.turns(),
         )
 
-    def _take(self, leases: SinkLeases, sink: str, found: Sequence[Due]) -> list[Due]:
-        fence = self._fences.fence(sink)
+    def _take(self, leases: SinkLeases, found: Sequence[Due]) -> list[Due]:
         # Meanwhile another lease may have taken some.
         busy = set(leases.turns())
         free = [
@@ -130,32 +144,37 @@ class Leasing(Part):
             if each.delivery.seq not in leases.held and each.delivery.turn not in busy
         ]
         for tier, position, delivery, _ in free:
-            leases.held[delivery.seq] = Held(tier, position, delivery.turn, fence)
+            leases.held[delivery.seq] = Held(tier, position, delivery.turn)
         return free
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         """Fulfil `Store.release`."""
         for delivery in deliveries:
-            self._leases[delivery.sink].release(delivery.seq)
+            if (leases := self._leases.get(delivery.sink)) is not None:
+                leases.release(delivery.seq)
 
     async def settle(self, *settlements: Settlement) -> None:
         """Fulfil `Store.settle`."""
-        outcomes = [Outcome(each, self._fence_of(each.delivery)) for each in settlements]
+        under = [self._leases_of(each.delivery.sink) for each in settlements]
+        outcomes = [
+            Outcome(each, leases.fence) for each, leases in zip(settlements, under, strict=True)
+        ]
 
         def done(written: Sequence[bool]) -> None:
-            for outcome, is_written in zip(outcomes, written, strict=True):
+            # The sink may have been lost and acquired again meanwhile.
+            for outcome, leases, is_written in zip(outcomes, under, written, strict=True):
                 delivery = outcome.settlement.delivery
                 stays = STATUS_AFTER[outcome.settlement.attempt.result] is Status.PENDING
                 due_ms = outcome.settlement.due_ms if stays else None
-                self._leases[delivery.sink].settled(delivery, due_ms)
+                leases.settled(delivery, due_ms)
                 if not is_written and outcome.fence is not None:
                     self._fences.lost(delivery.sink, outcome.fence)
 
         await self._writer.submit(_SETTLE, outcomes, done)
 
-    def _fence_of(self, delivery: Delivery) -> Fence | None:
-        held = self._leases[delivery.sink].held.get(delivery.seq)
-        return self._fences.fence(delivery.sink) if held is None else held.fence
+    def _leases_of(self, sink: str) -> SinkLeases:
+        """Return the leases under the fence of the last one."""
+        return self._leases.get(sink) or self._leases.under(sink, self._fences.fence(sink))
 
     async def reclaim(self, sink: str) -> None:
         """Fulfil `Store.reclaim`."""

@@ -7,8 +7,9 @@ from typing import cast
 from uuid import UUID, uuid4
 
 import psycopg
+import pytest
 
-from relay.store import Store
+from relay.store import Lease, Store
 from relay.store.postgres.fences import HISTORY, Fence
 from relay.store.postgres.store import open_store
 from tests.conftest import ManualClock
@@ -122,9 +123,39 @@ async def test_a_fence_of_before_a_failover_settles_nothing(
 ) -> None:
     async with owned(postgres_place, clock) as (store, holder):
         await accept(store, event("a"))
+        async with postgres_place.open(clock) as only:
+            taken = (await lease(only)).deliveries
         holder.fences["sales"] = holder.fences["sales"]._replace(history="0000FFFF")
-        await store.settle(*map(settlement, (await lease(store)).deliveries))
+        await store.settle(*map(settlement, taken))
         assert statuses(postgres_place) == {("a", "sales"): "pending"}
+
+
+@pytest.mark.parametrize("cause", ["a takeover", "its expiry", "a failover"])
+async def test_a_stale_fence_leases_nothing(
+    postgres_place: PostgresPlace, clock: ManualClock, cause: str
+) -> None:
+    async with owned(postgres_place, clock) as (store, holder):
+        await accept(store, event("a"))
+        if cause == "a takeover":
+            take_over(postgres_place)
+        elif cause == "its expiry":
+            postgres_place.rows("UPDATE relay.ownership SET expires_at = clock_timestamp()")
+        else:
+            holder.fences["sales"] = holder.fences["sales"]._replace(history="0000FFFF")
+        assert await lease(store) == Lease((), None)
+        assert holder.refused == [("sales", holder.fences["sales"])]
+
+
+async def test_what_one_acquisition_has_leased_is_free_under_the_next_one(
+    postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with owned(postgres_place, clock) as (store, holder):
+        await accept(store, event("a"), event("b"))
+        assert ids(await lease(store)) == ["a", "b"]
+        # A failover lost the tail, and the numbers were given again.
+        postgres_place.rows("UPDATE relay.deliveries SET due_at = due_at - 60000")
+        holder.own()
+        assert ids(await lease(store)) == ["a", "b"]
 
 
 async def test_a_takeover_waits_for_a_settlement_under_way(
