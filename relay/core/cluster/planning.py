@@ -19,7 +19,6 @@ from relay.core.cluster.statements import (
     Done,
     Fence,
     Leave,
-    Notify,
     Poll,
     Polled,
     Release,
@@ -29,7 +28,7 @@ from relay.core.cluster.statements import (
     Surveyed,
 )
 from relay.core.cluster.timing import RENEW_S, RETRY_S, SURVEY_JITTER, SURVEY_S
-from relay.core.cluster.wakeups import NotifySchedule, PollSchedule
+from relay.core.cluster.wakeups import PollSchedule
 
 
 class Planner:
@@ -49,7 +48,6 @@ class Planner:
         self._random = random
         self._ownership = Ownership(member)
         self._polls = PollSchedule()
-        self._notifies = NotifySchedule()
         self._control: tuple[Control, float] | None = None
         """The statement on its way, and the time before it was sent."""
         self._poll: Poll | None = None
@@ -94,23 +92,9 @@ class Planner:
         self._leaving = True
         self.configure(())
 
-    def accepted(self, sinks: Iterable[str]) -> Collection[str]:
-        """Record new deliveries of this member; return the sinks to be woken in memory."""
-        sinks = frozenset(sinks)
-        owned = frozenset(sink for sink in sinks if self.leases.is_held(sink))
-        self._notifies.add(sinks - owned)
-        return owned
-
-    def notified(self, sinks: Iterable[str], now_s: float) -> Collection[str]:
-        """Record a notification by another member; return the sinks to be woken."""
-        owned = [sink for sink in sinks if self.leases.is_held(sink)]
-        if owned:
-            self._polls.news(now_s)
-        return owned
-
     def due_s(self) -> float:
         """Return when `plan` has to be called again, unless something happens before."""
-        due_s = min(self.leases.next_deadline_s(), self._notifies.due_s)
+        due_s = self.leases.next_deadline_s()
         if self._control is None and not self.has_left:
             due_s = min(due_s, self._next_control_s())
         if self._poll is None and any(lease.state == "held" for lease in self.leases):
@@ -131,14 +115,10 @@ class Planner:
             if sinks:
                 self._poll = Poll(sinks)
                 statements.append(self._poll)
-        if now_s >= self._notifies.due_s:
-            statements.append(Notify(self._notifies.take(now_s)))
         return statements
 
     def answered(self, statement: Statement, answer: Answer, now_s: float) -> Collection[str]:
         """Take an answer; return the sinks whose dispatchers are to be woken."""
-        if isinstance(statement, Notify):
-            return ()
         if isinstance(statement, Poll):
             return self._polled(statement, answer, now_s)
         if self._control is not None and self._control[0] is statement:
@@ -222,7 +202,5 @@ class Planner:
             return ()
         self._poll = None
         owned = [sink for sink in answer.sinks if self.leases.is_held(sink)]
-        if owned:
-            self._polls.news(now_s)
-        self._polls.answered(now_s)
+        self._polls.answered(now_s, is_news=bool(owned))
         return owned

@@ -129,18 +129,12 @@ class Polled(msgspec.Struct, frozen=True):
     sinks: frozenset[str]
 
 
-class Notify(msgspec.Struct, frozen=True):
-    """Tell all members that these sinks have new deliveries; may be lost."""
-
-    sinks: tuple[str, ...]
-
-
 class Done(msgspec.Struct, frozen=True):
-    """Answer to a release, a departure or a notification."""
+    """Answer to a release or a departure."""
 
 
 Control = Beat | Survey | Acquire | Release | Leave
 """Statements of which a member has one on its way at a time."""
 
-Statement = Control | Poll | Notify
+Statement = Control | Poll
 Answer = Renewed | Surveyed | Acquired | Polled | Done

@@ -45,6 +45,3 @@ POLL_MAX_S = 0.5
 
 POLL_FAST_FOR_S = 1.0
 """Time after the last new delivery before the interval of polls doubles."""
-
-NOTIFY_GAP_S = 0.005
-"""Minimum time between two notifications by one member."""

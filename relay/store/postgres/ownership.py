@@ -14,7 +14,7 @@ import msgspec
 from relay.core.cluster import statements
 from relay.core.cluster.leases import Lease
 from relay.core.cluster.planning import Planner
-from relay.core.cluster.statements import Answer, Done, Notify, Poll, Polled, Statement
+from relay.core.cluster.statements import Answer, Poll, Polled, Statement
 from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
@@ -216,14 +216,10 @@ class PostgresOwnership:
     async def _ask(
         self, connection: Connection, statement: Statement, dispatching: Dispatching
     ) -> Answer:
-        match statement:
-            case Poll(sinks=sinks):
-                news = await connection.run(members.news)
-                before, self._news = self._news, news
-                return Polled(frozenset() if news == before else frozenset(sinks))
-            case Notify():
-                # The owners poll: behind a pooler there is nothing else.
-                return Done()
+        if isinstance(statement, Poll):
+            news = await connection.run(members.news)
+            before, self._news = self._news, news
+            return Polled(frozenset() if news == before else frozenset(statement.sinks))
         statuses = {
             sink: msgspec.json.encode(status).decode()
             for sink, status in dispatching.statuses().items()

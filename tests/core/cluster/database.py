@@ -11,7 +11,6 @@ from relay.core.cluster.statements import (
     Fence,
     Guard,
     Leave,
-    Notify,
     OwnershipRow,
     Poll,
     Polled,
@@ -56,7 +55,6 @@ class Database(Server):
         super().__init__(clock, network, random, sinks, synchronous=synchronous)
         self.settles_stall_until = 0.0
         self._read_up_to: dict[tuple[str, str], int] = {}
-        self.on_notify: Callable[[str, tuple[str, ...]], None]
         self._statements: dict[type, Callable[[Any, Transaction], None]] = {
             Beat: self._beat,
             Survey: self._survey,
@@ -64,7 +62,6 @@ class Database(Server):
             Release: self._release,
             Leave: self._leave,
             Poll: self._poll,
-            Notify: self._notify,
             Insert: self._insert,
             Confirm: self._confirm,
             Read: self._read,
@@ -160,9 +157,6 @@ class Database(Server):
             if max(pending[sink], default=0) > self._read_up_to.get((name, sink), 0)
         )
         transaction.answer = Polled(frozenset(news))
-
-    def _notify(self, notify: Notify, transaction: Transaction) -> None:
-        self.on_notify(transaction.call.process.name, notify.sinks)
 
     def _insert(self, insert: Insert, transaction: Transaction) -> None:
         tables = self.tables

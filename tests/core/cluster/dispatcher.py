@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONCURRENCY = 3
 
 READ_AGAIN_S = 10.0
-"""A notification may be lost: read in any case."""
+"""A relay is not told again of what it missed while it was paused: read in any case."""
 
 
 class Send:

@@ -1,6 +1,6 @@
 """One relay of the simulated cluster: the planner under test, and what drives it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +114,8 @@ class Relay:
                     self.call(Confirm(self.name, event), take, lost)
                 case _:
                     acknowledge(event)
-                    self._must_step = True
-                    for sink in sorted(self.planner.accepted(sinks)):
-                        self._wake(sink)
+                    self.wake(sinks)
+                    self.world.wake_others(self, sinks)
 
         def lost(statement: Insert | Confirm) -> None:
             if self.world.clock.now < give_up_at:
@@ -126,10 +125,10 @@ class Relay:
         give_up_at = self.world.clock.now + 4
         self.call(Insert(self.name, event, sinks), take, lost)
 
-    def notified(self, sinks: tuple[str, ...]) -> None:
-        self._must_step = self.world.polls
-        for sink in sorted(self.planner.notified(sinks, self.now())):
-            self._wake(sink)
+    def wake(self, sinks: Collection[str]) -> None:
+        for sink in sorted(sinks):
+            if sink in self.dispatchers:
+                self.dispatchers[sink].read()
 
     # The planner's driver
 
@@ -164,8 +163,7 @@ class Relay:
 
     def _answered(self, statement: Any, answer: Any) -> None:
         self._must_step = True
-        for sink in sorted(self.planner.answered(statement, answer, self.now())):
-            self._wake(sink)
+        self.wake(self.planner.answered(statement, answer, self.now()))
 
     def _lost(self, statement: Any) -> None:
         self._must_step = True
@@ -183,7 +181,3 @@ class Relay:
                 self.dispatchers[lease.sink] = Dispatcher(self, lease.sink, lease.fence)
             elif not lease.drained:
                 self.planner.drained(lease.sink, lease.fence)
-
-    def _wake(self, sink: str) -> None:
-        if sink in self.dispatchers:
-            self.dispatchers[sink].read()

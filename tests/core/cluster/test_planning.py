@@ -14,7 +14,6 @@ from relay.core.cluster.statements import (
     Done,
     Fence,
     Leave,
-    Notify,
     OwnershipRow,
     Poll,
     Polled,
@@ -300,23 +299,6 @@ def test_a_poll_without_an_answer_is_repeated(member: Member) -> None:
     member.own("a")
     member.planner.lost(member.next(Poll), member.now)
     member.next(Poll, RETRY_S + 0.1)
-
-
-def test_own_sinks_are_woken_in_memory_and_others_by_one_notification(member: Member) -> None:
-    member.own("a")
-    assert member.planner.accepted(["a", "c"]) == {"a"}
-    assert member.planner.accepted(["d", "c"]) == set()
-    notifies = [each for each in member.planner.plan(member.now) if isinstance(each, Notify)]
-    assert notifies == [Notify(("c", "d"))]
-    assert member.planner.answered(notifies[0], Done(), member.now) == ()
-    member.planner.accepted(["c"])
-    assert not any(isinstance(each, Notify) for each in member.planner.plan(member.now))
-    assert member.next(Notify) == Notify(("c",))
-
-
-def test_a_notification_wakes_own_sinks_only(member: Member) -> None:
-    member.own("a")
-    assert member.planner.notified(["a", "c"], member.now) == ["a"]
 
 
 def test_an_answer_of_the_wrong_kind_is_refused(member: Member) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from relay.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Acquire, Acquired, Beat
+from relay.core.cluster.timing import POLL_MIN_S
 from tests.core.cluster import scenario
 from tests.core.cluster.database import Database
 from tests.core.cluster.dispatcher import Send
@@ -51,7 +52,6 @@ class World:
         self.end_at = 0.0
         self.submitted: set[EventId] = set()
         self.invariants = Invariants(self)
-        self.database.on_notify = self._notify
         self.database.on_commit = self._committed
         self.on_commit: Callable[[Relay, object], None] | None = None
         """A disturbance that waits for a renewal or an acquisition."""
@@ -123,6 +123,13 @@ class World:
 
     # The sender
 
+    def wake_others(self, accepted_by: Relay, sinks: tuple[str, ...]) -> None:
+        """Do what polls do, in a run without them."""
+        if not self.polls:
+            for relay in self.relays:
+                if relay is not accepted_by:
+                    self.clock.after(POLL_MIN_S, relay.post, relay.wake, sinks)
+
     def _submit(self, event: EventId) -> None:
         if event in self.invariants.acknowledged:
             return
@@ -145,13 +152,6 @@ class World:
             self.clock.after(pause_s, self._submit, (key, number + 1))
 
     # Events of the database
-
-    def _notify(self, sender: str, sinks: tuple[str, ...]) -> None:
-        if self.polls and self.random.random() < 0.5:
-            return  # lost; the poll sees it
-        for relay in self.relays:
-            if relay.name != sender:
-                self.clock.after(0.002, relay.post, relay.notified, sinks)
 
     def _committed(self, statement: Any, answer: Any) -> None:
         match statement, answer:
