@@ -64,6 +64,12 @@ PANELS = [
         bars("Reconstructed events",
             {"{{event}}": came("relay_reconstructed_events_total{SOURCE}", "event")},
             noValue="nothing was reconstructed"),
-        widths=(8, 16),
+        stat("Relays that share the store",
+            {"{{state}}": "max by (state) (relay_members{RELAY})",
+             "sinks without an owner": "max (relay_sinks_without_owner{RELAY})",
+             "configs differ": "max (relay_members_configs_differ{RELAY})"},
+            "none", noValue="one relay",
+            alerts=["RelayMemberAway", "RelayConfigsDiffer", "RelaySinkWithoutOwner"]),
+        widths=(6, 12, 6),
     ),
 ]

@@ -246,6 +246,7 @@ class ScriptedDay:
             self._bytes -= min(self._bytes // 120, 3 << 20)
         self._metrics.store_size(self._bytes)
         self._metrics.store_space(21 * GIB - self._bytes, floor=GIB >> 2)
+        self._metrics.cluster(live=1, away=0, configs=1, free_sinks=0)
 
     def _deliver(self, queue: Queue, now_s: int) -> None:
         minute_s, removed = now_s - SCRAPE_S, f"{queue.name} removed"

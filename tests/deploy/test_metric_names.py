@@ -50,6 +50,7 @@ def known() -> Known:
     metrics = Metrics(["main"], ["crm"])
     metrics.show_secrets("main", ["1"])
     metrics.store_space(1 << 30, floor=256 << 20)
+    metrics.cluster(live=2, away=0, configs=1, free_sinks=0)
     found: Known = {}
     for family in text_string_to_metric_families(metrics.exposition("")[0].decode()):
         for sample in family.samples:
