@@ -2,7 +2,7 @@
 
 from deploy.grafana.layout import line, row
 from deploy.grafana.panels import bars, durations, heat, levels, states
-from deploy.grafana.queries import came, quantile, rate
+from deploy.grafana.queries import came, quantile, rate, shared
 from deploy.grafana.style import BAD, DOUBTFUL, GOOD, GREY, PURPLE, words
 
 STATES = {"active": GOOD, "paused": GREY, "throttled": DOUBTFUL, "parked": BAD}
@@ -11,6 +11,8 @@ WORST_STATE = " or ".join(
     f'{number} * relay_sink_state{{SINK, state="{state}"}}' for number, state in enumerate(STATES)
 )
 LAGS = "relay_delivery_lag_seconds_bucket{SINK}"
+PENDING = shared("relay_pending_deliveries{SINK}")
+DEAD = shared("relay_dead_letters{SINK}")
 OLDEST = "relay_oldest_pending_timestamp_seconds{SINK}"
 OLDEST_AGE = f"(time() - {OLDEST}) * ({OLDEST} > bool 0)"
 """0 where nothing is pending."""
@@ -24,11 +26,11 @@ PANELS = [
             alerts=["RelaySinkParked", "RelaySinkPaused"]),
     ),
     *line(8,
-        levels("Waiting", {"{{sink}}": "sum by (sink) (relay_pending_deliveries{SINK})"}, "locale",
+        levels("Waiting", {"{{sink}}": f"sum by (sink) ({PENDING})"}, "locale",
             decimals=0),
         levels("Age of the oldest that waits", {"{{sink}}": f"max by (sink) ({OLDEST_AGE})"},
             "dthms", alerts=["RelayBacklogOld"]),
-        levels("Dead letters", {"{{sink}}": "sum by (sink) (relay_dead_letters{SINK})"}, "locale",
+        levels("Dead letters", {"{{sink}}": f"sum by (sink) ({DEAD})"}, "locale",
             decimals=0, alerts=["RelayDeadLetters", "RelayDeadLettersForgotten"]),
     ),
     *row("Deliveries"),

@@ -2,11 +2,12 @@
 
 from deploy.grafana.layout import line, row
 from deploy.grafana.panels import bars, durations, levels, stat, table
-from deploy.grafana.queries import came, quantile, rate
+from deploy.grafana.queries import came, quantile, rate, shared
 from deploy.grafana.style import BAD, BLUE, DOUBTFUL, GOOD, ORANGE, PLAIN, SKY, YES_NO, steps
 
 COMMITS = "relay_store_commit_seconds_bucket{RELAY}"
 FILES = "max by (instance) (process_open_fds{RELAY} / process_max_fds{RELAY})"
+LOST = shared("relay_unacknowledged_loss_seconds{RELAY}")
 LIMITED = came("relay_connections_limited_total{RELAY}", "listener", "reason")
 
 # fmt: off
@@ -15,7 +16,7 @@ PANELS = [
     *line(8,
         levels("Store: size and room",
             {
-                "{{instance}}: size": "max by (instance) (relay_store_bytes{RELAY})",
+                "{{namespace}} size": "max by (namespace) (relay_store_bytes{RELAY})",
                 "{{instance}}: free": "max by (instance) (relay_store_free_bytes{RELAY})",
                 "{{instance}}: must stay free":
                     "max by (instance) (relay_store_min_free_bytes{RELAY})",
@@ -53,7 +54,7 @@ PANELS = [
              "lost": "max (relay_downtime_lost_seconds{RELAY})"},
             "dtdurations", decimals=1, thresholds=steps(PLAIN, (300, DOUBTFUL), (620, BAD))),
         stat("Lost, not acknowledged",
-            "sum (relay_unacknowledged_loss_seconds{RELAY})", "dtdurations", decimals=1,
+            f"sum ({LOST})", "dtdurations", decimals=1,
             thresholds=steps(GOOD, (1, BAD)), alerts=["RelayEventsLost"]),
         widths=(8, 4, 4, 4, 4),
     ),

@@ -57,12 +57,20 @@ def _difference(selector: str, window: str, *, ends: str, begins: str, by: Seque
     """Subtract the last value before the window from the last one within it.
 
     Where a series begins within the window, or a store with lower totals replaced another, the
-    lowest value within the window is subtracted instead.
+    lowest value within the window is subtracted instead. Relays that share a store have the same
+    total, some of them a little later, so the highest one counts.
     """
     within = f"{selector}[{window}]{ends}"
-    before = f"last_over_time({selector}[{LOOKBACK}]{begins})"
+    last = shared(f"last_over_time({within})")
+    before = shared(f"last_over_time({selector}[{LOOKBACK}]{begins})")
     lowest = f"min_over_time({within})"
-    return _total(f"last_over_time({within}) - ({before} <= {lowest} or {lowest})", by)
+    first = f"({before} <= {shared(lowest)} or min without (instance, pod) ({lowest}))"
+    return _total(f"{last} - {first}", by)
+
+
+def shared(inner: str) -> str:
+    """Take a figure of the store once, although each relay that shares the store exposes it."""
+    return f"max without (instance, pod) ({inner})"
 
 
 def counted(selector: str, *by: str, window: str = RANGE) -> str:

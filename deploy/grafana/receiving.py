@@ -3,9 +3,10 @@
 from deploy.grafana import style
 from deploy.grafana.layout import line, row
 from deploy.grafana.panels import bars, durations, heat, levels, lines
-from deploy.grafana.queries import came, counted, quantile, rate
+from deploy.grafana.queries import came, counted, quantile, rate, shared
 from deploy.grafana.style import BAD, BLUE, DOUBTFUL, GOOD, GREY, ORANGE, PURPLE, SKY
 
+KEPT = shared("relay_quarantined_requests{SOURCE}")
 ACKS = "relay_ack_seconds_bucket{SOURCE}"
 SKEWS = "relay_signature_skew_seconds_bucket{SOURCE}"
 
@@ -83,7 +84,7 @@ PANELS = [
             alerts=["RelayClockSkew", "RelayAllStale"]),
         levels("Kept during a rotation",
             {
-                "{{source}}: kept": "sum by (source) (relay_quarantined_requests{SOURCE})",
+                "{{source}}: kept": f"sum by (source) ({KEPT})",
                 "{{source}}: lost": counted(
                     "relay_quarantine_dropped_total{SOURCE}", "source", window="$__rate_interval"),
             },

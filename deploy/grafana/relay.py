@@ -48,7 +48,7 @@ GLANCE = [
             thresholds=steps(GOOD, (300, DOUBTFUL), (3600, BAD)), alerts=["RelayBacklogOld"]),
         stat("Sinks not active", 'sum (relay_sink_state{SINK, state!="active"})', "none",
             thresholds=steps(GOOD, (1, DOUBTFUL)), alerts=["RelaySinkParked", "RelaySinkPaused"]),
-        stat("Dead letters", "sum (relay_dead_letters{SINK})", "none",
+        stat("Dead letters", f"sum ({delivery.DEAD})", "none",
             thresholds=steps(GOOD, (1, DOUBTFUL)),
             alerts=["RelayDeadLetters", "RelayDeadLettersForgotten"]),
         stat("Free above the limit", FREE, "bytes",

@@ -76,11 +76,17 @@ def asked(expr: str, *, at_s: int, count: int) -> dict[str, object]:
 
 
 def faults(
-    file: Path, metric: str, relays: list[Scrapes], checks: Sequence[dict[str, object]]
+    file: Path,
+    metric: str,
+    relays: list[Scrapes],
+    checks: Sequence[dict[str, object]],
+    *,
+    apart: bool = True,
 ) -> str:
-    """Promtool's complaints."""
+    """Promtool's complaints about relays that are apart, or share a store."""
     name = metric.removesuffix("{RELAY}")
-    heads = (f'{name}{{job="relay",instance="{place}"}}' for place in range(len(relays)))
+    labels = 'job="relay",namespace="{}",instance="relay"' if apart else 'job="relay",instance="{}"'
+    heads = (f"{name}{{{labels.format(place)}}}" for place in range(len(relays)))
     series = dict(zip(heads, map(written, relays), strict=True))
     return rule_tests.evaluate(file, every="15s", series=series, checks=checks)
 
@@ -108,6 +114,35 @@ def test_a_counter_is_counted_exactly_in_total_and_in_bars(
         asked(both_bars(in_bars(metric)), at_s=TO_S - BAR_S, count=count),
     )
     assert faults(tmp_path / "test.yml", metric, relays, checks) == ""
+
+
+MEMBERS: dict[str, list[Scrapes]] = {
+    "both stay": [[100 + scrape // 4 for scrape in range(81)]] * 2,
+    "one lags behind the other": [
+        [100 + scrape // 4 for scrape in range(81)],
+        [100] + [100 + scrape // 4 for scrape in range(80)],
+    ],
+    "one goes and a new one comes": [
+        [100 + scrape // 4 for scrape in range(81)],
+        [100 + scrape // 4 for scrape in range(50)] + AWAY * 31,
+        AWAY * 55 + [100 + scrape // 4 for scrape in range(55, 81)],
+    ],
+    "each is replaced": [
+        [100 + scrape // 4 for scrape in range(50)] + AWAY * 31,
+        AWAY * 48 + [100 + scrape // 4 for scrape in range(48, 81)],
+    ],
+}
+"""Scrapes of relays that share a store, into which 10 come."""
+
+
+@pytest.mark.parametrize("case", MEMBERS)
+def test_a_total_that_several_relays_share_is_counted_once(tmp_path: Path, case: str) -> None:
+    checks = (
+        asked(queries.grown(LEADS), at_s=TO_S, count=10),
+        asked(both_bars(queries.grown_in_each_bar(LEADS)), at_s=TO_S - BAR_S, count=10),
+    )
+    file = tmp_path / "test.yml"
+    assert faults(file, LEADS, MEMBERS[case], checks, apart=False) == ""
 
 
 def test_the_week_before_is_counted_exactly(tmp_path: Path) -> None:
