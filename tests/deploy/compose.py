@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from tests.deploy.image import ROOT
 FOLDER = ROOT / "deploy" / "compose"
 
 
-def read(client: Path, folder: Path = FOLDER) -> dict[str, Any]:
+def read(client: Path, folder: Path = FOLDER, *, profiles: Sequence[str] = ()) -> dict[str, Any]:
     """The file as it will be used: defaults filled in, paths absolute, unknown keys refused."""
+    chosen = [f"--profile={profile}" for profile in profiles]
     done = subprocess.run(
-        [client, "--file", folder / "compose.yaml", "config", "--format", "json"],
+        [client, "--file", folder / "compose.yaml", *chosen, "config", "--format", "json"],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from tests.deploy import image as images
 from tests.deploy.image import Builder, Debian, Image
 from tests.deploy.kustomize import OVERLAYS, Objects, built
 from tests.deploy.prometheus import Prometheus, require_prometheus
+from tests.postgres.server import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -64,8 +65,21 @@ def image(debian: Debian, builder: Builder, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="session")
 def document(debian: Debian) -> dict[str, Any]:
-    """deploy/compose, as Compose reads it."""
-    return compose.read(debian.compose)
+    """deploy/compose with all profiles, as Compose reads it."""
+    return compose.read(debian.compose, profiles=["postgres"])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server that asks all but the superuser for a password."""
+    server = PostgresServer(tmp_path)
+    server.create()
+    (server.data / "pg_hba.conf").write_text(
+        "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+    )
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(params=OVERLAYS)

@@ -15,12 +15,12 @@ import yaml
 from relay.core.config_values import Duration
 from tests.deploy import compose
 from tests.deploy.compose import FOLDER
-from tests.deploy.image import ROOT, Image
+from tests.deploy.image import ROOT, Debian, Image
 
 Document = dict[str, Any]
 
 OWNER = 10001
-SERVICES = ("relay", "nginx", "prometheus", "alertmanager", "grafana")
+SERVICES = ("relay", "postgres", "nginx", "prometheus", "alertmanager", "grafana")
 DEPLOYMENT = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
 CONFIG: Document = tomllib.loads((FOLDER / "relay/config.toml").read_text(encoding="utf-8"))
 
@@ -29,7 +29,7 @@ def port(listener: str) -> str:
     return listener.rpartition(":")[2]
 
 
-def test_compose_accepts_the_file_with_its_five_services(document: Document) -> None:
+def test_compose_accepts_the_file_with_its_services(document: Document) -> None:
     assert set(document["services"]) == set(SERVICES)
 
 
@@ -48,7 +48,7 @@ def test_every_image_is_pinned_by_its_digest_or_built_here(document: Document) -
             assert (name, service["pull_policy"]) == ("relay", "build")
             assert service["build"]["args"].keys() == {"EXTRAS", "REVISION"}
         else:
-            assert re.search(r":v?\d+\.\d+\.\d+(-\w+)?@sha256:[0-9a-f]{64}$", service["image"])
+            assert re.search(r":v?\d+(\.\d+)+(-\w+)?@sha256:[0-9a-f]{64}$", service["image"])
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -171,30 +171,36 @@ def test_every_secret_is_used_and_ignored_by_git(document: Document) -> None:
         assert f"/{Path(secret['file']).parent.relative_to(ROOT)}/" in ignored
 
 
+def follow(folder: Path, steps: list[str]) -> None:
+    """Type the steps in a copy of deploy/compose, which is made if it is not there."""
+    place = folder / "deploy/compose"
+    if not place.exists():
+        shutil.copytree(FOLDER, place, ignore=shutil.ignore_patterns("secrets", ".env"))
+    for step in steps:
+        ran = subprocess.run(
+            ["sh", "-euc", f"umask 022; {step}"], cwd=place, input=b"typed\n", check=False
+        )
+        assert ran.returncode == 0, step
+
+
 def test_the_documented_commands_create_every_secret_in_a_private_folder(
-    document: Document, tmp_path: Path
+    debian: Debian, tmp_path: Path
 ) -> None:
-    shutil.copytree(FOLDER, tmp_path / "deploy/compose", ignore=shutil.ignore_patterns("secrets"))
     certificates = tmp_path / "letsencrypt/live/hooks.example.com"
     certificates.mkdir(parents=True)
     for name in ("fullchain.pem", "privkey.pem"):
         (certificates / name).write_text(name, encoding="utf-8")
         (certificates / name).chmod(0o600)
-    (block,) = re.findall(r"```sh\n(cd deploy/compose\n.*?)```", DEPLOYMENT, re.DOTALL)
-    enter, *steps = block.replace("/etc/letsencrypt", str(tmp_path / "letsencrypt")).splitlines()
+    (block,) = re.findall(r"```sh\ncd deploy/compose\n(.*?)```", DEPLOYMENT, re.DOTALL)
+    steps = block.replace("/etc/letsencrypt", str(tmp_path / "letsencrypt")).splitlines()
     own, docker = steps[:-3], steps[-3:]
-    for step in own:
-        ran = subprocess.run(
-            ["sh", "-euc", f"umask 022; {enter}; {step}"],
-            cwd=tmp_path,
-            input=b"typed\n",
-            check=False,
-        )
-        assert ran.returncode == 0, step
+    follow(tmp_path, own)
     made = tmp_path / "deploy/compose/secrets"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    wanted = {Path(secret["file"]).name for secret in document["secrets"].values()}
-    assert {path.name for path in made.iterdir()} == wanted
+    secrets = compose.read(debian.compose)["secrets"]
+    assert {path.name for path in made.iterdir()} == {
+        Path(secret["file"]).name for secret in secrets.values()
+    }
     for path in made.iterdir():
         assert path.stat().st_size
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -202,6 +208,39 @@ def test_the_documented_commands_create_every_secret_in_a_private_folder(
     assert [line.split()[4:] for line in docker[1:]] == [
         *(["relay", "check-config", "--connect"], ["relay", "status"]),
     ]
+
+
+def test_the_documented_commands_add_a_database(debian: Debian, tmp_path: Path) -> None:
+    follow(tmp_path, ["mkdir -m 700 secrets"])
+    assert "postgres" not in compose.read(debian.compose, tmp_path / "deploy/compose")["services"]
+    (block,) = re.findall(r"```sh\n(openssl rand [^\n]*database-.*?)```", DEPLOYMENT, re.DOTALL)
+    *own, up = block.splitlines()
+    assert up == "docker compose up --detach --wait"
+    follow(tmp_path, own)
+    made = tmp_path / "deploy/compose"
+    services = compose.read(debian.compose, made)["services"]
+    assert services["postgres"]["secrets"] == [
+        {"source": "database-password", "target": "/run/secrets/database-password"}
+    ]
+    password = (made / "secrets/database-password").read_text(encoding="utf-8").strip()
+    assert stat.S_IMODE((made / "secrets/database-password").stat().st_mode) == 0o644
+    assert services["relay"]["environment"] == {
+        "DATABASE_URL": f"postgresql://relay:{password}@postgres/relay"
+    }
+    assert services["relay"]["build"]["args"]["EXTRAS"] == "all"
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert "/deploy/compose/.env" in ignored
+
+
+def test_only_the_relay_reaches_the_database(document: Document) -> None:
+    assert document["networks"]["database"]["internal"]
+    assert set(document["services"]["postgres"]["networks"]) == {"database"}
+    inside = [
+        name
+        for name, service in document["services"].items()
+        if "database" in service["networks"] and name != "postgres"
+    ]
+    assert inside == ["relay"]
 
 
 def test_the_relay_has_time_to_drain(document: Document) -> None:

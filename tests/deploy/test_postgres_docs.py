@@ -3,7 +3,6 @@
 import asyncio
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,18 +24,6 @@ def block(language: str) -> str:
     found = re.search(rf"^( *)```{language}\n(.*?)^ *```$", SECTION, re.DOTALL | re.MULTILINE)
     assert found is not None
     return re.sub(f"(?m)^{found[1]}", "", found[2])
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    server = PostgresServer(tmp_path)
-    server.create()
-    (server.data / "pg_hba.conf").write_text(
-        "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-    )
-    server.start()
-    yield server
-    server.stop()
 
 
 def run_sql(server: PostgresServer, text: str) -> None:
