@@ -10,7 +10,7 @@ from tests import scratch
 from tests.deploy import compose, fortnight, tsdb
 from tests.deploy import image as images
 from tests.deploy.image import Builder, Debian, Image
-from tests.deploy.kustomize import OVERLAYS, Objects, built
+from tests.deploy.kustomize import ON_A_VOLUME, OVERLAYS, Objects, built
 from tests.deploy.prometheus import Prometheus, require_prometheus
 from tests.postgres.server import PostgresServer
 
@@ -85,4 +85,10 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 @pytest.fixture(params=OVERLAYS)
 def objects(request: pytest.FixtureRequest) -> Objects:
     """Each overlay of deploy/kubernetes."""
+    return built(OVERLAYS[request.param])
+
+
+@pytest.fixture(params=ON_A_VOLUME)
+def on_a_volume(request: pytest.FixtureRequest) -> Objects:
+    """Each overlay whose store is a file."""
     return built(OVERLAYS[request.param])

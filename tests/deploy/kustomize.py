@@ -13,7 +13,10 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "deploy" / "kubernetes"
 BASE = FOLDER / "base"
 SIDECAR = FOLDER / "overlays" / "sidecar"
-OVERLAYS = {"base": BASE, "sidecar": SIDECAR}
+POSTGRES = FOLDER / "overlays" / "postgres"
+OVERLAYS = {"base": BASE, "sidecar": SIDECAR, "postgres": POSTGRES}
+ON_A_VOLUME = ("base", "sidecar")
+"""The overlays of one relay with a store in a file."""
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 """The dev group's, so that all machines build with the same one."""
@@ -50,8 +53,14 @@ class Objects(tuple[Object, ...]):
         return found
 
     @property
+    def workload(self) -> Object:
+        """What makes the relay's pods."""
+        (found,) = (*self.of("StatefulSet"), *self.of("Deployment"))
+        return found
+
+    @property
     def template(self) -> Object:
-        template: Object = self.one("StatefulSet")["spec"]["template"]
+        template: Object = self.workload["spec"]["template"]
         return template
 
     @property

@@ -36,12 +36,12 @@ def test_everything_lies_in_one_namespace(objects: Objects) -> None:
 
 
 def test_deleting_the_objects_keeps_volume_and_secret(
-    objects: Objects,
+    on_a_volume: Objects,
 ) -> None:
-    assert {each["kind"] for each in objects} == {
+    assert {each["kind"] for each in on_a_volume} == {
         *("ConfigMap", "NetworkPolicy", "PodMonitor", "PrometheusRule", "Service", "StatefulSet"),
     }
-    kept = objects.one("StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"]
+    kept = on_a_volume.one("StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
@@ -66,8 +66,8 @@ def test_a_pod_keeps_the_restricted_pod_security_standard(objects: Objects) -> N
         assert not [each for each in handlers if "tcpSocket" in each]
 
 
-def test_one_relay_runs_with_a_volume_for_a_single_pod(objects: Objects) -> None:
-    spec = objects.one("StatefulSet")["spec"]
+def test_one_relay_runs_with_a_volume_for_a_single_pod(on_a_volume: Objects) -> None:
+    spec = on_a_volume.one("StatefulSet")["spec"]
     assert spec["replicas"] == 1
     (claim,) = spec["volumeClaimTemplates"]
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
@@ -76,7 +76,7 @@ def test_one_relay_runs_with_a_volume_for_a_single_pod(objects: Objects) -> None
 def test_every_selector_matches_the_pods_labels(objects: Objects) -> None:
     labels = objects.template["metadata"]["labels"].items()
     selectors = [
-        objects.one("StatefulSet")["spec"]["selector"]["matchLabels"],
+        objects.workload["spec"]["selector"]["matchLabels"],
         objects.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
         objects.one("PodMonitor")["spec"]["selector"]["matchLabels"],
         *(service["spec"]["selector"] for service in objects.of("Service")),
@@ -95,8 +95,9 @@ def test_two_relays_of_one_name_in_two_namespaces_are_two_instances(objects: Obj
     assert instance["separator"] == "/"
 
 
-def test_the_headless_service_of_the_statefulset_exists(objects: Objects) -> None:
-    headless = objects.one("Service", objects.one("StatefulSet")["spec"]["serviceName"])
+def test_the_headless_service_of_the_statefulset_exists(on_a_volume: Objects) -> None:
+    name = on_a_volume.one("StatefulSet")["spec"]["serviceName"]
+    headless = on_a_volume.one("Service", name)
     assert headless["spec"]["clusterIP"] == "None"
 
 
@@ -126,7 +127,7 @@ def test_only_the_public_port_has_a_service(objects: Objects) -> None:
 
 
 def test_every_volume_is_mounted_and_every_mount_has_its_volume(objects: Objects) -> None:
-    claims = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
+    claims = objects.workload["spec"].get("volumeClaimTemplates", [])
     volumes = {each["name"] for each in (*objects.pod["volumes"], *_metadata(claims))}
     mounts = [mount for each in objects.containers for mount in each["volumeMounts"]]
     assert {each["name"] for each in mounts} == volumes
@@ -169,11 +170,10 @@ def test_the_example_secret_has_the_keys_that_the_config_reads() -> None:
     example = yaml.safe_load((FOLDER / "secret.example.yaml").read_text(encoding="utf-8"))
     (volume,) = (each for each in built(BASE).pod["volumes"] if each["name"] == "secrets")
     assert volume["secret"]["secretName"] == example["metadata"]["name"]
-    assert (
-        example["metadata"]["namespace"] == built(BASE).one("StatefulSet")["metadata"]["namespace"]
-    )
-    assert set(example["stringData"]) == secret_files(built(BASE))
-    assert secret_files(built(SIDECAR)) <= set(example["stringData"])
+    assert example["metadata"]["namespace"] == built(BASE).workload["metadata"]["namespace"]
+    read = {name: secret_files(built(folder)) for name, folder in OVERLAYS.items()}
+    assert set(example["stringData"]) == set().union(*read.values())
+    assert read["postgres"] - read["base"] == {"database-url"}
 
 
 def test_only_the_pods_group_reads_its_secrets(objects: Objects) -> None:
@@ -181,17 +181,20 @@ def test_only_the_pods_group_reads_its_secrets(objects: Objects) -> None:
     assert volume["secret"]["defaultMode"] == 0o440
 
 
-def test_user_config_path_and_store_path_match_the_image(objects: Objects) -> None:
+def test_user_and_config_path_match_the_image(objects: Objects) -> None:
     user, group = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)[-1]
     context = objects.pod["securityContext"]
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
     (path,) = re.findall(r"\bRELAY_CONFIG=(\S+)", DOCKERFILE)
     assert path == f"{mount_path(objects, 'config')}/config.toml"
-    (volume,) = re.findall(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)
-    assert volume == mount_path(objects, "data")
-    assert config(objects)["store"]["path"].rpartition("/")[0] == volume
     # The image's own command, whose process 1 is the relay.
     assert not objects.relay.keys() & {"command", "args", "env"}
+
+
+def test_the_store_is_on_the_volume_that_the_image_names(on_a_volume: Objects) -> None:
+    (volume,) = re.findall(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert volume == mount_path(on_a_volume, "data")
+    assert config(on_a_volume)["store"]["path"].rpartition("/")[0] == volume
 
 
 def test_the_relay_has_time_to_drain(objects: Objects) -> None:
@@ -222,11 +225,11 @@ def test_liveness_does_not_depend_on_the_store(objects: Objects) -> None:
     }
 
 
-def test_the_volume_is_five_times_the_reserved_space(objects: Objects) -> None:
-    (claim,) = objects.one("StatefulSet")["spec"]["volumeClaimTemplates"]
+def test_the_volume_is_five_times_the_reserved_space(on_a_volume: Objects) -> None:
+    (claim,) = on_a_volume.one("StatefulSet")["spec"]["volumeClaimTemplates"]
     size = claim["spec"]["resources"]["requests"]["storage"]
     assert size.endswith("Gi")
-    kept = Size.parse(config(objects)["store"]["min_free"])
+    kept = Size.parse(config(on_a_volume)["store"]["min_free"])
     assert kept * 5 < int(size.removesuffix("Gi")) * GIBIBYTE
 
 
@@ -240,7 +243,7 @@ def test_the_sidecar_is_reachable_while_its_application_is_not_ready() -> None:
     assert built(SIDECAR).one("Service")["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_egress_is_dns_and_https_for_the_base_and_dns_for_the_sidecar() -> None:
+def test_egress_is_dns_and_what_the_sinks_and_the_store_need() -> None:
     out = {
         name: [
             sorted({each["port"] for each in rule["ports"]})
@@ -248,7 +251,7 @@ def test_egress_is_dns_and_https_for_the_base_and_dns_for_the_sidecar() -> None:
         ]
         for name, folder in OVERLAYS.items()
     }
-    assert out == {"base": [[53], [443]], "sidecar": [[53]]}
+    assert out == {"base": [[53], [443]], "sidecar": [[53]], "postgres": [[53], [443], [5432]]}
     for folder in OVERLAYS.values():
         policy = built(folder).one("NetworkPolicy")["spec"]
         assert policy["policyTypes"] == ["Ingress", "Egress"]

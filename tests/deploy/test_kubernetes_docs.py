@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from textwrap import dedent
 
-from tests.deploy.kustomize import BASE, KUBECTL, ROOT, Objects, build, built
+from tests.deploy.kustomize import BASE, KUBECTL, POSTGRES, ROOT, Objects, build, built
 from tests.deploy.test_kubernetes import secret_files
 from tests.deploy.test_kubernetes_schemas import VERSIONS, validate
 
@@ -64,7 +64,7 @@ def test_the_documented_ingress_routes_the_sources_path_to_the_service(
 
 def test_the_documented_secret_has_the_keys_that_the_config_reads(tmp_path: Path) -> None:
     written = set(re.findall(r"> secrets/([\w-]+)", SECTION))
-    assert written == secret_files(built(BASE))
+    assert written == secret_files(built(POSTGRES))
     folder = tmp_path / "secrets"
     folder.mkdir()
     for name in written:

@@ -16,9 +16,10 @@ from relay.config import Config
 from relay.core.errors import ConfigError
 from tests.app.reloading import body
 from tests.caller import SECRET, post
-from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Objects, built
+from tests.deploy.kustomize import BASE, FOLDER, POSTGRES, SIDECAR, Objects, built
 from tests.guarantees.process import http_client, until
 from tests.ports import free_port
+from tests.postgres.server import PostgresServer
 from tests.service import serving
 
 GOOD = {
@@ -27,6 +28,7 @@ GOOD = {
     "slack-url": "https://hooks.slack.invalid/services/T0/B0/x",
     "crm-url": "https://crm.invalid/hook",
     "crm-signing": "whsec_" + "A" * 32,
+    "database-url": "host=postgres.invalid dbname=relay user=relay",
 }
 
 
@@ -79,18 +81,48 @@ def test_an_unfilled_example_secret_is_refused_key_by_key(
     ]
 
 
-async def test_the_relay_serves_the_paths_of_probes_and_prometheus(
-    tmp_path: Path, objects: Objects
-) -> None:
-    paths = [
+def paths(objects: Objects) -> list[str]:
+    """What the kubelet and Prometheus ask for."""
+    found = [
         *(each["httpGet"]["path"] for name, each in objects.relay.items() if "Probe" in name),
         *(each["path"] for each in objects.one("PodMonitor")["spec"]["podMetricsEndpoints"]),
     ]
-    assert len(paths) == 4
-    async with serving(loaded(tmp_path, objects, GOOD)) as relay, http_client() as client:
-        for path in paths:
+    assert len(found) == 4
+    return found
+
+
+async def test_the_relay_serves_the_paths_of_probes_and_prometheus(
+    tmp_path: Path, on_a_volume: Objects
+) -> None:
+    async with serving(loaded(tmp_path, on_a_volume, GOOD)) as relay, http_client() as client:
+        for path in paths(on_a_volume):
             answer = await client.get(f"{relay.service.admin.url}{path}")
             assert answer.status_code == 200, path
+
+
+@pytest.mark.servers
+async def test_only_readiness_follows_the_database(tmp_path: Path, server: PostgresServer) -> None:
+    objects = built(POSTGRES)
+    settings = loaded(tmp_path, objects, GOOD | {"database-url": server.dsn})
+    async with serving(settings) as relay, http_client() as client:
+
+        async def failing() -> set[str]:
+            asked = {path: f"{relay.service.admin.url}{path}" for path in paths(objects)}
+            return {
+                path for path, url in asked.items() if (await client.get(url)).status_code != 200
+            }
+
+        async def fail(*expected: str) -> None:
+            async def known() -> bool:
+                return await failing() == {*expected}
+
+            await until(known, what=f"only {expected} fail")
+
+        await fail()
+        await asyncio.to_thread(server.kill)
+        await fail("/readyz")
+        await asyncio.to_thread(server.start)
+        await fail()
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.kustomize import BASE, FOLDER, SIDECAR, Object, built
+from tests.deploy.kustomize import BASE, FOLDER, OVERLAYS, Object, built
 from tests.deploy.operator_schemas import SCHEMAS
 
 OLDEST = 30
@@ -38,7 +38,7 @@ def test_six_versions_or_more_are_checked_from_the_oldest_supported_one() -> Non
 @pytest.mark.parametrize("minor", VERSIONS)
 def test_every_object_is_valid(minor: int) -> None:
     example = yaml.safe_load((FOLDER / "secret.example.yaml").read_text(encoding="utf-8"))
-    for each in (example, *built(BASE), *built(SIDECAR)):
+    for each in (example, *(each for folder in OVERLAYS.values() for each in built(folder))):
         validate(each, minor)
 
 
