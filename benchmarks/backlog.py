@@ -9,7 +9,7 @@ import orjson
 from relay.core.clock import SystemClock
 from relay.core.event import VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
-from relay.store import StoreSettings, engines
+from relay.store import Store, StoreSettings, engines
 
 WAITERS = 512
 
@@ -17,17 +17,22 @@ WAITERS = 512
 async def fill(settings: StoreSettings, sink: str, bodies: Iterable[bytes]) -> None:
     """Accept an event with each body, to be delivered to one sink."""
     store = await engines.open_store(settings, clock=SystemClock())
+    await accept(store, sink, bodies)
+    await store.close()
+
+
+async def accept(store: Store, sink: str, bodies: Iterable[bytes]) -> None:
+    """Accept an event with each body into a store that is open."""
     verdicts = (Verdict(sink, "takes", ""),)
     todo = iter(bodies)
 
-    async def accept() -> None:
+    async def waiter() -> None:
         for body in todo:
             await store.accept(event(body), verdicts, lambda _: None)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(WAITERS):
-            group.create_task(accept())
-    await store.close()
+            group.create_task(waiter())
 
 
 def event(body: bytes) -> Event:

@@ -7,7 +7,6 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -60,7 +59,7 @@ def _lag(folder: Path) -> tuple[float, float]:
     with rig.far_end("sink", port, str(notes)), relay.running():
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=2))
         times = uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS))
-        _until(lambda: _count(port) == RATE * (SECONDS + 2), seconds=30)
+        rig.until(lambda: rig.received(port) == RATE * (SECONDS + 2), seconds=30)
     lines = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
     received = {event_id: int(at_ns) for event_id, at_ns in lines}
     lags_ms = [
@@ -76,12 +75,12 @@ def _drain(folder: Path, backlog: int) -> float:
     with relay.running() as running:
         uvloop.run(load.paced(relay.listen, rate=4_000, seconds=backlog / 4_000))
         with rig.far_end("sink", port):
-            _until(lambda: _count(port) > 0, seconds=90)
-            started, first = time.monotonic(), _count(port)
-            _until(lambda: _count(port) >= backlog, seconds=600)
+            rig.until(lambda: rig.received(port) > 0, seconds=90)
+            started, first = time.monotonic(), rig.received(port)
+            rig.until(lambda: rig.received(port) >= backlog, seconds=600)
             took_s = time.monotonic() - started
             # The gauge is up to a second behind.
-            _until(lambda: running.metric("relay_pending_deliveries") == 0, seconds=30)
+            rig.until(lambda: running.metric("relay_pending_deliveries") == 0, seconds=30)
     return (backlog - first) / took_s
 
 
@@ -112,18 +111,6 @@ async def _post(port: int, clients: int, connections: int) -> float:
     for pool in pools:
         await pool.aclose()
     return rate
-
-
-def _count(port: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text)
-
-
-def _until(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            sys.exit(f"not done within {seconds:.0f} s")
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,20 @@ def server(module: str, arguments: list[str], port: int) -> Iterator[None]:
     with _process(["-m", module, *arguments]):
         _wait(f"http://127.0.0.1:{port}/")
         yield
+
+
+def received(port: int) -> int:
+    """Return the number of requests that the sink on a port has had."""
+    return int(httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text)
+
+
+def until(condition: Callable[[], bool], *, seconds: float) -> None:
+    """Wait for a condition, and end the benchmark if it does not come in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"not done within {seconds:.0f} s")
+        time.sleep(0.05)
 
 
 def machine() -> str:

@@ -6,19 +6,44 @@
 import argparse
 
 from benchmarks import rig
-from benchmarks.postgres import acknowledge, server
+from benchmarks.postgres import acknowledge, bloat, drain, ids, server
+
+
+def _acknowledge(running: server.Server, given: argparse.Namespace) -> None:
+    acknowledge.measure(running, rounds=given.rounds, seconds=given.seconds)
+
+
+def _drain(running: server.Server, given: argparse.Namespace) -> None:
+    drain.measure(running, rounds=given.rounds, events=given.backlog)
+
+
+def _ids(running: server.Server, given: argparse.Namespace) -> None:
+    ids.measure(running, rounds=given.rounds, seconds=given.seconds, ids=given.ids)
+
+
+def _bloat(running: server.Server, given: argparse.Namespace) -> None:
+    bloat.measure(running, settlements=given.settlements)
+
+
+_PARTS = {"acknowledge": _acknowledge, "drain": _drain, "ids": _ids, "bloat": _bloat}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.postgres")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="acknowledge, drain, ids, bloat")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=6, help="of each flood")
+    parser.add_argument("--backlog", type=int, default=50_000, help="to drain")
+    parser.add_argument("--ids", type=int, default=1_000_000, help="kept")
+    parser.add_argument("--settlements", type=int, default=200_000, help="beside dead rows")
     given = parser.parse_args()
+    if unknown := set(given.parts) - set(_PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
     with server.running() as running:
         (version,) = running.execute("SHOW server_version")
         print(f"{rig.machine()}, PostgreSQL {version[0]}")
-        acknowledge.measure(running, rounds=given.rounds, seconds=given.seconds)
+        for part in given.parts or _PARTS:
+            _PARTS[part](running, given)
 
 
 if __name__ == "__main__":

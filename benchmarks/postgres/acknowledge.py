@@ -91,11 +91,8 @@ def _two_relays(server: Server, seconds: int) -> float:
 
 
 def _endpoint(server: Server, way: str, seconds: int) -> float:
-    """Flood it on the tables of a relay that has made them."""
     with server.schema(way) as settings, tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), rig.free_port()
-        with rig.Relay(folder, [], settings).running():
-            pass
         file = folder / "requests"
         requests.write(file, _PER_SECOND * seconds)
         arguments = [str(port), settings.dsn.reveal(), settings.schema, "one", "other"]

@@ -24,13 +24,13 @@ _ADD = """
 WITH fresh AS (
     INSERT INTO {events} (source, id, kind, received_at, digest, headers, body)
     SELECT 'main', * FROM unnest(
-        %s::text[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[]
+        %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[]
     )
     ON CONFLICT (source, id) DO NOTHING
     RETURNING seq, received_at
 )
 INSERT INTO {deliveries} (event, sink, status, due_at)
-SELECT seq, sink, 'pending', received_at FROM fresh, unnest(%s::text[]) AS sinks (sink)
+SELECT seq, sink, 'pending', received_at FROM fresh, unnest(%b::text[]) AS sinks (sink)
 """
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for a benchmark, with schemas that are new, and gone afterwards."""
+"""A PostgreSQL server for a benchmark, with a new store for each measurement."""
 
 import sys
 import tempfile
@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
+from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.store import open_store
 from tests.postgres.server import PostgresServer
 
 WAYS = ("socket", "TCP")
@@ -27,7 +31,7 @@ class Server:
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
 
-    def execute(self, text: str) -> list[tuple[object, ...]]:
+    def execute(self, text: str) -> list[tuple[Any, ...]]:
         """Run one statement as the superuser, and return its rows."""
         return self._server.execute(text)
 
@@ -37,10 +41,17 @@ class Server:
 
     @contextmanager
     def schema(self, way: str = "socket") -> Iterator[PostgresSettings]:
-        """Name a schema that is not there yet, and drop it afterwards."""
+        """Create an empty store, and drop it afterwards."""
         name = f"relay_{next(_numbers)}"
-        yield PostgresSettings(dsn=Secret(self.dsn(way)), schema=name)
-        self.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        settings = PostgresSettings(dsn=Secret(self.dsn(way)), schema=name)
+        uvloop.run(_create(settings))
+        yield settings
+        self.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+async def _create(settings: PostgresSettings) -> None:
+    store = await open_store(settings, clock=SystemClock())
+    await store.close()
 
 
 @contextmanager
