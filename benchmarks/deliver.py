@@ -60,6 +60,11 @@ def _lag(folder: Path) -> tuple[float, float]:
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=2))
         times = uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS))
         rig.until(lambda: rig.received(port) == RATE * (SECONDS + 2), seconds=30)
+    return lags(notes, times)
+
+
+def lags(notes: Path, times: dict[bytes, tuple[int, int]]) -> tuple[float, float]:
+    """Return median and 99th percentile, in ms, of what a sink has noted about a paced load."""
     lines = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
     received = {event_id: int(at_ns) for event_id, at_ns in lines}
     lags_ms = [

@@ -6,7 +6,7 @@
 import argparse
 
 from benchmarks import rig
-from benchmarks.postgres import acknowledge, bloat, drain, ids, server
+from benchmarks.postgres import acknowledge, bloat, drain, ids, server, wakeup
 
 
 def _acknowledge(running: server.Server, given: argparse.Namespace) -> None:
@@ -25,7 +25,17 @@ def _bloat(running: server.Server, given: argparse.Namespace) -> None:
     bloat.measure(running, settlements=given.settlements)
 
 
-_PARTS = {"acknowledge": _acknowledge, "drain": _drain, "ids": _ids, "bloat": _bloat}
+def _wakeup(running: server.Server, given: argparse.Namespace) -> None:
+    wakeup.measure(running, seconds=given.seconds)
+
+
+_PARTS = {
+    "acknowledge": _acknowledge,
+    "drain": _drain,
+    "ids": _ids,
+    "bloat": _bloat,
+    "wakeup": _wakeup,
+}
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """A PostgreSQL server for a benchmark, with a new store for each measurement."""
 
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,7 +22,11 @@ WAYS = ("socket", "TCP")
 """How a relay reaches the server."""
 
 # The tests' server has less than PostgreSQL's own default.
-_SETTINGS = "shared_buffers = 128MB\n"
+_SETTINGS = """
+shared_buffers = 128MB
+log_line_prefix = '%a '
+"""
+_STATEMENT = re.compile(r"^relay LOG:  (?:statement|execute [^:]*): ", re.MULTILINE)
 _numbers = count(1)
 
 
@@ -38,6 +43,21 @@ class Server:
     def dsn(self, way: str) -> str:
         """Return where a relay finds it by one of `WAYS`."""
         return self._server.socket_dsn if way == "socket" else self._server.dsn
+
+    @contextmanager
+    def logged(self) -> Iterator[Callable[[], list[str]]]:
+        """Log statements during the block; the value returns those of relays so far."""
+        log = self._server.folder / "server.log"
+        self._log_statements("all")
+        began = log.stat().st_size
+        try:
+            yield lambda: _STATEMENT.findall(log.read_bytes()[began:].decode(errors="replace"))
+        finally:
+            self._log_statements("none")
+
+    def _log_statements(self, which: str) -> None:
+        self.execute(f"ALTER SYSTEM SET log_statement = '{which}'")
+        self.execute("SELECT pg_reload_conf()")
 
     @contextmanager
     def schema(self, way: str = "socket") -> Iterator[PostgresSettings]:
