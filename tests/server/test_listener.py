@@ -189,6 +189,16 @@ async def test_a_request_that_nobody_has_read_yet_is_answered_by_the_stop(
     assert b"connection: close" in answer
 
 
+async def test_a_connection_that_waits_to_be_accepted_is_answered_by_the_stop() -> None:
+    async with listening(client_address) as listener:
+        # Without a turn of the loop: it lies in the kernel's queue, and closing would reset it.
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as caller:
+            caller.sendall(request())
+            await listener.stop()
+            answer = caller.makefile("rb").read()
+    assert answer.endswith(b"127.0.0.1")
+
+
 async def test_while_it_retires_every_connection_gets_a_last_answer() -> None:
     async with (
         listening(client_address) as listener,

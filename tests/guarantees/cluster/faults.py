@@ -81,15 +81,14 @@ class FaultyDisk:
         self._trouble.unlink()
 
 
-async def fill_disk(cluster: Cluster, disk: FaultyDisk) -> None:
-    """Fill it until requests are refused, and start the server again if it has ended by that."""
+async def fill_disk(cluster: Cluster, disk: FaultyDisk, pair: Pair) -> None:
+    """Fill it until requests are refused, and start again what has ended by that."""
     async with cluster.fault("full disk"):
         refused = cluster.load.answers["503"]
         disk.fill()
         await until(lambda: cluster.load.answers["503"] > refused + 5, what="503 for a full disk")
         disk.make_room()
-        if not cluster.server.is_running:
-            await asyncio.to_thread(cluster.server.start)
+        await asyncio.to_thread(pair.start_again)
         await cluster.until_ready()
 
 

@@ -19,7 +19,7 @@ from tests.guarantees.process import SECRET
 from tests.guarantees.traffic import CREATED_AT
 
 TIME_SCALE = 0.05
-"""The sender's waits are then 1, 2, 4, 8 and 16 s, and a restart of the database falls into them."""
+"""The sender's waits are then 1, 2, 4, 8 and 16 s: a restart of the database falls into them."""
 
 KINDS = (LEAD_CAPTURED, VIDEO_WATCHED)
 
@@ -58,14 +58,14 @@ class Load:
         while not stop.is_set():
             video = f"vid_{next(self._videos):05}"
             for number in range(1_000_000):
-                acknowledged = await self.send(video, f"{video}.{number:06}")
+                acknowledged = await self.send(("main", f"{video}.{number:06}"), video)
                 if stop.is_set() or not acknowledged:
                     break
                 await asyncio.sleep(self._random.uniform(0, 2 * pause_s))
 
-    async def send(self, video: str, event_id: str) -> bool:
-        key, posted = ("main", event_id), self._make(video, event_id)
-        self.posted[key] = posted
+    async def send(self, key: Key, video: str) -> bool:
+        """Send a new event; return whether it was acknowledged."""
+        posted = self.posted[key] = self._make(video, key[1])
         sent = await self._sender.send(posted.body, watch=self._watch)
         if sent.acknowledged:
             self.acknowledged.add(key)

@@ -52,6 +52,12 @@ class Pair:
         self.replica.follow(self.primary)
         self._wait_for_replica()
 
+    def start_again(self) -> None:
+        """Start whichever has ended by itself."""
+        for server in (self.primary, self.replica):
+            if not server.is_running:
+                server.start()
+
     def _server(self) -> PostgresServer:
         folder = self._folder / f"server-{next(self._numbers)}"
         folder.mkdir()

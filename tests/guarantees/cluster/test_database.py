@@ -1,7 +1,6 @@
 """A database that is killed, restarted, full or replaced by its replica costs no event."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
@@ -17,23 +16,14 @@ from tests.postgres.server import PostgresServer
 pytestmark = pytest.mark.servers
 
 
-@contextmanager
-def _server(folder: Path, **environ: str) -> Iterator[PostgresServer]:
-    folder.mkdir()
-    server = PostgresServer(folder, environ=environ)
-    server.create()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 @pytest.fixture
 async def three(tmp_path: Path, random: Random) -> AsyncIterator[Cluster]:
-    with _server(tmp_path / "server") as server:
-        async with cluster(tmp_path, server, random=random) as three:
-            yield three
+    server = PostgresServer(tmp_path)
+    server.create()
+    server.start()
+    async with cluster(tmp_path, server, random=random) as three:
+        yield three
+    server.stop()
 
 
 @pytest.mark.parametrize(
@@ -51,10 +41,10 @@ async def test_a_full_disk_of_the_database_loses_nothing(
     tmp_path: Path, random: Random, say: Say
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    with _server(tmp_path / "server", **disk.environ) as server:
-        async with cluster(tmp_path, server, random=random) as three:
+    with Pair(tmp_path, environ=disk.environ) as pair:
+        async with cluster(tmp_path, pair.primary, random=random, dsn=pair.dsn) as three:
             async with three.under_load():
-                await faults.fill_disk(three, disk)
+                await faults.fill_disk(three, disk, pair)
                 await three.under_way()
             await three.settle()
             assert three.load.answers["503"]

@@ -1,4 +1,4 @@
-"""Relays of a cluster that die, stop and restart lose nothing, and send nothing beside the owner."""
+"""Relays that die, stop or restart lose nothing, and send nothing beside a sink's owner."""
 
 import signal
 import time

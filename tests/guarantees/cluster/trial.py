@@ -34,7 +34,7 @@ async def trial(folder: Path, *, rounds: int, seed: int) -> str:
             faults.restart_server,
             faults.terminate_connections,
             partial(faults.promote, pair=pair),
-            partial(faults.fill_disk, disk=disk),
+            partial(faults.fill_disk, disk=disk, pair=pair),
         ]
         # Each kind as often as the others, in any order.
         order = [kinds[number % len(kinds)] for number in range(rounds)]
@@ -61,7 +61,7 @@ def _say(three: Cluster) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else SystemRandom().randrange(1 << 32)  # noqa: PLR2004
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"{rounds} faults, seed {seed}\n")
     began_s = time.monotonic()
     with scratch.on_disk() as folder:
