@@ -28,9 +28,9 @@ def initialise(server: PostgresServer, folder: Path) -> None:
     text = (FOLDER / "postgres/role.sql").read_text(encoding="utf-8")
     file = folder / "role.sql"
     file.write_text(text.replace("/run/secrets/database-password", str(secret)), encoding="utf-8")
-    psql = [server.programs / "psql", "--set", "ON_ERROR_STOP=1", "--no-psqlrc"]
+    psql = [str(server.programs / "psql"), "--set", "ON_ERROR_STOP=1", "--no-psqlrc"]
     address = server.dsn.replace("dbname=postgres", "dbname=relay")
-    subprocess.run([*psql, "--file", file, address], check=True, capture_output=True)
+    subprocess.run([*psql, "--file", str(file), address], check=True, capture_output=True)
 
 
 async def test_a_relay_starts_with_the_role_of_the_first_start(

@@ -291,7 +291,7 @@ async def test_one_relay_counts_what_is_left_of_a_sink_that_no_config_names(
         owning(postgres_place, clock, "sales") as one,
         owning(postgres_place, clock, MAINTENANCE) as other,
     ):
-        await accept(one, event(1), verdicts=[TAKES, OTHER])
+        await accept(one, event("a"), verdicts=[TAKES, OTHER])
         await one.backlogs()
         assert postgres_place.rows("SELECT sink FROM relay.backlogs") == [("sales",)]
         postgres_place.rows("UPDATE relay.ownership SET holder = %s", uuid4())
