@@ -59,14 +59,12 @@ class Maintenance:
     async def show_gauges(self) -> None:
         try:
             backlogs = await self._store.backlogs()
-            loss_ms = await self._store.absences.unacknowledged_loss_ms()
             size_bytes = await self._store.size_bytes()
         except StoreUnavailable as error:
             self._sampled.line("store.unavailable", reason=str(error))
             return
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
-        self._metrics.unacknowledged_loss(loss_ms / 1000)
         self._metrics.store_size(size_bytes)
         if (space := self._store.space()) is not None:
             self._metrics.store_space(space.free_bytes, floor=space.min_free_bytes)
@@ -116,6 +114,8 @@ class Maintenance:
             self._log.warning(
                 "relay.stalled", seconds=seconds, lost_s=lost_s, advice=_ADVICE_STALLED
             )
+        loss_ms = await self._store.absences.unacknowledged_loss_ms()
+        self._metrics.unacknowledged_loss(loss_ms / 1000)
 
     async def _retention(self) -> None:
         while True:

@@ -28,10 +28,13 @@ A relay that follows one that crashed earlier than this does not record so short
 
 _COLUMNS = "id, cause, from_at, to_at, lost_until, acknowledged_at"
 _OPEN = "lost_until IS NOT NULL AND acknowledged_at IS NULL"
-_HEARTBEAT = "SELECT value FROM relay.state WHERE name = 'heartbeat'"
-_OTHERS = f"""
-SELECT 1 FROM relay.members
-WHERE id <> %s AND beat_at > clock_timestamp() - interval '{ALIVE_S} s' LIMIT 1
+_LAST = f"""
+SELECT
+    (SELECT value FROM relay.state WHERE name = 'heartbeat'),
+    EXISTS (
+        SELECT FROM relay.members
+        WHERE id <> %s AND beat_at > clock_timestamp() - interval '{ALIVE_S} s'
+    )
 """
 _BEAT = f"""
 INSERT INTO relay.state AS s (name, value) VALUES ('heartbeat', %(now)s)
@@ -118,9 +121,8 @@ class PostgresAbsences(Part):
 
     def _last(self, db: Database) -> tuple[int | None, bool]:
         """Return the last heartbeat, and whether other relays are at work."""
-        row = db.execute(_HEARTBEAT).fetchone()
-        others = db.execute(_OTHERS, (self._shared.member,)).fetchone()
-        return (None if row is None else int(row[0])), others is not None
+        ((heartbeat_ms, is_shared),) = db.execute(_LAST, (self._shared.member,)).fetchall()
+        return heartbeat_ms, is_shared
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[Absence]:
         values = {"before": before, "limit": limit}

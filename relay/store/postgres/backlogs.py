@@ -10,6 +10,7 @@ from relay.core.clock import Clock
 from relay.store import Backlog
 from relay.store.ownership import MAINTENANCE
 from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.driver import Connection, Database, Row
 from relay.store.postgres.fences import Fences
 from relay.store.tiers import OF_TIER
 
@@ -38,20 +39,39 @@ _SINKS = " UNION ".join(
 _COUNT_PENDING = " UNION ALL ".join(
     f"""
 SELECT count(*) AS pending, min(event) FILTER (WHERE replay IS NULL) AS first
-FROM relay.deliveries WHERE sink = %(sink)s AND {condition}
+FROM relay.deliveries AS d WHERE d.sink = own.sink AND {condition}
 """
     for condition in _PENDING
 )
-_COUNT = """
-INSERT INTO relay.backlogs AS b (sink, pending, dead, oldest_at)
-SELECT %(sink)s, (SELECT sum(pending) FROM counted),
-    (SELECT count(*) FROM relay.deliveries WHERE sink = %(sink)s AND status = 'dead'),
-    (SELECT received_at FROM relay.events WHERE seq = (SELECT min(first) FROM counted))
-FROM (SELECT) AS one
-ON CONFLICT (sink) DO UPDATE
-SET pending = excluded.pending, dead = excluded.dead, oldest_at = excluded.oldest_at
-WHERE (b.pending, b.dead, b.oldest_at)
-    IS DISTINCT FROM (excluded.pending, excluded.dead, excluded.oldest_at)
+# All in one statement, because each relay runs it every second.
+_COUNT = f"""
+WITH counted AS MATERIALIZED (
+    SELECT
+        own.sink, p.pending,
+        (
+            SELECT count(*) FROM relay.deliveries AS d WHERE d.sink = own.sink AND status = 'dead'
+        ) AS dead,
+        (SELECT received_at FROM relay.events WHERE seq = p.first) AS oldest_at
+    FROM (SELECT unnest(%(own)b::text[]) COLLATE "C" AS sink) AS own,
+        LATERAL (
+            SELECT sum(pending)::bigint AS pending, min(first) AS first
+            FROM ({_COUNT_PENDING}) AS tier
+        ) AS p
+),
+written AS (
+    INSERT INTO relay.backlogs AS b (sink, pending, dead, oldest_at)
+    SELECT sink, pending, dead, oldest_at FROM counted ORDER BY sink
+    ON CONFLICT (sink) DO UPDATE
+    SET pending = excluded.pending, dead = excluded.dead, oldest_at = excluded.oldest_at
+    WHERE (b.pending, b.dead, b.oldest_at)
+        IS DISTINCT FROM (excluded.pending, excluded.dead, excluded.oldest_at)
+)
+SELECT sink, pending, dead, oldest_at FROM counted
+UNION ALL SELECT sink, pending, dead, oldest_at FROM relay.backlogs
+WHERE sink <> ALL (%(own)b::text[])
+UNION ALL SELECT sink, NULL, NULL, NULL FROM ({_SINKS}) AS s
+WHERE sink <> ALL (%(own)b::text[])
+    AND NOT EXISTS (SELECT FROM relay.backlogs AS b WHERE b.sink = s.sink)
 """
 _COUNT = f"WITH counted AS MATERIALIZED ({_COUNT_PENDING}) {_COUNT}"
 _OWNED = """
@@ -67,6 +87,8 @@ class Backlogs:
         self._connection = connection
         self._fences = fences
         self._clock = clock
+        self._known: set[str] = set()
+        """Sinks that the last count has found, of all relays."""
         self._seen: set[str] = set()
         self._count_from_s = -math.inf
 
@@ -84,7 +106,7 @@ class Backlogs:
             for sink, pending, dead, oldest_ms in rows
         }
 
-    def _refresh(self, db: Database) -> list[tuple[str, int, int, int | None]]:
+    def _refresh(self, db: Database) -> list[Row]:
         started_s = self._clock.monotonic()
         if started_s >= self._count_from_s:
             known = {row[0] for row in db.execute(_READ).fetchall()}
@@ -97,3 +119,17 @@ class Backlogs:
             now_s = self._clock.monotonic()
             self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
         return db.execute(_READ).fetchall()
+        if started_s < self._count_from_s:
+            return db.execute(_READ).fetchall()
+        own = {sink for sink in self._known | set(self._seen) if self._fences.holds(sink)}
+        rows = _count(db, own)
+        new = {row[0] for row in rows if row[1] is None and self._fences.holds(row[0])}
+        if new:
+            rows = _count(db, own | new)
+        self._known = {row[0] for row in rows}
+        return [row for row in rows if row[1] is not None]
+def _count(db: Database, own: Iterable[str]) -> list[Row]:
+    """Count the backlogs of some sinks, and return them with those that others have counted.
+    A sink that nobody has counted is returned without figures.
+    """
+    return db.execute(_COUNT, {"own": list(own)}).fetchall()

@@ -7,13 +7,12 @@ ADDED_MAX = 1_000
 """Rows that acceptances have added, above which a reader sums them up."""
 
 _READ = """
-SELECT source, kind, milestone, sum(events)::bigint, max(last_at) FROM (
-    SELECT source, kind, milestone, events, last_at FROM relay.totals
-    UNION ALL SELECT source, kind, milestone, events, last_at FROM relay.added_totals
+SELECT source, kind, milestone, sum(events)::bigint, max(last_at), sum(added)::bigint FROM (
+    SELECT source, kind, milestone, events, last_at, 0 AS added FROM relay.totals
+    UNION ALL SELECT source, kind, milestone, events, last_at, 1 FROM relay.added_totals
 ) AS each
 GROUP BY 1, 2, 3
 """
-_ADDED = "SELECT count(*) FROM relay.added_totals"
 # Several relays may do it at once, each with rows of its own.
 _SUM_UP = """
 WITH taken AS (
@@ -32,6 +31,7 @@ SET events = t.events + excluded.events, last_at = greatest(t.last_at, excluded.
 
 def refresh(db: Database) -> list[Total]:
     """Return all totals of the store, and sum up what acceptances have added."""
-    if db.execute(_ADDED).fetchall()[0][0] > ADDED_MAX:
+    rows = db.execute(_READ).fetchall()
+    if sum(added for *_, added in rows) > ADDED_MAX:
         db.execute(_SUM_UP)
-    return [Total(*row) for row in db.execute(_READ).fetchall()]
+    return [Total(*total) for *total, _ in rows]
