@@ -40,7 +40,7 @@ def count_opening(db: Database) -> None:
 
 
 def retried(before: Orders, now: Orders) -> frozenset[str]:
-    """Return the sinks that are to be tried since an earlier look."""
+    """Return the sinks that were ordered to be tried since an earlier look."""
     return frozenset(
         name.removeprefix(_RETRY)
         for name, number in now.items()
