@@ -59,17 +59,20 @@ def settings(
 
 @asynccontextmanager
 async def cluster(place: PostgresPlace, *configs: config.Config) -> AsyncIterator[list[Member]]:
-    """Run relays until the block ends; it begins once each owns something."""
+    """Run relays until the block ends; it begins once each owns something, and one the sink."""
     async with AsyncExitStack() as stack:
         members: list[Member] = []
         for each in configs:
             relay = await stack.enter_async_context(serving(each))
             members.append(Member(relay, await stack.enter_async_context(operating(relay))))
-        await until(lambda: _owned(place) == len(members), what="an owner of each sink")
+        await until(
+            lambda: _owners(place) == len(members) and sum(each.owns() for each in members) == 1,
+            what="an owner of each sink",
+        )
         yield members
 
 
-def _owned(place: PostgresPlace) -> int:
+def _owners(place: PostgresPlace) -> int:
     """Return how many relays own something; 0 while a sink has no owner."""
     holders = [holder for (holder,) in place.rows("SELECT holder FROM relay.ownership")]
     return 0 if None in holders else len(set(holders))
