@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from relay import config
 from relay.app import maintenance
 from tests.app.reloading import party, sink
 from tests.caller import PATIENCE_S
+from tests.postgres.server import PostgresServer
 from tests.service import Relay, read, serving
 from tests.sinks.far_end import FarEnd, Reply, until
 
@@ -45,6 +47,45 @@ async def test_a_relay_without_room_stops_committing(tmp_path: Path) -> None:
         (free,) = (await relay.counts("relay_store_free_bytes")).values()
         (floor,) = (await relay.counts("relay_store_min_free_bytes")).values()
         assert free < floor
+
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:0"
+
+[store]
+type = "postgres"
+dsn = "{dsn}"
+
+[[source]]
+name = "main"
+path = "/webhooks"
+secrets = ["a-secret-of-sixteen-bytes"]
+"""
+
+
+@pytest.mark.servers
+async def test_a_relay_stops_committing_while_its_database_is_away(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(CONFIG.format(dsn=server.dsn), encoding="utf-8")
+    async with serving(config.load(file)) as relay, asyncio.timeout(PATIENCE_S):
+        while not await commits_within(relay, beats=20):
+            pass
+        await asyncio.to_thread(server.kill)
+        while await commits_within(relay, beats=20):
+            pass
+        (live,) = (
+            value
+            for labels, value in (await relay.counts("relay_members")).items()
+            if "live" in labels
+        )
+        assert live == 1
+        await asyncio.to_thread(server.start)
+        while not await commits_within(relay, beats=20):
+            pass
 
 
 async def test_a_removed_sink_has_a_backlog_but_no_state(tmp_path: Path) -> None:
