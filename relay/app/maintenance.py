@@ -1,17 +1,19 @@
 """Background tasks: gauges, heartbeat, retention, audience, the check after an unclean stop."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreFull, StoreUnavailable
-from relay.store import Store
+from relay.store import Backlog, Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.recent_counts import SAMPLE_EVERY_S, RecentCounts
 
 GAUGES_EVERY_S = 1.0
+QUIET_GAUGES_EVERY_S = 5.0
+"""Longest interval, to which it doubles while nothing changes: each look burdens a database."""
 HEARTBEAT_EVERY_S = 5.0
 CLUSTER_EVERY_S = 5.0
 STALL_MS = 60_000
@@ -36,6 +38,7 @@ class Maintenance:
         self._clock = clock
         self._log = log.get()
         self._sampled = log.Sampled(clock)
+        self._backlogs: Mapping[str, Backlog] | None = None
         self.trouble: str | None = None
         """Why the last heartbeat could not be committed; None after a good one."""
 
@@ -52,22 +55,27 @@ class Maintenance:
         )
 
     async def _gauges(self) -> None:
+        wait_s = GAUGES_EVERY_S
         while True:
-            await asyncio.sleep(GAUGES_EVERY_S)
-            await self.show_gauges()
+            await asyncio.sleep(wait_s)
+            changed = await self.show_gauges()
+            wait_s = GAUGES_EVERY_S if changed else min(2 * wait_s, QUIET_GAUGES_EVERY_S)
 
-    async def show_gauges(self) -> None:
+    async def show_gauges(self) -> bool:
+        """Show how the store is; return whether that may have changed."""
         try:
             backlogs = await self._store.backlogs()
             size_bytes = await self._store.size_bytes()
         except StoreUnavailable as error:
             self._sampled.line("store.unavailable", reason=str(error))
-            return
+            return True
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
         self._metrics.store_size(size_bytes)
         if (space := self._store.space()) is not None:
             self._metrics.store_space(space.free_bytes, floor=space.min_free_bytes)
+        before, self._backlogs = self._backlogs, backlogs
+        return before != backlogs
 
     async def _cluster(self) -> None:
         """Show the relays that share the store, the same figures at each."""

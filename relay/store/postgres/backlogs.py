@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from relay.core.clock import Clock
 from relay.store import Backlog
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres.driver import Connection, Database
 from relay.store.postgres.driver import Connection, Database, Row
 from relay.store.postgres.fences import Fences
 from relay.store.tiers import OF_TIER
@@ -73,7 +72,6 @@ UNION ALL SELECT sink, NULL, NULL, NULL FROM ({_SINKS}) AS s
 WHERE sink <> ALL (%(own)b::text[])
     AND NOT EXISTS (SELECT FROM relay.backlogs AS b WHERE b.sink = s.sink)
 """
-_COUNT = f"WITH counted AS MATERIALIZED ({_COUNT_PENDING}) {_COUNT}"
 _OWNED = """
 SELECT sink FROM relay.ownership WHERE holder IS NOT NULL AND expires_at > clock_timestamp()
 """
@@ -108,28 +106,29 @@ class Backlogs:
 
     def _refresh(self, db: Database) -> list[Row]:
         started_s = self._clock.monotonic()
-        if started_s >= self._count_from_s:
-            known = {row[0] for row in db.execute(_READ).fetchall()}
-            known |= {sink for (sink,) in db.execute(_SINKS).fetchall()} | set(self._seen)
-            mine = {sink for sink in known if self._fences.holds(sink)}
-            if self._fences.holds(MAINTENANCE):
-                mine |= known - {sink for (sink,) in db.execute(_OWNED).fetchall()}
-            for sink in sorted(mine):
-                db.execute(_COUNT, {"sink": sink})
-            now_s = self._clock.monotonic()
-            self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
-        return db.execute(_READ).fetchall()
         if started_s < self._count_from_s:
             return db.execute(_READ).fetchall()
-        own = {sink for sink in self._known | set(self._seen) if self._fences.holds(sink)}
-        rows = _count(db, own)
-        new = {row[0] for row in rows if row[1] is None and self._fences.holds(row[0])}
+        owned = None
+        if self._fences.holds(MAINTENANCE):
+            owned = {sink for (sink,) in db.execute(_OWNED).fetchall()}
+
+        def is_ours(sink: str) -> bool:
+            return self._fences.holds(sink) or (owned is not None and sink not in owned)
+
+        ours = {sink for sink in self._known | set(self._seen) if is_ours(sink)}
+        rows = _count(db, ours)
+        new = {row[0] for row in rows if row[0] not in ours and is_ours(row[0])}
         if new:
-            rows = _count(db, own | new)
+            rows = _count(db, ours | new)
         self._known = {row[0] for row in rows}
+        now_s = self._clock.monotonic()
+        self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
         return [row for row in rows if row[1] is not None]
-def _count(db: Database, own: Iterable[str]) -> list[Row]:
+
+
+def _count(db: Database, sinks: Iterable[str]) -> list[Row]:
     """Count the backlogs of some sinks, and return them with those that others have counted.
+
     A sink that nobody has counted is returned without figures.
     """
-    return db.execute(_COUNT, {"own": list(own)}).fetchall()
+    return db.execute(_COUNT, {"own": list(sinks)}).fetchall()
