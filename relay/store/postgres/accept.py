@@ -6,7 +6,7 @@ from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import boundary
+from relay.store.postgres import acceptance_lock
 from relay.store.postgres.confirmation import WRITTEN
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
@@ -21,7 +21,8 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 # nothing.
 _ADD = f"""
 WITH shared AS MATERIALIZED (
-    SELECT {boundary.SHARED}, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+    SELECT {acceptance_lock.SHARED},
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ),
 arrivals AS MATERIALIZED (
     SELECT

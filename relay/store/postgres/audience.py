@@ -10,7 +10,7 @@ from relay.store.audience import AudienceQuery, Funnel, counting, rollup
 from relay.store.audience import funnel as answers
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.keyed_digests import PersonDigests
-from relay.store.postgres import audience_tables, boundary
+from relay.store.postgres import audience_tables
 from relay.store.postgres.audience_tables import (
     COUNTED_TO,
     PostgresAudienceTables,
@@ -51,7 +51,7 @@ class PostgresAudience(Part):
     async def _count(self, lock: Lock) -> bool:
         if await self._reader.read(oldest_uncounted) is None:
             return False
-        upto = await self._reader.read(boundary.last_seq)
+        upto = await self._shared.events.last()
         digests = self._shared.digests
         return await self._shared.background.transact(
             lambda db: fill(db, digests, upto=upto, lock=lock)

@@ -37,7 +37,7 @@ class PostgresOperations(Part):
         self._background = shared.background
         self._withdrawals = withdrawals
         self._digests = shared.digests
-        self._events = VisibleNumbers(shared.reader, "events", "seq")
+        self._events = shared.events
         self._attempts = VisibleNumbers(shared.reader, "attempts", "number")
 
     async def events(
@@ -130,7 +130,9 @@ class PostgresOperations(Part):
         )
 
     async def newest(self) -> Mark:
-        return await self._reader.read(operator_queries.newest)
+        # The event first: an attempt may be of an older one, but not of a newer.
+        event = await self._events.last()
+        return Mark(event, await self._reader.read(operator_queries.last_attempt))
 
     async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
         number = await self._reader.read(operator_writes.draw_number)

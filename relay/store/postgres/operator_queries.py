@@ -18,7 +18,6 @@ from relay.store.operations import (
     History,
     Reason,
 )
-from relay.store.postgres import boundary
 from relay.store.postgres.conditions import (
     WITH_PREFIX,
     fits,
@@ -29,7 +28,6 @@ from relay.store.postgres.conditions import (
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.missed import missed
 from relay.store.postgres.text import storable
-from relay.store.replays import Mark
 from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
 
@@ -226,12 +224,9 @@ def _with_dead(db: Database, selection: Selection) -> list[str]:
     return [storable(selection.sink)] if selection.sink is not None else sinks_of(db, DEAD)
 
 
-def newest(db: Database) -> Mark:
-    """Return the mark of the newest event and attempt."""
-    # The event first: an attempt may be of an older one, but not of a newer.
-    event = boundary.last_seq(db)
-    (attempt,) = db.execute("SELECT coalesce(max(number), 0) FROM relay.attempts").fetchall()[0]
-    return Mark(event, attempt)
+def last_attempt(db: Database) -> int:
+    """Return the number of the newest attempt."""
+    return int(db.execute("SELECT coalesce(max(number), 0) FROM relay.attempts").fetchall()[0][0])
 
 
 def names(db: Database, of: Literal["source", "sink", "kind"]) -> list[str]:

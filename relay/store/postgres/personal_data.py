@@ -10,7 +10,6 @@ from relay.store.personal_data import Erasure, ErasureRecord
 from relay.store.personal_data_parts import Record
 from relay.store.personal_data_traces import Matches, Traces
 from relay.store.postgres import (
-    boundary,
     erasure_log,
     numbers,
     orders,
@@ -37,7 +36,7 @@ class PostgresPersonalDataSteps(Part):
     async def last(self, place: Place) -> int:
         match place.name:
             case "events":
-                await self._reader.read(boundary.last_seq)
+                await self._shared.events.last()
             case "views":
                 # A count that began before the events lost their bodies has ended then.
                 await self._shared.background.transact(lambda db: wait_for(db, COUNTED_TO))

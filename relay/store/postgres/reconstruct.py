@@ -12,7 +12,7 @@ from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.audience.tables import Uncounted
-from relay.store.postgres import boundary
+from relay.store.postgres import acceptance_lock
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
@@ -25,7 +25,7 @@ _ORIGINALS = "reconstructed = 0 AND (kind = 'lead.captured' OR starts_with(kind,
 # Alone, so that each original is either in the store and seen here, or accepted afterwards, with a
 # larger number. One message, so that a relay that stops cannot leave the lock behind.
 _ADD = f"""
-{boundary.ALONE};
+{acceptance_lock.ALONE};
 WITH made AS (
     INSERT INTO relay.events
         (source, id, kind, created_at, received_at, digest, headers, body, reconstructed)

@@ -10,7 +10,7 @@ from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
 from relay.store.audience.counting import ID_CHARS
-from relay.store.postgres import boundary, reconstruct
+from relay.store.postgres import reconstruct
 from relay.store.postgres.absences import unreconciled
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
@@ -80,7 +80,7 @@ class PostgresReconstructions(Part):
         self._watched: dict[str, _Watch] = {}
 
     async def announce(self, source: str) -> None:
-        self._watched[source] = _Watch(await self._reader.read(boundary.last_seq))
+        self._watched[source] = _Watch(await self._shared.events.last())
 
     def conclude(self, source: str) -> None:
         self._watched.pop(source, None)
@@ -156,7 +156,7 @@ class PostgresReconstructions(Part):
 
     async def _look(self, source: str, watch: _Watch) -> None:
         """Note the originals that have arrived since the last look."""
-        upto = await self._reader.read(boundary.last_seq)
+        upto = await self._shared.events.last()
         find = partial(reconstruct.arrived, source=source, after=watch.seen_to, upto=upto)
         watch.arrived |= await self._reader.read(lambda db: set(find(db)))
         watch.seen_to = upto

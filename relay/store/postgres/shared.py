@@ -11,6 +11,7 @@ from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.vacuum import Vacuum
+from relay.store.postgres.visible_numbers import VisibleNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Shared:
     tokens: TokenDigests
     turns: OrderingKeys
     outstanding: Outstanding
+    events: VisibleNumbers
+    """Whatever walks forward over events takes its end from here."""
     fences: Fences
     leases: Leases
     """Of this relay's dispatchers."""

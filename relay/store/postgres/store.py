@@ -39,6 +39,7 @@ from relay.store.postgres.sink_states import PostgresSinkStates
 from relay.store.postgres.statistics import PostgresSteps
 from relay.store.postgres.unreadable import PostgresUnreadable
 from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
+from relay.store.postgres.visible_numbers import VisibleNumbers
 from relay.store.postgres.withdrawals import Withdrawals
 from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.stepwise_search import StepwiseSearch
@@ -259,6 +260,7 @@ async def open_store(
         tokens=tokens,
         turns=turns,
         outstanding=outstanding,
+        events=VisibleNumbers(reader, "events", "seq"),
         fences=fences or ownership,
         leases=leases,
         vacuum=Vacuum(partial(connection, settings), clock=clock),

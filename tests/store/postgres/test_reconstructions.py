@@ -9,7 +9,7 @@ import pytest
 from relay.core.delivery import Status
 from relay.core.errors import NotReconciled
 from relay.store import Store
-from relay.store.postgres import boundary
+from relay.store.postgres import acceptance_lock
 from relay.store.postgres.outstanding import REFRESH_S
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
@@ -79,7 +79,7 @@ async def test_a_reconstruction_waits_for_originals_that_are_being_accepted(
     one, other = members
     await one.reconstructions.announce("main")
     with transaction(postgres_place) as db:
-        db.execute(named(postgres_place, f"SELECT {boundary.SHARED}"))
+        db.execute(named(postgres_place, f"SELECT {acceptance_lock.SHARED}"))
         giving = asyncio.create_task(give(one, MADE))
         await until(lambda: postgres_place.rows(WAITING) != [], what="the wait for the lock")
         db.execute(

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from relay.core.errors import StoreUnavailable
 from relay.store import Store
 from relay.store.postgres import visible_numbers
 from tests.conftest import ManualClock
@@ -63,3 +64,21 @@ async def test_attempts_are_read_on_from_any_number(store: Store) -> None:
     first, second = await store.operations.attempted(0, limit=9)
     assert await store.operations.attempted(first.number, limit=9) == [second]
     assert await store.operations.attempted(second.number, limit=9) == []
+
+
+async def test_a_replay_goes_up_to_an_event_that_is_being_accepted(
+    store: Store, postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visible_numbers, "PATIENCE_S", 0.02)
+    with psycopg.connect(postgres_place.server.dsn) as other:
+        other.execute(sql.SQL(_INSERT).format(sql.Identifier(postgres_place.schema)))
+        await accept(store, event("early"))
+        with pytest.raises(StoreUnavailable, match="writes the table events has been under way"):
+            await store.operations.newest()
+        monkeypatch.setattr(visible_numbers, "PATIENCE_S", 30.0)
+        looking = asyncio.create_task(store.operations.newest())
+        await asyncio.sleep(0.05)
+        assert not looking.done()
+        assert await accept(store, event("not held up")) == ["accepted"]
+        other.commit()
+    assert (await looking).event == 2
