@@ -99,7 +99,8 @@ async def test_a_replay_is_advanced_wherever_it_was_begun(
 ) -> None:
     async with scene(tmp_path, place) as there:
         await there.send("a")
-        await there.until_received("a")
+        settled = "SELECT 1 FROM relay.deliveries WHERE status = 'delivered'"
+        await until(lambda: bool(place.rows(settled)), what="the end of the delivery")
         await there.other.operator.post("/replays", {"id": "a"})
         await there.until_received("a", "a")
 
@@ -107,7 +108,8 @@ async def test_a_replay_is_advanced_wherever_it_was_begun(
 async def test_nothing_of_a_cancelled_replay_is_sent(tmp_path: Path, place: PostgresPlace) -> None:
     async with scene(tmp_path, place) as there:
         await there.send("a")
-        await there.until_received("a")
+        settled = "SELECT 1 FROM relay.deliveries WHERE status = 'delivered'"
+        await until(lambda: bool(place.rows(settled)), what="the end of the delivery")
         await there.order("pause")
         await there.until_state("paused")
         begun = await there.other.operator.post("/replays", {"id": "a"})
