@@ -16,6 +16,7 @@ from tests.postgres.server import PostgresServer
 from tests.store.places import PostgresPlace
 
 RELAYS = 3
+DRAIN_S = 300.0
 FLOWS = 24
 
 # The database itself notes each change of an owner: relays that are stopped cannot.
@@ -141,7 +142,8 @@ class Cluster:
     async def settle(self) -> None:
         """Wait until nothing is pending any more, and stop all relays."""
         await self.until_ready()
-        await until(self._is_settled, what="the end of the backlog")
+        # The events of a video go one by one, also those of a long outage.
+        await until(self._is_settled, what="the end of the backlog", deadline_s=DRAIN_S)
         for relay in self.relays:
             assert await relay.stop() == 0, relay.output()
 
