@@ -13,9 +13,12 @@ JOIN unnest(
 ) AS f (sink, holder, history, fence)
     ON o.sink = f.sink AND o.holder = f.holder AND o.fence = f.fence
 WHERE o.expires_at > clock_timestamp() AND f.history = {HISTORY}
-FOR SHARE OF o
+ORDER BY o.sink FOR SHARE OF o
 """
-"""The sinks that are still owned; a takeover waits until the statement has ended."""
+"""The sinks that are still owned; a takeover waits until the statement has ended.
+
+Whoever locks several of these rows does so by name, so that no two wait for each other.
+"""
 
 
 READ_GUARD = f"""

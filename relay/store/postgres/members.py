@@ -52,14 +52,18 @@ run AS (
 added AS (
     INSERT INTO relay.ownership (sink) SELECT unnest(%(sinks)b::text[])
     ON CONFLICT DO NOTHING
+),
+renewed AS MATERIALIZED (
+    SELECT o.sink, held.status FROM relay.ownership AS o
+    JOIN unnest(
+        %(held)b::text[], %(histories)b::text[], %(fences)b::bigint[], %(statuses)b::text[]
+    ) AS held (sink, history, fence, status) ON o.sink = held.sink AND o.fence = held.fence
+    WHERE o.holder = %(member)s AND held.history = {HISTORY} AND o.expires_at > clock_timestamp()
+    ORDER BY o.sink FOR NO KEY UPDATE OF o
 )
 UPDATE relay.ownership AS o
-SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = held.status
-FROM unnest(
-    %(held)b::text[], %(histories)b::text[], %(fences)b::bigint[], %(statuses)b::text[]
-) AS held (sink, history, fence, status)
-WHERE o.sink = held.sink AND o.holder = %(member)s AND o.fence = held.fence
-    AND held.history = {HISTORY} AND o.expires_at > clock_timestamp()
+SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = renewed.status
+FROM renewed WHERE o.sink = renewed.sink
 RETURNING o.sink, o.fence, {HISTORY}
 """
 _SURVEY = f"""

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import Self
 from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from relay.core.cluster.statements import Answer, Beat, Fence, Renewed
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
@@ -159,26 +161,55 @@ async def test_a_relay_that_cannot_reach_the_database_stops_before_another_takes
         await until(lambda: all_sent([relay]), LEASE_S + 5, "sinks without an owner")
 
 
-async def test_a_lease_of_before_a_failover_is_not_renewed(place: PostgresPlace) -> None:
-    connection = Connection(place.server.dsn, place.schema)
-    me = Introduction(name="a", version="1", address="http://a", config="c")
+class Beats:
+    """Heartbeats of a member that holds all sinks under their first fence."""
 
-    async def beat(*leases: tuple[str, Fence]) -> Answer:
-        statement = Beat(str(member), ("crm",), leases)
+    def __init__(self, place: PostgresPlace) -> None:
+        self._connection = Connection(place.server.dsn, place.schema)
+        self._member = uuid4()
+        ((self.history,),) = place.rows(f"SELECT {HISTORY}")
+        place.rows(
+            "INSERT INTO relay.ownership (sink, holder, fence, expires_at)"
+            " SELECT unnest(%s::text[]), %s, 1, clock_timestamp() + interval '9 s'",
+            list(SINKS),
+            self._member,
+        )
+
+    async def send(self, *leases: tuple[str, Fence]) -> Answer:
+        statement = Beat(str(self._member), SINKS, leases)
+        me = Introduction(name="a", version="1", address="http://a", config="c")
         work = partial(members.run, statement=statement, me=me, statuses={})
-        return (await connection.run(work)).answer
+        return (await self._connection.run(work)).answer
 
-    member = uuid4()
-    await beat()
-    place.rows(
-        "UPDATE relay.ownership SET holder = %s, fence = 1, expires_at = clock_timestamp() + '9 s'",
-        member,
+    async def aclose(self) -> None:
+        await self._connection.close()
+
+
+async def test_a_lease_of_before_a_failover_is_not_renewed(place: PostgresPlace) -> None:
+    async with aclosing(Beats(place)) as beats:
+        before, now = ("crm", Fence("0000FFFF", 1)), ("crm", Fence(beats.history, 1))
+        assert await beats.send(before) == Renewed(frozenset())
+        assert await beats.send(now) == Renewed(frozenset({now}))
+
+
+async def test_a_heartbeat_locks_the_sinks_by_name_so_that_settlements_can(
+    place: PostgresPlace,
+) -> None:
+    lock = sql.SQL("SELECT FROM {}.ownership WHERE sink = %s FOR SHARE NOWAIT").format(
+        sql.Identifier(place.schema)
     )
-    ((history,),) = place.rows(f"SELECT {HISTORY}")
-    before, now = ("crm", Fence("0000FFFF", 1)), ("crm", Fence(history, 1))
-    assert await beat(before) == Renewed(frozenset())
-    assert await beat(now) == Renewed(frozenset({now}))
-    await connection.close()
+
+    def is_waiting() -> bool:
+        return bool(place.server.execute("SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+    async with aclosing(Beats(place)) as beats:
+        leases = [(sink, Fence(beats.history, 1)) for sink in ("sales", "crm")]
+        with psycopg.connect(place.server.dsn) as settling:
+            settling.execute(lock, ("crm",))
+            beating = asyncio.create_task(beats.send(*leases))
+            await until(is_waiting, 5, "the heartbeat does not wait")
+            settling.execute(lock, ("sales",))
+        assert await beating == Renewed(frozenset(leases))
 
 
 async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace) -> None:
