@@ -308,3 +308,19 @@ async def test_a_begin_that_finds_the_database_away_is_repeated(place: PostgresP
     relay.refusals = 2
     async with relay:
         await until(lambda: all_sent([relay]), 10, "sinks without an owner")
+
+
+async def test_an_event_that_is_committed_late_is_news(place: PostgresPlace) -> None:
+    insert = (
+        "INSERT INTO relay.events (seq, source, id, kind, received_at, digest)"
+        " SELECT seq, 'main', seq::text, 'k', 0, ''"
+        " FROM generate_series(%s::bigint, %s::bigint) AS seq"
+    )
+    connection = Connection(place.server.dsn, place.schema)
+    place.rows(insert, 1, 998)
+    place.rows(insert, 1000, 1200)
+    before = await connection.run(members.news)
+    assert await connection.run(members.news) == before
+    place.rows(insert, 999, 999)
+    assert await connection.run(members.news) != before
+    await connection.close()
