@@ -173,8 +173,10 @@ class PostgresServer:
         self.stop(signal.SIGKILL)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        if self._process is None:
+        if not self.is_running:
+            self._process = None
             return
+        assert self._process is not None
         children = self.children()
         self.send_signal(signal.SIGCONT)
         self.send_signal(how)

@@ -88,8 +88,13 @@ async def fill_disk(cluster: Cluster, disk: FaultyDisk, pair: Pair) -> None:
         disk.fill()
         await until(lambda: cluster.load.answers["503"] > refused + 5, what="503 for a full disk")
         disk.make_room()
-        await asyncio.to_thread(pair.start_again)
-        await cluster.until_ready()
+
+        async def is_well() -> bool:
+            # The replica may end later, at what it had received but not written.
+            await asyncio.to_thread(pair.start_again)
+            return all([await relay.is_ready() for relay in cluster.relays])
+
+        await until(is_well, what="/readyz of all relays after a full disk")
 
 
 async def taken_over(cluster: Cluster, sink: str, lost: Relay) -> None:
