@@ -46,8 +46,17 @@ PROOFS = {
     "test_nothing_is_acknowledged_before_the_sync",
     "The disk fails": "tests/guarantees/test_store_faults.py::"
     "test_after_a_failed_write_or_sync_nothing_is_acknowledged",
-    "A second relay on the same store": "tests/guarantees/test_drain.py::"
+    "A second relay on the same file": "tests/guarantees/test_drain.py::"
     "test_a_second_relay_on_the_store_is_refused",
+    "One of several relays on a": "tests/guarantees/cluster/test_relays.py::"
+    "test_a_killed_relay_loses_nothing_and_its_sinks_are_taken_over",
+    "The database cannot be reached": "tests/cli/test_postgres_start.py::"
+    "test_a_failed_start_is_one_line_and_an_exit_code",
+    "The database refuses the relay": "tests/cli/test_postgres_start.py::"
+    "test_the_check_of_a_connection_says_what_a_start_would_do",
+    "The database goes away": "tests/store/postgres/test_failures.py::"
+    "test_a_server_that_hangs_is_answered_503_and_nothing_is_lost",
+    "The server runs with": "tests/store/postgres/test_start.py::test_settings_with_which_a_server_forgets_are_warned_of",
     "Python's SQLite is older": "tests/app/test_store_report.py::"
     "test_only_an_sqlite_with_the_wal_reset_bug_causes_a_warning",
     # To the process
