@@ -1,5 +1,6 @@
 """The scripted day as Prometheus' own blocks: what its scrapes would have left on disk."""
 
+import math
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -68,6 +69,8 @@ def samples(scrape: Scrape) -> Iterator[tuple[str, float]]:
     """Every series with the labels that Prometheus adds, and its value."""
     yield _head("up"), float(scrape.metrics is not None)
     if scrape.metrics is None:
+        # A backfill cannot say that a series has ended, and this one silences RelayDown.
+        yield _head("relay_members", state="live"), math.nan
         return
     for sample in _of_process():
         yield _head(sample.name, **sample.labels), _process_value(sample, scrape)
