@@ -39,6 +39,7 @@ class Probed:
     hangs: bool = False
     probes: int = 0
     sessions: None = None
+    login_limits: None = None
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def probe(self, *, now_ms: int) -> None:

@@ -14,8 +14,9 @@ import pytest
 from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
+from relay.store import stepwise_search
 from relay.store.selection import Outcome, Selection
-from relay.store.sqlite import candidates, search, seq_range
+from relay.store.sqlite import candidates, seq_range
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import Bench, event, replaying
 from tests.store.conformance import settlement
@@ -212,9 +213,9 @@ def choose(random: Random, ada: str) -> Selection:
 async def test_list_search_count_and_replay_agree_on_a_filter(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "STEP_ROWS", 5)
+    monkeypatch.setattr(stepwise_search, "STEP_ROWS", 5)
     monkeypatch.setattr(candidates, "PREFIXED_MAX", 10)
-    monkeypatch.setattr(search, "OVERRUN_S", 10)
+    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 10)
     monkeypatch.setattr(seq_range, "MARGIN_MS", 41 * DAY_MS)
     random = Random(seed)
     async with replaying(tmp_path, *SINKS) as bench:

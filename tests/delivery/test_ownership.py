@@ -9,7 +9,7 @@ import pytest
 from relay.core import sample_events
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import Dispatching, Introduction, Member
+from relay.store.ownership import Cluster, Dispatching, Heed, Introduction
 from tests import service
 from tests.caller import post
 from tests.sinks.far_end import FarEnd, Reply, until
@@ -41,10 +41,10 @@ class Scripted:
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {"all": ELSEWHERE}
 
-    async def members(self) -> tuple[Member, ...]:
-        return ()
+    async def cluster(self) -> Cluster | None:
+        return None
 
-    async def run(self, dispatching: Dispatching) -> None:
+    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
         pass
 
     async def leave(self) -> None:

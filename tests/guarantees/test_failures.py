@@ -56,7 +56,8 @@ PROOFS = {
     "test_the_check_of_a_connection_says_what_a_start_would_do",
     "The database goes away": "tests/store/postgres/test_failures.py::"
     "test_a_server_that_hangs_is_answered_503_and_nothing_is_lost",
-    "The server runs with": "tests/store/postgres/test_start.py::test_settings_with_which_a_server_forgets_are_warned_of",
+    "The server runs with": "tests/store/postgres/test_start.py::"
+    "test_settings_with_which_a_server_forgets_are_warned_of",
     "Python's SQLite is older": "tests/app/test_store_report.py::"
     "test_only_an_sqlite_with_the_wal_reset_bug_causes_a_warning",
     # To the process
