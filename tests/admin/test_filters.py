@@ -14,9 +14,9 @@ import pytest
 from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
-from relay.store import stepwise_search
+from relay.store import seq_range, stepwise_search
 from relay.store.selection import Outcome, Selection
-from relay.store.sqlite import candidates, seq_range
+from relay.store.sqlite import candidates
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import Bench, event, replaying
 from tests.store.conformance import settlement
