@@ -1,5 +1,6 @@
 """People on the page of a running relay: looked up, exported and erased."""
 
+import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
@@ -160,7 +161,13 @@ async def test_an_export_joins_the_parts_of_much_data(
     await send(relay, *(body(f"evt_{number}", email=ANN) for number in range(3)))
     assert (await relay.ask(post(f"not JSON: {ANN}".encode()))).status == 200
     form = (await looked_up(visitor, ANN)).form("/people/export")
-    document = (await visitor.post("/people/export", form.fields())).json()
+    async with asyncio.timeout(20):
+        # Views are counted a moment after their events.
+        while True:
+            document = (await visitor.post("/people/export", form.fields())).json()
+            if len(document["views"]) == 5:
+                break
+            await asyncio.sleep(0.05)
     assert [each["event"]["id"] for each in document["events"]] == [
         "evt_lead",
         "evt_view",
@@ -168,7 +175,7 @@ async def test_an_export_joins_the_parts_of_much_data(
         "evt_1",
         "evt_2",
     ]
-    assert (len(document["unreadable"]), len(document["views"])) == (1, 5)
+    assert len(document["unreadable"]) == 1
 
 
 async def test_viewers_open_nothing_of_people(relay: Relay, visitor: Visitor) -> None:
