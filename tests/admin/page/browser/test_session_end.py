@@ -70,7 +70,7 @@ async def test_a_confirmation_that_comes_too_late_changes_nothing(
     window: Window, relay: Relay, clock: ShiftedClock
 ) -> None:
     await receive(relay, clock, "dead")
-    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    await relay.until_counted("relay_dead_letters", "leads")
     tab = await window.tab("/events/discard")
     await tab.get_by_role("button", name="Count them all").click()
     await expect(tab.get_by_role("heading", level=1)).to_have_text(re.compile("^Discard 1 dead"))
