@@ -13,7 +13,15 @@ _HERE = Path(__file__).parent
 _FOLDERS = {"brokers", "deploy", "guarantees"}
 """All of their tests need real servers or programs."""
 
-_FIXTURES = {"server", "harness", "browser"}
+_FIXTURES = {
+    "server",
+    "harness",
+    "browser",
+    "postgres_place",
+    "own_server",
+    "guarded",
+    "pooled_place",
+}
 """Fixtures that start a real server or program."""
 
 _BROWSER = re.compile(r"^tests/admin/page/browser/")

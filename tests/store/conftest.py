@@ -38,7 +38,7 @@ def pooled_place() -> Iterator[PooledPlace]:
     place.drop()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine in turn."""
     found: Place = request.getfixturevalue(f"{request.param}_place")

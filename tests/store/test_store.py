@@ -13,7 +13,13 @@ from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, l
 from tests.store.places import Place
 
 
-@pytest.fixture(params=["sqlite", "postgres", "pooled"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.servers),
+        pytest.param("pooled", marks=pytest.mark.servers),
+    ]
+)
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine, and one behind PgBouncer, in turn."""
     found: Place = request.getfixturevalue(f"{request.param}_place")
