@@ -60,7 +60,7 @@ class SourceSettings(
     api: ApiSettings | None = None
     """The sender's API; None without one."""
     reconcile: Literal["ask", "auto", "off"] = "ask"
-    """Whether an absence beyond the sender's retries is reconciled by itself, or by a command."""
+    """Whether an absence beyond the sender's retries is reconciled automatically or on command."""
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:

@@ -18,7 +18,7 @@ ERASED = "erased-"
 
 
 class Change(NamedTuple):
-    """A change of a video that no event told of; by `at_ms` at the latest."""
+    """A change of a video that no event reported, made at `at_ms` or earlier."""
 
     kind: str
     video: Video

@@ -1,4 +1,4 @@
-"""Absences that lost events: which of them no run has covered, and when one is due by itself."""
+"""Absences that lost events: which ones no run has covered, and when a run starts automatically."""
 
 from collections.abc import Mapping, Sequence
 

@@ -118,7 +118,7 @@ class Planner:
         return statements
 
     def answered(self, statement: Statement, answer: Answer, now_s: float) -> Collection[str]:
-        """Take an answer; return the sinks whose dispatchers are to be woken."""
+        """Take an answer; return the sinks whose dispatchers must be woken."""
         if isinstance(statement, Poll):
             return self._polled(statement, answer, now_s)
         if self._control is not None and self._control[0] is statement:

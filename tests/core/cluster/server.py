@@ -1,6 +1,7 @@
 """A server with one standby: transactions, row locks, commits that wait, crashes, promotions."""
 
 import math
+from abc import ABC, abstractmethod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class Blocked(Exception):
     """A row is locked: begin again after the next commit."""
 
 
-class Server:
+class Server(ABC):
     """Runs each statement as one transaction, under its own, unreliable clock."""
 
     def __init__(
@@ -75,13 +76,13 @@ class Server:
     def _now(self) -> float:
         return self._clock.now + self.clock_offset
 
+    @abstractmethod
     def execute(self, statement: Any, transaction: Transaction) -> None:
         """Fill in the transaction; raises Blocked if a row that it needs is locked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stall_s(self, statement: Any) -> float:
-        """For how long a statement waits for something else, once it has begun."""
-        raise NotImplementedError
+        """Return how long a statement waits for something else, once it has begun."""
 
     # Transactions
 
