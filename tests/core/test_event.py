@@ -115,3 +115,9 @@ def test_engagement_holds_the_step_the_video_and_the_person(
     kind: str, data: object, expected: Engagement
 ) -> None:
     assert engagement(kind, {"data": data}) == expected
+
+
+def test_an_address_is_kept_as_received_beside_the_folded_person() -> None:
+    body = b'{"data": {"email": " Ada@Example.COM "}}'
+    event = Event(source="a", id="1", kind=LEAD_CAPTURED, created_at=None, received_ms=0, body=body)
+    assert (event.address(), event.person()) == ("Ada@Example.COM", "ada@example.com")

@@ -159,6 +159,7 @@ class Connection:
         self._schema = schema
         self._thread = ThreadPoolExecutor(1, "postgres")
         self._database: Database | None = None
+        self._is_closed = False
 
     async def run(self, work: Callable[[Database], T]) -> T:
         """Call `work` on the connection's thread; raises psycopg.Error and StoreUnavailable."""
@@ -200,8 +201,8 @@ class Connection:
 
     def hang_up(self) -> None:
         """Break the connection, so that what runs on it fails; the next one is a new one."""
-        if self._database is not None:
-            self._database.hang_up()
+        if (database := self._database) is not None:
+            database.hang_up()
 
     async def close(self) -> None:
         """Close it after what has begun."""
@@ -209,16 +210,29 @@ class Connection:
         self._thread.shutdown(wait=False)
 
     def _run(self, work: Callable[[Database], T]) -> T:
-        return work(self._connected())
+        database = self._connected()
+        try:
+            return work(database)
+        except psycopg.Error as error:
+            # The server may have said that it ends the session without having closed it yet.
+            if is_connection_lost(error):
+                self._drop()
+            raise
 
     def _connected(self) -> Database:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
         if self._database is not None and not self._database.is_usable:
-            self._database = None
+            self._drop()
         if self._database is None:
             self._database = Database(self._dsn, self._schema)
         return self._database
 
     def _close(self) -> None:
+        self._is_closed = True
+        self._drop()
+
+    def _drop(self) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None

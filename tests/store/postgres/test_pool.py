@@ -5,7 +5,8 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from relay.store.postgres.driver import Database
+from relay.core.errors import StoreUnavailable
+from relay.store.postgres.driver import Connection, Database, psycopg
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
@@ -56,3 +57,30 @@ async def test_without_spare_connections_reads_wait_for_each_other(
         assert isinstance(store, PostgresStore)
         reader = store._shared.reader
         await asyncio.gather(reader.read(meet), reader.read(meet))
+
+
+async def test_a_closed_connection_is_not_made_again(postgres_place: PostgresPlace) -> None:
+    settings = postgres_place.settings()
+    connection = Connection(settings.dsn.reveal(), settings.schema)
+    closing = asyncio.ensure_future(connection.close())
+    await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await connection.read(lambda db: db.execute("SELECT 1").fetchone())
+    await closing
+
+
+async def test_a_session_that_the_server_ended_is_not_used_again(
+    postgres_place: PostgresPlace,
+) -> None:
+    """The error comes first, and the end of the connection may come much later."""
+    settings = postgres_place.settings()
+    connection = Connection(settings.dsn.reveal(), settings.schema)
+
+    def end(_: Database) -> None:
+        raise psycopg.errors.AdminShutdown
+
+    before = await connection.run(lambda db: db)
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        await connection.run(end)
+    assert await connection.run(lambda db: db) is not before
+    await connection.close()
