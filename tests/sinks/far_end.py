@@ -96,6 +96,9 @@ class FarEnd:
         await self.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._gone.is_set():  # accepted just before the end
+            writer.transport.abort()
+            return
         self.accepted += 1
         self._open.add(writer)
         try:
