@@ -10,8 +10,7 @@ from typing import Any
 from relay.core.downtime import between
 from relay.core.minutes import MINUTE_MS
 from relay.store.absences import LOSSLESS_MAX, Absence, Cause, absence_of
-from relay.store.postgres.driver import Database
-from relay.store.postgres.group_commit import Statement
+from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.shared import Part
 
 SKEW_MS = MINUTE_MS
@@ -87,16 +86,17 @@ RETURNING {_COLUMNS}
 """
 
 
-def _beat(db: Database, times_ms: Sequence[int]) -> Sequence[None]:
-    db.execute(_BEAT, {"now": max(times_ms)})
+def _beat(times_ms: Sequence[int]) -> Steps[Sequence[None]]:
+    yield Query(_BEAT, {"now": max(times_ms)})
     return [None] * len(times_ms)
 
 
-def _end(db: Database, gaps: Sequence[dict[str, Any]]) -> Sequence[Absence | None]:
-    return [next(iter(_absences(db, _END, gap)), None) for gap in gaps]
-
-
-_BEATING, _ENDING = Statement(_beat), Statement(_end)
+def _end(gaps: Sequence[dict[str, Any]]) -> Steps[Sequence[Absence | None]]:
+    ended = []
+    for gap in gaps:
+        rows = yield Query(_END, gap)
+        ended.append(next(map(absence_of, rows), None))
+    return ended
 
 
 class PostgresAbsences(Part):
@@ -113,11 +113,11 @@ class PostgresAbsences(Part):
             cause, over_ms = "stalled", max(over_ms, STALL_MS)
         gap = between(heartbeat_ms, now_ms)
         if gap is None or gap.to_ms - gap.from_ms <= over_ms:
-            await self._writer.submit(_BEATING, now_ms)
+            await self._writer.submit(_beat, now_ms)
             return None
         lost_until_ms = None if gap.lacks is None else gap.lacks.to_ms
         values = {"cause": cause, "from": gap.from_ms, "to": now_ms, "lost_until": lost_until_ms}
-        return await self._writer.submit(_ENDING, values | {"kept": LOSSLESS_MAX})
+        return await self._writer.submit(_end, values | {"kept": LOSSLESS_MAX})
 
     def _last(self, db: Database) -> tuple[int | None, bool]:
         """Return the last heartbeat, and whether other relays are at work."""

@@ -8,7 +8,7 @@ from relay.core.totals import Total
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import acceptance_lock
 from relay.store.postgres.confirmation import WRITTEN
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.text import storable
 from relay.store.rows import digest
 
@@ -92,15 +92,16 @@ class Acceptance:
     def __init__(self, turns: OrderingKeys) -> None:
         self._turns = turns
 
-    def __call__(self, db: Database, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    def __call__(self, arrivals: Sequence[Arrival]) -> Steps[list[Outcome]]:
         outcomes: dict[int, Outcome] = {}
         left = list(range(len(arrivals)))
         while left:
-            new = self._add(db, [arrivals[place] for place in left])
+            new = yield from self._add([arrivals[place] for place in left])
             outcomes.update((left[n - 1], "accepted") for n in new)
             left = [place for place in left if place not in outcomes]
             if left:
-                outcomes.update(_compare(db, {place: arrivals[place][0] for place in left}))
+                known = yield from _compare({place: arrivals[place][0] for place in left})
+                outcomes.update(known)
                 # Retention may have removed one in between, which is then new.
                 left = [place for place in left if place not in outcomes]
         return [outcomes[place] for place in range(len(arrivals))]
@@ -111,7 +112,7 @@ class Acceptance:
             return None
         return self._turns.live(verdict.sink, verdict.key)
 
-    def _add(self, db: Database, arrivals: Sequence[Arrival]) -> list[int]:
+    def _add(self, arrivals: Sequence[Arrival]) -> Steps[list[int]]:
         """Return the places of the new events, from 1."""
         events = [event for event, _, _ in arrivals]
         verdicts = [
@@ -137,22 +138,24 @@ class Acceptance:
                 storable(each.why) if each.outcome == "fails" else None for _, each in verdicts
             ],
         }
-        return [n for (n,) in db.execute(_ADD, values).fetchall()]
+        rows = yield Query(_ADD, values)
+        return [n for (n,) in rows]
 
 
-def _compare(db: Database, events: dict[int, Event]) -> dict[int, Outcome]:
+def _compare(events: dict[int, Event]) -> Steps[dict[int, Outcome]]:
     values = {
         "n": list(events),
         "source": [event.source for event in events.values()],
         "id": [event.id for event in events.values()],
     }
+    rows = yield Query(_KNOWN, values)
     return {
         place: "duplicate" if known == digest(events[place].body) else "conflict"
-        for place, known in db.execute(_KNOWN, values).fetchall()
+        for place, known in rows
     }
 
 
-def keep(db: Database, requests: Sequence[Unreadable]) -> list[Outcome]:
+def keep(requests: Sequence[Unreadable]) -> Steps[list[Outcome]]:
     """Insert unreadable requests, once per body."""
     values = {
         "source": [request.source for request in requests],
@@ -162,5 +165,5 @@ def keep(db: Database, requests: Sequence[Unreadable]) -> list[Outcome]:
         "headers": [request.headers for request in requests],
         "body": [request.body for request in requests],
     }
-    db.execute(_KEEP, values)
+    yield Query(_KEEP, values)
     return ["unreadable"] * len(requests)

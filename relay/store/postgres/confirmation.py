@@ -4,12 +4,11 @@ After a crash, the server shows commits that its standby may never have received
 proof of them.
 """
 
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Query
 
 WRITTEN = "SELECT pg_logical_emit_message(true, 'relay', '')"
 """Part of a statement that would otherwise only read; leaves no row behind."""
 
 
-def confirm(db: Database) -> None:
-    """Return once all that was visible before is as durable as the server promises."""
-    db.execute(WRITTEN)
+CONFIRM = Query(WRITTEN)
+"""Once it is done, all that was visible before is as durable as the server promises."""

@@ -1,4 +1,4 @@
-"""psycopg in use: connections that run whole functions, each on a thread of its own.
+"""psycopg in use on threads: connections that run whole functions, each on one of its own.
 
 A function that has begun is never cancelled: a cancelled commit that waits for a standby would
 count as a success that no standby has.
@@ -8,11 +8,11 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg import conninfo, sql
@@ -20,7 +20,17 @@ from psycopg import conninfo, sql
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.errors import classify, error_name, is_connection_lost
 
-__all__ = ["Connection", "Cursor", "Database", "Pool", "Row", "parse", "psycopg"]
+__all__ = [
+    "Connection",
+    "Cursor",
+    "Database",
+    "Pool",
+    "Query",
+    "Row",
+    "Steps",
+    "parse",
+    "psycopg",
+]
 
 Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
@@ -28,9 +38,23 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 5
 """For each host; libpq's own default is to wait for ever."""
-_DOUBTS = frozenset({"01000", "57P01"})
+DOUBTS = frozenset({"01000", "57P01"})
 """SQLSTATEs of the warnings that a wait for a standby was cut short."""
 _SCHEMA = re.compile(r"\brelay\.")
+
+
+class Query(NamedTuple):
+    """A statement, with its values as `Database.execute` takes them."""
+
+    text: str
+    values: Sequence[Any] | Mapping[str, Any] | None = None
+
+
+Steps = Generator[Query, list[Row], T]
+"""A write as its statements: each is yielded, its rows are sent back, and the result returned.
+
+So it runs on a thread and on the event loop alike.
+"""
 
 
 class Database:
@@ -42,11 +66,8 @@ class Database:
     def __init__(self, dsn: str, schema: str) -> None:
         """Connect; raises psycopg.Error."""
         self._schema = schema
-        values: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
-        values.setdefault("connect_timeout", _CONNECT_TIMEOUT_S)
-        values.setdefault("application_name", "relay")
         self._psycopg: psycopg.Connection[Row] = psycopg.connect(
-            conninfo.make_conninfo(**values), autocommit=True, prepare_threshold=None
+            completed(dsn), autocommit=True, prepare_threshold=None
         )
         try:
             row = self._psycopg.execute("SELECT pg_backend_pid()").fetchone()
@@ -62,7 +83,7 @@ class Database:
         self._psycopg.add_notice_handler(self._noticed)
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.sqlstate in _DOUBTS:
+        if notice.sqlstate in DOUBTS:
             self.is_in_doubt = True
 
     @property
@@ -79,12 +100,22 @@ class Database:
 
         Arrays are sent in binary: as text they take the client 10 to 100 times as long.
         """
-        return self._psycopg.execute(_qualified(text, self._schema), values, binary=True)
+        return self._psycopg.execute(qualified(text, self._schema), values, binary=True)
+
+    def perform(self, steps: Steps[T]) -> T:
+        """Run the statements of a write; return its result."""
+        try:
+            query = next(steps)
+            while True:
+                query = steps.send(self.execute(*query).fetchall())
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def execute_all(self, text: str, values: Mapping[str, Any]) -> list[list[Row]]:
         """Run several statements in one message, as one transaction; return the rows of each."""
         with psycopg.ClientCursor(self._psycopg) as cursor:
-            cursor.execute(_qualified(text, self._schema), values)
+            cursor.execute(qualified(text, self._schema), values)
             found = [cursor.fetchall() if cursor.description else []]
             while cursor.nextset():
                 found.append(cursor.fetchall() if cursor.description else [])
@@ -93,11 +124,11 @@ class Database:
     def executemany(self, text: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each row, in one round trip."""
         with self._psycopg.cursor() as cursor:
-            cursor.executemany(_qualified(text, self._schema), rows)
+            cursor.executemany(qualified(text, self._schema), rows)
 
     def copy_in(self, text: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Run `COPY ... FROM STDIN (FORMAT BINARY)` for columns of these types."""
-        command = _qualified(text, self._schema)
+        command = qualified(text, self._schema)
         with self._psycopg.cursor() as cursor, cursor.copy(command) as copy:
             copy.set_types(types)
             for row in rows:
@@ -105,7 +136,7 @@ class Database:
 
     def copy_out(self, text: str, types: Sequence[str]) -> Iterator[Row]:
         """Yield the rows of `COPY ... TO STDOUT (FORMAT BINARY)` with columns of these types."""
-        command = _qualified(text, self._schema)
+        command = qualified(text, self._schema)
         with self._psycopg.cursor() as cursor, cursor.copy(command) as copy:
             copy.set_types(types)
             yield from copy.rows()
@@ -113,7 +144,7 @@ class Database:
     def run_script(self, text: str) -> None:
         """Run several statements, in the current transaction."""
         with psycopg.ClientCursor(self._psycopg) as cursor:
-            cursor.execute(_qualified(text, self._schema))
+            cursor.execute(qualified(text, self._schema))
 
     def create_schema(self) -> None:
         """Create the configured schema."""
@@ -141,11 +172,7 @@ class Database:
 
     def hang_up(self) -> None:
         """Break the connection from another thread, which ends the wait for the server at once."""
-        with (
-            suppress(OSError, psycopg.Error),
-            socket.socket(fileno=os.dup(self._psycopg.fileno())) as ours,
-        ):
-            ours.shutdown(socket.SHUT_RDWR)
+        hang_up(self._psycopg)
 
     def close(self) -> None:
         self._psycopg.close()
@@ -274,7 +301,25 @@ def parse(dsn: str) -> dict[str, str]:
         raise ValueError(message) from None
 
 
+def completed(dsn: str) -> str:
+    """Return the DSN with what the relay's connections need besides."""
+    values: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
+    values.setdefault("connect_timeout", _CONNECT_TIMEOUT_S)
+    values.setdefault("application_name", "relay")
+    return conninfo.make_conninfo(**values)
+
+
+def hang_up(connection: psycopg.Connection[Row] | psycopg.AsyncConnection[Row]) -> None:
+    """Break a connection, which ends the wait for the server at once."""
+    with (
+        suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as ours,
+    ):
+        ours.shutdown(socket.SHUT_RDWR)
+
+
 @lru_cache(maxsize=1024)
-def _qualified(text: str, schema: str) -> bytes:
+def qualified(text: str, schema: str) -> bytes:
+    """Return SQL for the configured schema."""
     name = sql.Identifier(schema).as_string() + "."
     return _SCHEMA.sub(lambda _: name, text).encode()

@@ -11,14 +11,11 @@ from relay.store.postgres import lease as queries
 from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import NotOwned
-from relay.store.postgres.group_commit import Statement
 from relay.store.postgres.lease import Due, Look, Question
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
 from relay.store.postgres.shared import Part, Shared
 from relay.store.tiers import Span, spans
-
-_SETTLE = Statement(settling.settle)
 
 
 class Leasing(Part):
@@ -170,7 +167,7 @@ class Leasing(Part):
                 if not is_written and outcome.fence is not None:
                     self._fences.lost(delivery.sink, outcome.fence)
 
-        await self._writer.submit(_SETTLE, outcomes, done)
+        await self._writer.submit(settling.settle, outcomes, done)
 
     def _leases_of(self, sink: str) -> SinkLeases:
         """Return the leases under the fence of the last one."""
@@ -195,7 +192,7 @@ class Leasing(Part):
                 forward = partial(
                     due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
                 )
-                count += await self._writer.transact(forward)
+                count += await self._shared.background.transact(forward)
                 if only is not None:
                     break
         self._leases.walk_again([sink])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from relay.core.authentication import UnverifiedRequest
 from relay.store.postgres import numbers, orders
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.shared import Part
 from relay.store.quarantine import STEP_BYTES, STEP_ROWS, Kept, Rotation
 
@@ -26,10 +26,15 @@ _DISARM = "UPDATE relay.rotations SET until = least(until, %s) WHERE source = %s
 _KEEP = """
 WITH kept AS (
     INSERT INTO relay.quarantine (number, source, received_at, size, signature, headers, body)
-    OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, %s)
+    OVERRIDING SYSTEM VALUE
+    SELECT * FROM unnest(
+        %(number)b::bigint[], %(source)b::text[], %(received_at)b::bigint[], %(size)b::bigint[],
+        %(signature)b::bytea[], %(headers)b::bytea[], %(body)b::bytea[]
+    )
     ON CONFLICT (number) DO NOTHING RETURNING source
-)
-UPDATE relay.rotations AS r SET kept = kept + 1 FROM kept WHERE r.source = kept.source
+), counted AS (SELECT source, count(*) AS number FROM kept GROUP BY source)
+UPDATE relay.rotations AS r SET kept = kept + counted.number
+FROM counted WHERE r.source = counted.source
 """
 _ROTATIONS = """
 SELECT r.source, begun_at, until, expires_at, kept, verified, duplicates,
@@ -77,19 +82,18 @@ class PostgresQuarantine(Part):
             orders.count(db)
             return _rotations(db, source)[0]
 
-        return await self._writer.transact(begin)
+        return await self._shared.background.transact(begin)
 
     async def disarm(self, source: str, *, now_ms: int) -> None:
         def disarm(db: Database) -> None:
             db.execute(_DISARM, (now_ms, source))
             orders.count(db)
 
-        await self._writer.transact(disarm)
+        await self._shared.background.transact(disarm)
 
     async def keep(self, request: UnverifiedRequest) -> None:
         number = await numbers.draw(self._reader, "quarantine_number_seq")
-        source, received_ms, *contents = request
-        await self._writer.execute(_KEEP, number, source, received_ms, request.size, *contents)
+        await self._writer.submit(_keep, (number, request))
 
     async def rotations(self) -> Sequence[Rotation]:
         return await self._reader.read(_rotations)
@@ -104,14 +108,33 @@ class PostgresQuarantine(Part):
 
     async def release(self, source: str, numbers: Sequence[int], *, duplicates: int) -> None:
         values = {"source": source, "numbers": list(numbers), "duplicates": duplicates}
-        await self._writer.transact(lambda db: db.execute(_RELEASE, values).rowcount)
+        await self._shared.background.transact(lambda db: db.execute(_RELEASE, values).rowcount)
 
     async def expire(self, source: str) -> bool:
         values = {"source": source, "rows": STEP_ROWS, "bytes": STEP_BYTES}
-        ((more,),) = await self._writer.transact(lambda db: db.execute(_EXPIRE, values).fetchall())
+        ((more,),) = await self._shared.background.transact(
+            lambda db: db.execute(_EXPIRE, values).fetchall()
+        )
         if not more:
             self._shared.vacuum.start("quarantine")
         return bool(more)
+
+
+def _keep(requests: Sequence[tuple[int, UnverifiedRequest]]) -> Steps[Sequence[None]]:
+    kept = [request for _, request in requests]
+    yield Query(
+        _KEEP,
+        {
+            "number": [number for number, _ in requests],
+            "source": [each.source for each in kept],
+            "received_at": [each.received_ms for each in kept],
+            "size": [each.size for each in kept],
+            "signature": [each.signature for each in kept],
+            "headers": [each.headers for each in kept],
+            "body": [each.body for each in kept],
+        },
+    )
+    return [None] * len(requests)
 
 
 def _rotations(db: Database, source: str | None = None) -> list[Rotation]:

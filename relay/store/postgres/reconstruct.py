@@ -155,11 +155,11 @@ def supersede(
     event, verdicts, total = arrival
     row = db.execute(_FIND, (event.source, [known])).fetchone()
     if row is None:
-        return Superseded(acceptance(db, [arrival])[0], verdicts)
+        return Superseded(db.perform(acceptance([arrival]))[0], verdicts)
     (seq,) = row
     sent = _sent(db, seq, in_flight(seq))
     wanted = [verdict for verdict in verdicts if verdict.sink not in sent]
-    (outcome,) = acceptance(db, [(event, wanted, total)])
+    (outcome,) = db.perform(acceptance([(event, wanted, total)]))
     if outcome != "accepted":
         return Superseded(outcome, ())
     ((original,),) = db.execute(_ORIGINAL, (event.source, event.id)).fetchall()

@@ -15,7 +15,6 @@ from relay.store.postgres.absences import unreconciled
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Database
-from relay.store.postgres.group_commit import Statement
 from relay.store.postgres.reconstruct import Superseded
 from relay.store.postgres.runs import Runs
 from relay.store.postgres.shared import Part, Shared
@@ -36,16 +35,6 @@ SELECT video, max(at) FROM relay.audience WHERE source = %s AND video IS NOT NUL
 """
 _VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::bigint[])"
 _FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
-
-
-def _call_each(
-    db: Database, additions: Sequence[Callable[[Database], Given | None]]
-) -> list[Given | None]:
-    return [add(db) for add in additions]
-
-
-_ALONE = Statement(_call_each)
-"""Not in a transaction, which would hold the lock over several round trips."""
 
 
 @dataclass(slots=True)
@@ -146,7 +135,8 @@ class PostgresReconstructions(Part):
                 person=digest,
                 after=None if watch is None else watch.seen_to,
             )
-            given = await self._shared.background.submit(_ALONE, add, done)
+            # Not in a transaction, which would hold the lock over several round trips.
+            given = await self._shared.background.run(add, done)
             if given is not None:
                 return given
             if watch is not None:

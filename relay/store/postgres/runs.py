@@ -102,7 +102,7 @@ class Runs(Part):
             (row,) = db.execute(_RUN, {"id": run.id, "member": self._shared.member}).fetchall()
             return _run_of(row)
 
-        return await self._writer.transact(end)
+        return await self._shared.background.transact(end)
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[Run]:
         values = {"before": before, "limit": limit, "member": self._shared.member}

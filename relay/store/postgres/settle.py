@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from relay.core.delivery import MOVES, STATUS_AFTER, Settlement, Status
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.fences import GUARD, Fence
 from relay.store.postgres.text import storable
 
@@ -99,23 +99,23 @@ class Outcome(NamedTuple):
         return self.fence is None or (self.sink, self.fence.number) in owned
 
 
-def settle(db: Database, batches: Sequence[Sequence[Outcome]]) -> list[list[bool]]:
+def settle(batches: Sequence[Sequence[Outcome]]) -> Steps[list[list[bool]]]:
     """Record attempts and update their deliveries; return whether each was written.
 
     False where another relay owns the sink: then nothing is. A delivery that has changed since its
     lease stays as it is: only the attempt is recorded.
     """
     outcomes = [outcome for batch in batches for outcome in batch]
-    owned, left = _settle(db, outcomes)
+    owned, left = yield from _settle(outcomes)
     if left:
         # Another transaction may have changed the row at the same time.
-        _, left = _settle(db, left)
+        _, left = yield from _settle(left)
     if left:
-        db.execute(_OVERTAKEN, _values(left))
+        yield Query(_OVERTAKEN, _values(left))
     return [[outcome.is_of(owned) for outcome in batch] for batch in batches]
 
 
-def _settle(db: Database, outcomes: Sequence[Outcome]) -> tuple[Owned, list[Outcome]]:
+def _settle(outcomes: Sequence[Outcome]) -> Steps[tuple[Owned, list[Outcome]]]:
     """Return the fences that hold, and the outcomes under them that changed nothing."""
     guarded = {(each.sink, each.fence) for each in outcomes if each.fence is not None}
     guard = {
@@ -124,7 +124,7 @@ def _settle(db: Database, outcomes: Sequence[Outcome]) -> tuple[Owned, list[Outc
         "histories": [fence.history for _, fence in guarded],
         "fences": [fence.number for _, fence in guarded],
     }
-    rows = db.execute(_SETTLE, _values(outcomes) | guard).fetchall()
+    rows = yield Query(_SETTLE, _values(outcomes) | guard)
     owned = {(sink, fence) for n, sink, fence in rows if n is None}
     moved = {n for n, _, _ in rows if n is not None}
     left = [

@@ -10,6 +10,7 @@ from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.outstanding import Outstanding
+from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
 
@@ -27,11 +28,8 @@ class Shared:
     pager: Connection
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
-    background: GroupCommit
-    """Longer writes, with more round trips, which acknowledgements do not wait for.
-
-    Each has a transaction of its own, so that none holds the locks of two.
-    """
+    background: Transactions
+    """Longer writes, with more round trips, which acknowledgements do not wait for."""
     digests: PersonDigests
     tokens: TokenDigests
     turns: OrderingKeys

@@ -18,13 +18,14 @@ from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.driver import Connection, Pool
+from relay.store.postgres.driver import Connection, Pool, Query, Steps
 from relay.store.postgres.fences import Fences
-from relay.store.postgres.group_commit import GroupCommit, Statement
+from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
+from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.ownership import PostgresOwnership
@@ -37,6 +38,7 @@ from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
 from relay.store.postgres.sink_states import PostgresSinkStates
 from relay.store.postgres.statistics import PostgresSteps
+from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.unreadable import PostgresUnreadable
 from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
 from relay.store.postgres.visible_numbers import VisibleNumbers
@@ -49,11 +51,15 @@ from relay.store.totals import Totals
 FOLLOW_EVERY_S = 5.0
 """Interval at which a relay reads what the others have changed."""
 
-_KEEP = Statement(accept.keep)
 _PROBE = """
 INSERT INTO relay.state (name, value) VALUES ('probed', %s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+
+
+def _probe(times_ms: Sequence[int]) -> Steps[Sequence[None]]:
+    yield Query(_PROBE, (max(times_ms),))
+    return [None] * len(times_ms)
 
 
 class PostgresStore:
@@ -80,8 +86,7 @@ class PostgresStore:
         self._counted = counted
         self._followed_s = clock.monotonic()
         self._writer = shared.writer
-        acceptance = Acceptance(shared.turns)
-        self._accept = Statement(acceptance)
+        self._accept = acceptance = Acceptance(shared.turns)
         self._backlogs = Backlogs(shared.reader, shared.fences, clock)
         self._leasing = Leasing(shared, clock)
         self._size = place.Size(shared.reader, settings.schema, clock)
@@ -141,7 +146,7 @@ class PostgresStore:
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
-        return await self._writer.submit(_KEEP, unreadable, stored)
+        return await self._writer.submit(accept.keep, unreadable, stored)
 
     async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
         return await self._leasing.lease(sink, now_ms=now_ms, limits=limits)
@@ -178,7 +183,7 @@ class PostgresStore:
                 self._counted(total)
 
     async def probe(self, *, now_ms: int) -> None:
-        await self._writer.execute(_PROBE, now_ms)
+        await self._writer.submit(_probe, now_ms)
 
     async def respond(self) -> None:
         await self._writer.respond()
@@ -228,17 +233,18 @@ async def open_store(
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
     """
-    connections = [connection(settings) for _ in range(6)]
-    writer, leaser, pager, background, control, poller = connections
-    spare = settings.pool_size - len(connections)
+    writer = LoopConnection(settings.dsn.reveal(), settings.schema)
+    connections = [connection(settings) for _ in range(5)]
+    background, leaser, pager, control, poller = connections
+    spare = settings.pool_size - len(connections) - 1
     reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
     connections += reader, searcher
     try:
         now_ms = clock.now_ms()
-        await writer.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
-        digests, tokens = await writer.run(keys.digests)
-        server = await writer.run(place.Server.of)
-        turns = await writer.run(lambda db: OrderingKeys(keys.key(db, "turns")))
+        await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
+        digests, tokens = await background.run(keys.digests)
+        server = await background.run(place.Server.of)
+        turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
         known = await reader.run(totals.refresh)
         unfinished = await reader.run(is_unfinished)
         outstanding = Outstanding(leaser, clock)
@@ -255,7 +261,7 @@ async def open_store(
         searcher=searcher,
         pager=pager,
         writer=GroupCommit(writer, clock=clock, committed=committed),
-        background=GroupCommit(background, clock=clock, batch_max=1),
+        background=Transactions(background, clock=clock),
         digests=digests,
         tokens=tokens,
         turns=turns,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreFull, StoreUnavailable
 from relay.store import Store
-from relay.store.postgres import errors, group_commit
+from relay.store.postgres import errors, write_queue
 from tests.postgres.server import PostgresServer
 from tests.store.conformance import TAKES, accept, event, lease, settlement
 from tests.store.places import PostgresPlace
@@ -198,7 +198,7 @@ async def test_a_connection_that_ends_in_mid_commit_is_followed_by_another_write
 async def test_a_duplicate_is_answered_only_after_a_write_of_its_own(
     own_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(write_queue, "PATIENCE_S", 0.5)
     async with own_place.open(SystemClock()) as store:
         await accept(store, event("a"))
         await asyncio.to_thread(await_standby, own_place.server, "nobody")
@@ -235,7 +235,7 @@ async def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(
 async def test_a_server_that_hangs_is_answered_503_and_nothing_is_lost(
     own_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(write_queue, "PATIENCE_S", 0.5)
     server = own_place.server
     async with own_place.open(SystemClock()) as store:
         await accept(store, event("a"))

@@ -6,7 +6,8 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 
 from relay.core.errors import StoreUnavailable
-from relay.store.postgres.driver import Connection, Database, psycopg
+from relay.store.postgres.driver import Connection, Database, Query, psycopg
+from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
@@ -67,6 +68,17 @@ async def test_a_closed_connection_is_not_made_again(postgres_place: PostgresPla
     with pytest.raises(StoreUnavailable, match="closed"):
         await connection.read(lambda db: db.execute("SELECT 1").fetchone())
     await closing
+
+
+async def test_a_closed_connection_of_the_loop_is_not_made_again(
+    postgres_place: PostgresPlace,
+) -> None:
+    settings = postgres_place.settings()
+    connection = LoopConnection(settings.dsn.reveal(), settings.schema)
+    assert await connection.read(Query("SELECT 1")) == [(1,)]
+    await connection.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await connection.read(Query("SELECT 1"))
 
 
 async def test_a_session_that_the_server_ended_is_not_used_again(

@@ -1,0 +1,152 @@
+"""psycopg in use on the event loop, for the few writes that come thousands of times a second.
+
+What has begun is never cancelled; see `driver`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+from relay.core.errors import StoreUnavailable
+from relay.store.postgres.driver import (
+    DOUBTS,
+    Query,
+    Row,
+    Steps,
+    completed,
+    hang_up,
+    psycopg,
+    qualified,
+)
+from relay.store.postgres.errors import OutcomeUnknown, classify, error_name, is_connection_lost
+
+T = TypeVar("T")
+
+
+class _Session:
+    """One connection to the server."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Row], schema: str) -> None:
+        self._psycopg = connection
+        self._schema = schema
+        self.is_in_doubt = False
+        """Whether a commit was reported as done that may be missing on the standby."""
+
+    @classmethod
+    async def begin(cls, dsn: str, schema: str) -> Self:
+        """Connect; raises psycopg.Error."""
+        connection = await psycopg.AsyncConnection.connect(
+            completed(dsn), autocommit=True, prepare_threshold=None
+        )
+        session = cls(connection, schema)
+        try:
+            ((pid,),) = await session.execute(Query("SELECT pg_backend_pid()"))
+        except BaseException:
+            await connection.close()
+            raise
+        # A pooler makes up the number that it tells its client, and keeps no prepared statement.
+        if pid == connection.info.backend_pid:
+            connection.prepare_threshold = 0
+        connection.add_notice_handler(session._noticed)
+        return session
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.sqlstate in DOUBTS:
+            self.is_in_doubt = True
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._psycopg.closed
+
+    async def execute(self, query: Query) -> list[Row]:
+        cursor = await self._psycopg.execute(
+            qualified(query.text, self._schema), query.values, binary=True
+        )
+        return await cursor.fetchall() if cursor.description else []
+
+    async def perform(self, steps: Steps[T]) -> T:
+        """Run the statements of a write; return its result."""
+        try:
+            query = next(steps)
+            while True:
+                query = steps.send(await self.execute(query))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def hang_up(self) -> None:
+        """Break the connection, which ends the wait for the server at once."""
+        hang_up(self._psycopg)
+
+    async def close(self) -> None:
+        await self._psycopg.close()
+
+
+class LoopConnection:
+    """A session, begun anew after it was lost; calls wait for one another."""
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._session: _Session | None = None
+        self._is_closed = False
+        self._lock = asyncio.Lock()
+
+    async def write(self, write: Callable[[], Steps[T]]) -> T:
+        """Run a write; raises psycopg.Error, OutcomeUnknown and StoreUnavailable."""
+        async with self._lock:
+            session = await self._begun()
+            session.is_in_doubt = False
+            try:
+                result = await session.perform(write())
+            except psycopg.Error as error:
+                # The server may have said that it ends the session without having closed it yet.
+                if is_connection_lost(error):
+                    await self._drop()
+                raise
+            if session.is_in_doubt:
+                raise OutcomeUnknown
+            return result
+
+    async def read(self, query: Query) -> list[Row]:
+        """Run a query, once more if the connection was lost; raises StoreUnavailable."""
+
+        def steps() -> Steps[list[Row]]:
+            return (yield query)
+
+        try:
+            try:
+                return await self.write(steps)
+            except psycopg.Error as error:
+                if not is_connection_lost(error):
+                    raise
+            return await self.write(steps)
+        except psycopg.Error as error:
+            raise classify(error) or StoreUnavailable(
+                f"the database cannot be read ({error_name(error)})"
+            ) from None
+
+    def hang_up(self) -> None:
+        """Break the connection, so that what runs on it fails; the next one is a new one."""
+        if self._session is not None:
+            self._session.hang_up()
+
+    async def close(self) -> None:
+        """Close it after what has begun."""
+        async with self._lock:
+            self._is_closed = True
+            await self._drop()
+
+    async def _begun(self) -> _Session:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if self._session is not None and not self._session.is_usable:
+            await self._drop()
+        if self._session is None:
+            self._session = await _Session.begin(self._dsn, self._schema)
+        return self._session
+
+    async def _drop(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
