@@ -50,6 +50,8 @@ class WriteQueue(ABC):
         batch_max: int,
     ) -> None:
         """`committed` is called with the seconds of each batch."""
+        # Kept, because CPython 3.11 makes a system call in `get_running_loop`.
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._committed = committed
         self._batch_max = batch_max
@@ -91,11 +93,10 @@ class WriteQueue(ABC):
         return await self._queue(write, item, done)
 
     async def _queue(self, write: object, item: object, done: Callable[[Any], None]) -> Any:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Any] = loop.create_future()
+        outcome: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append(Waiting(write, item, outcome, done))
         if self._flushing is None:
-            self._flushing = loop.create_task(self._flush())
+            self._flushing = self._loop.create_task(self._flush())
         return await outcome
 
     async def _flush(self) -> None:
@@ -152,8 +153,7 @@ class WriteQueue(ABC):
         success. Nor is it a task of its own: it has to begin before the callers of the last batch
         go on, so that the server works meanwhile.
         """
-        loop = asyncio.get_running_loop()
-        patience = loop.call_later(PATIENCE_S, self._give_up, batch)
+        patience = self._loop.call_later(PATIENCE_S, self._give_up, batch)
         try:
             results = await run(batch)
         finally:
