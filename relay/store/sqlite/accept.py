@@ -10,8 +10,9 @@ from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store.ordering import OrderingKeys
 from relay.store.rows import digest
-from relay.store.sqlite import bulk
+from relay.store.sqlite import bulk, id_periods
 from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.known_ids import KnownIds, as_json
 from relay.store.sqlite.ordering import HELD_BACK
 from relay.store.sqlite.totals import TRIGGERED
 
@@ -21,15 +22,16 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 _VIEW = """
 CREATE TEMP VIEW {view} AS
 SELECT seq, source, id, kind, created_at, received_at, digest, headers, body,
-    '' AS verdicts, '' AS known_kind, '' AS milestone
+    '' AS verdicts, '' AS known_kind, '' AS milestone, '' AS elsewhere
 FROM main.events;
 
 CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
     INSERT INTO events (seq, source, id, kind, created_at, received_at, digest, headers, body)
-    VALUES (
+    SELECT
         NEW.seq, NEW.source, NEW.id, NEW.kind, NEW.created_at, NEW.received_at, NEW.digest,
         NEW.headers, NEW.body
-    ) ON CONFLICT DO NOTHING;
+    WHERE NEW.elsewhere IS NULL OR NOT EXISTS (SELECT 1 {known})
+    ON CONFLICT DO NOTHING;
     {totals}
     INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
     SELECT
@@ -40,15 +42,19 @@ CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
 END;
 """
 _TURN = "iif(type = 'integer', atom, NULL)"
+_KNOWN = id_periods.IN_PERIODS.format(periods="NEW.elsewhere", source="NEW.source", id="NEW.id")
 TRIGGER = _VIEW.format(
-    view="arrivals", totals=TRIGGERED, held_back="0", turn="NULL"
+    view="arrivals", totals=TRIGGERED, known=_KNOWN, held_back="0", turn="NULL"
 ) + _VIEW.format(
     view="arrivals_with_turns",
     totals=TRIGGERED,
+    known=_KNOWN,
     held_back=HELD_BACK.format(sink="key", turn=_TURN),
     turn=_TURN,
 )
 """`verdicts` is an object by sink: null, a turn, or the reason why the rule failed on the event.
+
+`elsewhere` is a list of the older periods that may have the id; null for none.
 
 The second view looks up waiting turns, which would slow down events without one.
 """
@@ -63,7 +69,7 @@ SELECT max(
 _ADD = "INSERT INTO arrivals VALUES {rows}"
 _ADD_WITH_TURNS = "INSERT INTO arrivals_with_turns VALUES {rows}"
 _ADDED = "SELECT json_group_array(seq) FROM events WHERE seq >= ?"
-_KNOWN_DIGEST = "SELECT digest FROM events WHERE source = ? AND id = ?"
+_KNOWN_DIGEST = "SELECT i.digest " + id_periods.IN_PERIODS.format(periods="?", source="?", id="?")
 _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
 VALUES {rows} ON CONFLICT DO NOTHING
@@ -77,14 +83,14 @@ class Acceptance:
     It numbers the events itself, which saves a query per transaction.
     """
 
-    def __init__(self, db: sqlite3.Connection, turns: OrderingKeys) -> None:
+    def __init__(self, turns: OrderingKeys, ids: KnownIds, last: int) -> None:
+        """`last` is the last number that an event has had."""
         self._turns = turns
-        self._last: int = db.execute(_LAST_SEQ).fetchone()[0]
+        self._ids = ids
+        self._last = last
 
     def __call__(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
-        first = self._last + 1
-        # A failed transaction leaves a gap in the numbers, which is harmless.
-        self._last += len(arrivals)
+        first = self.next_numbers(len(arrivals))
         events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
         before = db.total_changes
         in_order = any(each.key is not None for _, verdicts, _ in arrivals for each in verdicts)
@@ -92,12 +98,31 @@ class Acceptance:
         if db.total_changes - before == sum(2 + len(verdicts) for _, verdicts, _ in arrivals):
             return ["accepted"] * len(arrivals)
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
-        return ["accepted" if row[0] in new else _compare(db, row) for row in events]
+        return ["accepted" if row[0] in new else self._compare(db, row) for row in events]
 
-    def next_number(self) -> int:
-        """Return a number for an event that another statement inserts, on the writer's thread."""
-        self._last += 1
+    @property
+    def last(self) -> int:
+        """The last number that was given."""
         return self._last
+
+    def next_numbers(self, count: int = 1) -> int:
+        """Return the first of some numbers for new events, on the writer's thread.
+
+        They are in one period, whose index finds the same id twice among them. What they leave
+        out, like the numbers of a failed transaction, is a gap, which is harmless.
+        """
+        first = self._last + 1
+        period = id_periods.of(self._last + count)
+        if id_periods.of(first) != period:
+            first = id_periods.first(period)
+        self._last = first + count - 1
+        self._ids.enter(period)
+        return first
+
+    def elsewhere(self, event: Event) -> str | None:
+        """Return the older periods that may have an event's id, as JSON; None for no period."""
+        periods = self._ids.elsewhere(event.source, event.id)
+        return as_json(periods) if periods else None
 
     def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], total: Total) -> Row:
         return (
@@ -113,6 +138,7 @@ class Acceptance:
             orjson.dumps({each.sink: self._sink_value(each) for each in verdicts}).decode(),
             total.kind,
             total.milestone,
+            self.elsewhere(event),
         )
 
     def _sink_value(self, verdict: Verdict) -> str | int | None:
@@ -124,11 +150,17 @@ class Acceptance:
             return None
         return self._turns.live(verdict.sink, verdict.key)
 
+    def _compare(self, db: sqlite3.Connection, row: Row) -> Outcome:
+        _, source, event_id, _, _, _, received, *_ = row
+        periods = self._ids.everywhere(source, event_id)
+        known = db.execute(_KNOWN_DIGEST, (periods, source, event_id)).fetchone()[0]
+        return "duplicate" if known == received else "conflict"
 
-def _compare(db: sqlite3.Connection, row: Row) -> Outcome:
-    _, source, event_id, _, _, _, received, *_ = row
-    known = db.execute(_KNOWN_DIGEST, (source, event_id)).fetchone()[0]
-    return "duplicate" if known == received else "conflict"
+
+def last_number(db: sqlite3.Connection) -> int:
+    """Return the last number that an event has had."""
+    number: int = db.execute(_LAST_SEQ).fetchone()[0]
+    return number
 
 
 def keep(db: sqlite3.Connection, requests: Sequence[Unreadable]) -> list[Outcome]:

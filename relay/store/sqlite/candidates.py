@@ -7,7 +7,7 @@ from relay.store.conditions import Condition
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.operator_queries import names
+from relay.store.sqlite.id_periods import IN_INDEX, INDEXED, WITH_ID
 
 REPLAYED_MAX = 10_000
 """Deliveries of replays above which pending ones are not taken from their index, which is by time
@@ -81,14 +81,13 @@ class Candidates(NamedTuple):
     @classmethod
     def of(cls, db: sqlite3.Connection, selection: Selection) -> Self:
         """Choose the list with the fewest events."""
-        if selection.id is not None:
-            source = selection.source
-            sources = names(db, "source") if source is None else [source]
-            return cls(tuple(_with_id(each, selection.id) for each in sources))
-        if selection.id_prefix is not None:
-            listed = tuple(_with_prefix(db, selection))
-            if sum(each.count_to(db, PREFIXED_MAX + 1) for each in listed) <= PREFIXED_MAX:
-                return cls(listed)
+        if (event_id := selection.id) is not None:
+            return cls((Listed("events", "seq", f"seq IN ({WITH_ID})", (event_id,)),))
+        if (prefix := selection.id_prefix) is not None:
+            fits = f"{IN_INDEX} AND i.{WITH_PREFIX}"
+            listed = Listed(INDEXED, "i.seq", fits, (prefix, prefix))
+            if listed.count_to(db, PREFIXED_MAX + 1) <= PREFIXED_MAX:
+                return cls((listed,))
         if (person := selection.person_number) is not None:
             # An index of people would cost a page per event when the audience is counted, and
             # these rows are so small that a search gets through them quickly.
@@ -114,17 +113,6 @@ class Candidates(NamedTuple):
         parts = [each.within(seqs) for each in self.lists]
         sql = " UNION ALL ".join(sql for sql, _ in parts) or "SELECT 0 WHERE 0"
         return f"e.seq IN ({sql})", [value for _, values in parts for value in values]
-
-
-def _with_id(source: str, event_id: str) -> Listed:
-    return Listed("events", "seq", "source = ? AND id = ?", (source, event_id))
-
-
-def _with_prefix(db: sqlite3.Connection, selection: Selection) -> Iterator[Listed]:
-    sources = names(db, "source") if selection.source is None else [selection.source]
-    values = (selection.id_prefix, selection.id_prefix)
-    for each in sources:
-        yield Listed("events", "seq", f"source = ? AND {WITH_PREFIX}", (each, *values))
 
 
 def _deliveries(db: sqlite3.Connection, sink: str | None, *states: str) -> Iterator[Listed]:

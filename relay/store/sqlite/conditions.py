@@ -11,6 +11,7 @@ from relay.store.conditions import Condition, all_of
 from relay.store.rows import EVENT, event_of
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.id_periods import WITH_ID
 from relay.store.words import word_forms
 
 COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
@@ -20,7 +21,7 @@ COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 _CONTAINS = "CAST(e.body AS TEXT) LIKE ? ESCAPE '!'"
 _WILDCARD = re.compile("[%_!]")
 WITH_PREFIX = "id BETWEEN ? AND ? || char(0x10ffff)"
-"""Whether an id begins with a text, for the index of ids."""
+"""Whether an id begins with a text."""
 UNCOUNTED = f"seq > {COUNTED_TO} AND person_of(kind, body) = ?"
 """Whether one of `events` is a person's and not counted yet."""
 
@@ -69,9 +70,9 @@ def fits(
 def of_event(selection: Selection) -> list[Condition]:
     """Return the conditions on `events e` that do not concern deliveries."""
     return [
-        ("e.id = ?", [selection.id]),
+        (f"e.seq IN ({WITH_ID})", [selection.id]),
         (f"e.{WITH_PREFIX}", [selection.id_prefix, selection.id_prefix]),
-        (_source(selection), [selection.source]),
+        ("e.source = ?", [selection.source]),
         ("e.kind GLOB ?", [selection.kind]),
         ("e.received_at >= ?", [selection.since_ms]),
         ("e.received_at < ?", [selection.until_ms]),
@@ -81,11 +82,6 @@ def of_event(selection: Selection) -> list[Condition]:
         (_OF_PERSON, [selection.person_number, selection.person_number]),
         *_words(selection.words),
     ]
-
-
-def _source(selection: Selection) -> str:
-    """Keep the index of ids out of it without an id: it is in no order of time."""
-    return "+e.source = ?" if selection.id is None else "e.source = ?"
 
 
 def _parsed(sql: str, values: list[str | None]) -> list[Condition]:

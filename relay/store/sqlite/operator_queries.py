@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import orjson
@@ -21,7 +22,8 @@ from relay.store.operations import (
 from relay.store.replays import Mark
 from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
-from relay.store.sqlite.conditions import fits, of_delivery, of_event
+from relay.store.sqlite import id_periods
+from relay.store.sqlite.conditions import WITH_PREFIX, fits, of_delivery, of_event
 from relay.store.sqlite.driver import sqlite3
 from relay.store.tiers import HELD_MS
 
@@ -58,16 +60,7 @@ SELECT (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(rowid), 0) FROM attempts)
 """
 _NAMES = {
-    # Seeks from one name to the next in the index, instead of reading all events.
-    "source": """
-        WITH RECURSIVE known(name) AS (
-            SELECT min(source) FROM events
-            UNION ALL
-            SELECT (SELECT min(source) FROM events WHERE source > name) FROM known
-            WHERE name IS NOT NULL
-        )
-        SELECT name FROM known WHERE name IS NOT NULL
-    """,
+    "source": f"SELECT DISTINCT source FROM ({id_periods.SOURCES}) ORDER BY source",
     "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
     "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
 }
@@ -75,10 +68,10 @@ _MATCHING_KIND = """
 SELECT 1 FROM json_each(?) WHERE value GLOB ? UNION ALL SELECT 1 FROM events WHERE kind GLOB ?
 LIMIT 1
 """
-# Every id with the prefix is between the two, and the index is by source and id.
+# In the order of the index, which ends the query at the limit.
 _WITH_PREFIX = f"""
 SELECT {_EVENT} FROM events e
-WHERE e.source = ? AND e.id >= ? AND e.id < ? || char(0x10ffff) ORDER BY e.id LIMIT ?
+WHERE e.seq >> {id_periods.BITS} = ? AND e.source = ? AND e.{WITH_PREFIX} ORDER BY e.id LIMIT ?
 """
 
 
@@ -111,12 +104,13 @@ def named(
     db: sqlite3.Connection, beginning: str, *, source: str | None, limit: int
 ) -> list[EventRecord]:
     """Return the events with this id, else those whose ids begin with it, by source."""
-    sources = names(db, "source") if source is None else [source]
     rows = [
         row
-        for name in sources
-        for row in db.execute(_WITH_PREFIX, (name, beginning, beginning, limit)).fetchall()
+        for period, name in id_periods.sources(db)
+        if source in (None, name)
+        for row in db.execute(_WITH_PREFIX, (period, name, beginning, beginning, limit)).fetchall()
     ]
+    rows.sort(key=itemgetter(1, 2))
     exact = [row for row in rows if row[2] == beginning]
     return [_record(db, row) for row in (exact or rows)[:limit]]
 

@@ -12,6 +12,7 @@ from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.erasure_log import is_erased
+from relay.store.sqlite.id_periods import IN_PERIODS
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import HELD_BACK
 
@@ -21,7 +22,10 @@ CUT_OFF = "UPDATE reconciliations SET state = 'failed' WHERE state = 'running'"
 _ADD = f"""
 INSERT INTO events
     (seq, source, id, kind, created_at, received_at, digest, headers, body, reconstructed)
-VALUES (?, ?, ?, ?, ?, ?, ?, x'', ?, {RECONSTRUCTED}) ON CONFLICT DO NOTHING
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, x'', ?8, {RECONSTRUCTED}
+WHERE ?9 IS NULL
+    OR NOT EXISTS (SELECT 1 {IN_PERIODS.format(periods="?9", source="?2", id="?3")})
+ON CONFLICT DO NOTHING
 """
 _DELIVER = f"""
 INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
@@ -35,7 +39,6 @@ UPDATE deliveries SET status = 'discarded', settled_at = ?, reason = 'superseded
 WHERE event = ? AND sink = ?
 """
 _SUPERSEDE = f"UPDATE events SET reconstructed = {SUPERSEDED} WHERE seq = ?"
-_ORIGINAL = "SELECT seq FROM events WHERE source = ? AND id = ?"
 _SETTLE = """
 INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason)
 VALUES (?, ?, 'discarded', ?, ?, ?)
@@ -62,9 +65,10 @@ def add(
     """Insert a reconstruction unless it is known, or its person's digest was erased."""
     if person is not None and is_erased(db, person):
         return "erased", 0
-    seq = acceptance.next_number()
+    seq = acceptance.next_numbers()
     row = (seq, event.source, event.id, event.kind, event.created_at, event.received_ms)
-    if not db.execute(_ADD, (*row, digest(event.body), event.body)).rowcount:
+    elsewhere = acceptance.elsewhere(event)
+    if not db.execute(_ADD, (*row, digest(event.body), event.body, elsewhere)).rowcount:
         return "known", 0
     for verdict in verdicts:
         reason = verdict.why if verdict.outcome == "fails" else None
@@ -101,7 +105,7 @@ def supersede(
     (outcome,) = acceptance(db, [(event, wanted, total)])
     if outcome != "accepted":
         return Superseded(outcome, (), Counter())
-    (original,) = db.execute(_ORIGINAL, (event.source, event.id)).fetchone()
+    original = acceptance.last
     now_ms = event.received_ms
     spared = [verdict.sink for verdict in verdicts if verdict.sink in sent]
     values = (now_ms, now_ms, SENT_RECONSTRUCTED)

@@ -1,10 +1,13 @@
 """Schema migrations: each file in `migrations/` runs once, in order, in a transaction."""
 
 import hashlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import NamedTuple
 
-from relay.core.errors import StoreBroken, StoreTooNew
+from relay.core.errors import StoreBroken, StoreFull, StoreTooNew
 from relay.store.sqlite.driver import sqlite3
 
 _TABLE = """
@@ -15,6 +18,14 @@ CREATE TABLE IF NOT EXISTS migrations (
     applied_at INTEGER NOT NULL
 ) STRICT
 """
+
+
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+_REBUILDS_EVENTS = 15
+"""Migration that copies the largest table, with all bodies."""
+_ROOM = 3
+"""Room for that, in sizes of the store: the copy, and in the log the copy and the overwritten
+original."""
 
 
 class Step(NamedTuple):
@@ -34,11 +45,13 @@ def steps() -> tuple[Step, ...]:
     )
 
 
-def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
+def migrate(
+    db: sqlite3.Connection, *, now_ms: int, free_bytes: Callable[[], float] = lambda: math.inf
+) -> int:
     """Migrate the schema and return its number.
 
-    Raises StoreTooNew, without a change, for the store of a newer relay, and StoreBroken for a
-    database of another program.
+    Raises, without a change, StoreTooNew for the store of a newer relay, StoreFull if there is no
+    room, and StoreBroken for a database of another program.
     """
     known = steps()
     if _is_foreign(db):
@@ -51,14 +64,40 @@ def migrate(db: sqlite3.Connection, *, now_ms: int) -> int:
             f"{_file(db)}: its schema is number {current}, this relay knows up to {newest}: "
             "run the relay that wrote it, or a newer one"
         )
-    for step in known:
-        if step.number > current:
-            _apply(db, step, now_ms)
+    if current < _REBUILDS_EVENTS:
+        _require_room(db, free_bytes())
+    with _without_foreign_keys(db):
+        for step in known:
+            if step.number > current:
+                _apply(db, step, now_ms)
+    if current < newest:
+        # The first acknowledgement would wait for it.
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return newest
 
 
 def _file(db: sqlite3.Connection) -> str:
     return str(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _require_room(db: sqlite3.Connection, free_bytes: float) -> None:
+    (size,) = db.execute(_SIZE).fetchone()
+    if free_bytes < _ROOM * size:
+        raise StoreFull(
+            f"{_file(db)}: its migration takes up to {_ROOM * size} bytes on its disk for a while, "
+            f"and {free_bytes:.0f} are free: make room, or start the relay that wrote it"
+        )
+
+
+@contextmanager
+def _without_foreign_keys(db: sqlite3.Connection) -> Iterator[None]:
+    """A table to which others refer can then be replaced (sqlite.org/lang_altertable.html)."""
+    (enforced,) = db.execute("PRAGMA foreign_keys").fetchone()
+    db.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        db.execute(f"PRAGMA foreign_keys = {enforced}")
 
 
 def _is_foreign(db: sqlite3.Connection) -> bool:

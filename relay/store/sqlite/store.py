@@ -33,6 +33,7 @@ from relay.store.sqlite import (
     disk,
     driver,
     due,
+    id_periods,
     keys,
     operator_writes,
     ordering,
@@ -51,8 +52,10 @@ from relay.store.sqlite.backup import SqliteBackups
 from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
 from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
+from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
 from relay.store.sqlite.integrity import SqliteInspections, check
+from relay.store.sqlite.known_ids import KnownIds
 from relay.store.sqlite.login_limits import SqliteLoginLimits
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.outstanding import Outstanding
@@ -90,6 +93,7 @@ class SqliteStore:
         held: IO[bytes],
         files: Files,
         accept: acceptance.Acceptance,
+        filters: FilterBuilder,
         totals: Totals,
         counted: Callable[[Total], None],
         unclean: bool,
@@ -104,6 +108,7 @@ class SqliteStore:
         self._held = held
         self._files = files
         self._accept = Statement(accept)
+        self.filters = filters
         self._totals = totals
         self._counted = counted
         self._shared = shared
@@ -165,6 +170,7 @@ class SqliteStore:
                 total.add(event.received_ms)
                 self._counted(total)
                 self._shared.count_new(verdicts)
+                self.filters.start()
             stored(outcome)
 
         outstanding = self._shared.outstanding
@@ -304,6 +310,7 @@ class SqliteStore:
             closing.push_async_callback(self._close_connections)
             closing.push_async_callback(self._wiper.close)
             closing.push_async_callback(self._withdrawals.close)
+            closing.push_async_callback(self.filters.close)
             if self._writer.broken is None and not self.unclean:
                 await self._mark_clean()
 
@@ -351,7 +358,7 @@ async def open_store(
             disk.require_single(path)
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
-            unclean = await connection.run(lambda db: _begin(db, now_ms=clock.now_ms()))
+            unclean = await connection.run(lambda db: _begin(db, path, now_ms=clock.now_ms()))
             readers: list[Connection] = []
             for _ in range(4):
                 readers.append(await open_reader(path))
@@ -363,7 +370,8 @@ async def open_store(
             digests, tokens = await connection.run(keys.digests)
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
-            accept = await leaser.run(lambda db: acceptance.Acceptance(db, turns))
+            last = await leaser.run(acceptance.last_number)
+            ids = await connection.run(lambda db: KnownIds.of_store(db, id_periods.of(last + 1)))
             outstanding = await leaser.run(Outstanding.of_store)
             unwiped = await reader.run(secure_delete.is_unfinished)
             files = Files(path)
@@ -392,13 +400,15 @@ async def open_store(
             clock=clock,
             held=held,
             files=files,
-            accept=accept,
+            accept=acceptance.Acceptance(turns, ids, last),
+            filters=FilterBuilder(ids, writer, reader, shared.room),
             totals=totals,
             counted=counted,
             unclean=unclean,
         )
         if unwiped:
             shared.wiper.resume()
+        store.filters.start()
         opened.pop_all()
     return store
 
@@ -417,9 +427,9 @@ def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     return StoreFull(f"the store {path} cannot be opened: {shortage}")
 
 
-def _begin(db: sqlite3.Connection, *, now_ms: int) -> bool:
+def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
     """Migrate the schema; True if the last relay did not close the store."""
-    schema.migrate(db, now_ms=now_ms)
+    schema.migrate(db, now_ms=now_ms, free_bytes=partial(disk.free_bytes, disk.real(path)))
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
     with transaction(db):
         operator_writes.withdraw_all(db)
