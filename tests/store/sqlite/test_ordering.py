@@ -14,6 +14,7 @@ from relay.store.ordering import OrderingKeys
 from relay.store.rows import digest
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
+from relay.store.sqlite.known_ids import KnownIds
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.store.tiers import HELD_MS
@@ -106,7 +107,7 @@ class Steps:
 
 def cycle(db: sqlite3.Connection, made: OrderingKeys, *, key: str) -> int:
     """Accept an event, lease and settle it; return the number of steps that took."""
-    accepting = acceptance.Acceptance(db, made)
+    accepting = acceptance.Acceptance(made, KnownIds(b"", 0, (), ()), acceptance.last_number(db))
     with Steps(db) as steps:
         new = event("new")
         assert accepting(db, [(new, [of_key(key)], Totals().of(new))]) == ["accepted"]
