@@ -53,7 +53,7 @@ def _of_filters(db: sqlite3.Connection) -> Iterator[str]:
         return
     (key,) = row
     for period, digest, bits in db.execute(_FILTERS).fetchall():
-        if not known_ids.is_sound(key, digest, bits):
+        if not known_ids.is_sound(key, period, digest, bits):
             yield _DAMAGED.format(period=period)
         elif any(_is_missing(key, bits, *each) for each in db.execute(_IDS, (period,))):
             yield _LACKING.format(period=period)

@@ -23,6 +23,7 @@ _STORE = """
 INSERT INTO id_filters VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET digest = excluded.digest, bits = excluded.bits
 """
+_DROP_UNFINISHED = "DELETE FROM id_filters WHERE period >= ?"
 _DROP = f"""
 DELETE FROM id_filters WHERE NOT EXISTS (
     SELECT 1 FROM events
@@ -47,11 +48,12 @@ class KnownIds:
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
         """Read the filters of the periods before the current one."""
         key = keys.key(db, KEY)
+        db.execute(_DROP_UNFINISHED, (current,))
         full = {period for period in id_periods.numbers(db) if period < current}
         filters = {
             period: bits
             for period, digest, bits in db.execute(_STORED)
-            if period in full and is_sound(key, digest, bits)
+            if period in full and is_sound(key, period, digest, bits)
         }
         return cls(key, current, filters.items(), sorted(full - filters.keys()))
 
@@ -93,7 +95,7 @@ class KnownIds:
 
         A failed transaction leaves it in use, which is right: a full period gets no other ids.
         """
-        db.execute(_STORE, (period, _digest(self._key, bits), bits))
+        db.execute(_STORE, (period, _digest(self._key, period, bits), bits))
         self._bare = tuple(each for each in self._bare if each != period)
         others = (each for each in self._filters if each[0] != period)
         self._filters = (*others, (period, bits))
@@ -118,10 +120,10 @@ def as_json(periods: Sequence[int]) -> str:
     return orjson.dumps(periods).decode()
 
 
-def is_sound(key: bytes, digest: bytes, bits: bytes) -> bool:
-    """Whether a stored filter is as it was made."""
-    return len(bits) == FILTER_BYTES and digest == _digest(key, bits)
+def is_sound(key: bytes, period: int, digest: bytes, bits: bytes) -> bool:
+    """Whether a stored filter is as it was made, for this period."""
+    return len(bits) == FILTER_BYTES and digest == _digest(key, period, bits)
 
 
-def _digest(key: bytes, bits: bytes) -> bytes:
-    return blake2b(bits, digest_size=32, key=key).digest()
+def _digest(key: bytes, period: int, bits: bytes) -> bytes:
+    return blake2b(bits, digest_size=32, key=key, person=period.to_bytes(8)).digest()
