@@ -1,4 +1,4 @@
-"""Making of the filters of full periods, in steps between which others read and write."""
+"""Filters of full periods: read from the store, or made in steps that leave others their turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from relay.store.sqlite import id_filter, id_periods, known_ids
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
-from relay.store.sqlite.known_ids import KnownIds
+from relay.store.sqlite.known_ids import KnownIds, Stored
 
 STEP_ROWS = 500
 STEP_PAUSE_S = 0.005
@@ -29,21 +29,26 @@ SELECT json_group_array(json_array(source, id)) FROM (
 )
 """
 _START = ("", "")
+_NOTHING = Stored(0, b"", bytes(known_ids.COLUMN_BYTES))
 
 
 class FilterBuilder:
-    """Makes missing filters on request, oldest first, and retries until it succeeds."""
+    """Provides missing filters on request, oldest first, and retries until it succeeds."""
 
     def __init__(self, ids: KnownIds, writer: GroupCommit, reader: Connection, room: Room) -> None:
         self._ids = ids
         self._writer = writer
         self._reader = reader
         self._room = room
+        self._requested = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Make missing filters, unless it is being done."""
-        if self._ids.bare and (self._task is None or self._task.done()):
+        """Provide missing filters, unless it is being done."""
+        if not self._ids.bare:
+            return
+        self._requested = True
+        if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -54,43 +59,64 @@ class FilterBuilder:
                 await self._task
 
     async def _run(self) -> None:
-        while True:
+        while self._requested:
+            self._requested = False
             try:
                 await self._forget()
-                while (period := next(iter(self._ids.bare), None)) is not None:
-                    if not await self._build(period):
-                        return
+                for block in sorted({id_filter.block_of(period) for period in self._ids.bare}):
+                    await self._provide(block)
             except StoreBroken:
                 # The heartbeat fails too, and ends the process.
                 return
             except StoreError:
+                self._requested = True
                 await asyncio.sleep(RETRY_S)
-            else:
-                return
 
     async def _forget(self) -> None:
         await self._writer.run_exclusive(self._ids.forget)
         await self._writer.transact(known_ids.drop)
 
-    async def _build(self, period: int) -> bool:
-        """Make the filter of a period; False if that may still get ids."""
-        if not await self._reader.read(lambda db: _is_full(db, period)):
-            return False
-        bits = bytearray(known_ids.FILTER_BYTES)
+    async def _provide(self, block: int) -> None:
+        """Use the stored filters of a block, and make those that it lacks."""
+        key = self._ids.key
+        stored = await self._reader.read(lambda db: known_ids.stored(db, block))
+        if stored is None or not await asyncio.to_thread(stored.is_sound, key, block):
+            stored = _NOTHING
+        periods, column = stored.periods, bytearray(stored.column)
+        # Also those in use: an erasure removes the stored ones.
+        for period in self._ids.full(block):
+            if not periods & id_filter.bit_of(period):
+                if not await self._reader.read(partial(_is_full, period=period)):
+                    break
+                await self._add_period(column, period)
+                periods |= id_filter.bit_of(period)
+        made = bytes(column)
+        is_new = periods != stored.periods
+        if is_new:
+            self._room.require()
+        filters = await asyncio.to_thread(self._ids.filters.with_block, block, periods, made)
+
+        def use(db: sqlite3.Connection) -> None:
+            if is_new:
+                known_ids.store(db, key, block, periods, made)
+            self._ids.use(filters)
+
+        await self._writer.transact(use)
+
+    async def _add_period(self, column: bytearray, period: int) -> None:
         last: Sequence[str] | None = _START
         while last is not None:
-            last = await self._reader.read(partial(self._add, period=period, after=last, to=bits))
+            add = partial(self._add, column=column, period=period, after=last)
+            last = await self._reader.read(add)
             await asyncio.sleep(STEP_PAUSE_S)
-        self._room.require()
-        await self._writer.transact(lambda db: self._ids.store(db, period, bytes(bits)))
-        return True
 
     def _add(
-        self, db: sqlite3.Connection, *, period: int, after: Sequence[str], to: bytearray
+        self, db: sqlite3.Connection, *, column: bytearray, period: int, after: Sequence[str]
     ) -> Sequence[str] | None:
-        """Add the next ids to a filter; return the last of them."""
+        """Add the next ids to the filter of a period; return the last of them."""
         rows = orjson.loads(db.execute(_IDS, (period, *after)).fetchone()[0])
-        id_filter.add(to, (self._ids.places(source, event_id) for source, event_id in rows))
+        ids = (id_filter.places(self._ids.key, source, event_id) for source, event_id in rows)
+        id_filter.add(column, period, ids)
         return rows[-1] if rows else None
 
 

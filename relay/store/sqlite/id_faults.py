@@ -5,19 +5,20 @@ from collections.abc import Iterator
 
 from relay.store.sqlite import id_filter, id_periods, known_ids
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
+from relay.store.sqlite.known_ids import Stored
 
 FAULTS_MAX = 100
 
 _INDEX = "PRAGMA integrity_check(events)"
 _IDS = f"SELECT source, id, seq FROM events WHERE seq >> {id_periods.BITS} = ? ORDER BY source, id"
 _KEY = "SELECT value FROM keys WHERE name = ?"
-_FILTERS = "SELECT period, digest, bits FROM id_filters"
+_BLOCKS = "SELECT block FROM id_filters ORDER BY block"
 _DAMAGED = (
-    "the filter of ids in period {period} is damaged; start the relay again, which makes it anew"
+    "the filter of ids in block {block} is damaged; start the relay again, which makes it anew"
 )
 _LACKING = (
-    "the filter of ids in period {period} lacks some; stop the relay and let sqlite3 run "
-    "`DELETE FROM id_filters WHERE period = {period}`, and the next start makes it anew"
+    "the filter of ids in block {block} lacks some; stop the relay and let sqlite3 run "
+    "`DELETE FROM id_filters WHERE block = {block}`, and the next start makes it anew"
 )
 _HAS_PERIODS = "SELECT 1 FROM sqlite_schema WHERE name = 'id_filters'"
 
@@ -52,13 +53,20 @@ def _of_filters(db: sqlite3.Connection) -> Iterator[str]:
     if row is None:
         return
     (key,) = row
-    for period, digest, bits in db.execute(_FILTERS).fetchall():
-        if not known_ids.is_sound(key, period, digest, bits):
-            yield _DAMAGED.format(period=period)
-        elif any(_is_missing(key, bits, *each) for each in db.execute(_IDS, (period,))):
-            yield _LACKING.format(period=period)
+    for (block,) in db.execute(_BLOCKS).fetchall():
+        stored = known_ids.stored(db, block)
+        if stored is None or not stored.is_sound(key, block):
+            yield _DAMAGED.format(block=block)
+        elif any(_is_missing(db, key, stored, period) for period in id_periods.of_block(block)):
+            yield _LACKING.format(block=block)
 
 
-def _is_missing(key: bytes, bits: bytes, source: str, event_id: str, _: int) -> bool:
-    places = id_filter.probes(key, source, event_id, known_ids.FILTER_BYTES)
-    return not (event_id.startswith(id_periods.ERASED) or id_filter.matching([(0, bits)], places))
+def _is_missing(db: sqlite3.Connection, key: bytes, stored: Stored, period: int) -> bool:
+    """Whether an id of a period is not in its filter."""
+    if not stored.periods & id_filter.bit_of(period):
+        return False
+    return any(
+        not id_filter.holds(stored.column, period, id_filter.places(key, source, event_id))
+        for source, event_id, _ in db.execute(_IDS, (period,))
+        if not event_id.startswith(id_periods.ERASED)
+    )

@@ -7,12 +7,15 @@ period change. An id is unique within its period by the index, and in all of the
 
 from collections.abc import Sequence
 
+from relay.store.sqlite import id_filter
 from relay.store.sqlite.driver import sqlite3
 
-BITS = 17
+BITS = 16
 SIZE = 1 << BITS
-"""Numbers in a period: the pages of a larger one would change too far apart, and more of them
-would have to be looked up. The index in the schema has the same number."""
+"""Numbers in a period; the index in the schema has the same. The pages of a larger one would
+change too far apart, and more of a smaller one would have to be looked up."""
+
+BLOCK_BITS = BITS + id_filter.BLOCK_BITS
 
 ERASED = "erased-"
 """Beginning of the ids that an erasure puts in the place of others, in any period."""
@@ -65,6 +68,11 @@ def of(seq: int) -> int:
 def first(period: int) -> int:
     """Return the first number of a period."""
     return period << BITS
+
+
+def of_block(block: int) -> range:
+    """Return the periods of a block."""
+    return range(block << id_filter.BLOCK_BITS, block + 1 << id_filter.BLOCK_BITS)
 
 
 def numbers(db: sqlite3.Connection) -> list[int]:

@@ -1,70 +1,77 @@
-"""The periods in which an event's id may be known, by a filter in memory for each.
+"""The periods in which an event's id may be known, by filters in memory.
 
-The filter of a full period is stored, and has no bit of an id that an erasure has put into the
-period: such ids are looked up in all periods. A period without a filter is looked up for each id.
+A full period has a filter, or is looked up for each id until it has. No filter has the ids that an
+erasure puts in the place of others: they are looked up in all periods.
 """
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Self
+from typing import NamedTuple, Self
 
 import orjson
 
 from relay.store.sqlite import id_filter, id_periods, keys
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.id_filter import IdFilters
 
 KEY = "ids"
 """Name of the filters' key among the store's."""
 
-FILTER_BYTES = id_filter.size_of(id_periods.SIZE)
+COLUMN_BYTES = id_filter.column_bytes(id_periods.SIZE)
 
-_STORED = "SELECT period, digest, bits FROM id_filters ORDER BY period"
+_STORED = "SELECT periods, digest, bits FROM id_filters WHERE block = ?"
 _STORE = """
-INSERT INTO id_filters VALUES (?, ?, ?)
-ON CONFLICT DO UPDATE SET digest = excluded.digest, bits = excluded.bits
+INSERT INTO id_filters VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    periods = excluded.periods, digest = excluded.digest, bits = excluded.bits
 """
-_DROP_UNFINISHED = "DELETE FROM id_filters WHERE period >= ?"
+_DROP_EARLY = "DELETE FROM id_filters WHERE block > ?1 OR (block = ?1 AND periods >= ?2)"
 _DROP = f"""
 DELETE FROM id_filters WHERE NOT EXISTS (
     SELECT 1 FROM events
-    WHERE seq >= period << {id_periods.BITS} AND seq < period + 1 << {id_periods.BITS}
+    WHERE seq >= block << {id_periods.BLOCK_BITS} AND seq < block + 1 << {id_periods.BLOCK_BITS}
 )
 """
 
 
-class KnownIds:
-    """The full periods of a store, for the writer's thread, which alone changes them."""
+class Stored(NamedTuple):
+    """The filters of a block: the bits of its periods that have one, and its column."""
 
-    def __init__(
-        self, key: bytes, current: int, filters: Iterable[tuple[int, bytes]], bare: Iterable[int]
-    ) -> None:
-        """`bare` are the full periods without a filter."""
-        self._key = key
+    periods: int
+    digest: bytes
+    column: bytes
+
+    def is_sound(self, key: bytes, block: int) -> bool:
+        """Whether it is as it was made, for this block."""
+        made = _digest(key, block, self.periods, self.column)
+        return len(self.column) == COLUMN_BYTES and self.digest == made
+
+
+class KnownIds:
+    """The full periods of a store; only the writer's thread changes them."""
+
+    def __init__(self, key: bytes, current: int, full: Iterable[int]) -> None:
+        self.key = key
         self._current = current
-        self._filters = tuple(filters)
-        self._bare = tuple(bare)
+        self._bare = tuple(full)
+        self.filters = IdFilters.empty(id_periods.SIZE)
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
-        """Read the filters of the periods before the current one."""
-        key = keys.key(db, KEY)
-        db.execute(_DROP_UNFINISHED, (current,))
-        full = {period for period in id_periods.numbers(db) if period < current}
-        filters = {
-            period: bits
-            for period, digest, bits in db.execute(_STORED)
-            if period in full and is_sound(key, period, digest, bits)
-        }
-        return cls(key, current, filters.items(), sorted(full - filters.keys()))
+        """Find the periods before the current one, and drop what cannot be a filter of them."""
+        block, bit = id_filter.block_of(current), id_filter.bit_of(current)
+        db.execute(_DROP_EARLY, (block, bit))
+        full = [period for period in id_periods.numbers(db) if period < current]
+        return cls(keys.key(db, KEY), current, full)
 
     @property
     def bare(self) -> Sequence[int]:
         """The full periods without a filter, oldest first."""
         return self._bare
 
-    @property
-    def current(self) -> int:
-        return self._current
+    def full(self, block: int) -> list[int]:
+        """Return the full periods of a block, oldest first."""
+        periods = sorted((*self._bare, *self.filters.periods()))
+        return [period for period in periods if id_filter.block_of(period) == block]
 
     def enter(self, period: int) -> None:
         """Note the period of new events; the one before it is full."""
@@ -74,31 +81,25 @@ class KnownIds:
 
     def elsewhere(self, source: str, event_id: str) -> Sequence[int]:
         """Return the full periods that may have an id; for the current one there is the index."""
-        if not self._filters:
-            return self._bare
         if event_id.startswith(id_periods.ERASED):
-            return (*(period for period, _ in self._filters), *self._bare)
-        places = id_filter.probes(self._key, source, event_id, FILTER_BYTES)
-        found = id_filter.matching(self._filters, places)
+            return (*self.filters.periods(), *self._bare)
+        if not self.filters.blocks:
+            return self._bare
+        found = self.filters.matching(id_filter.places(self.key, source, event_id))
         return (*found, *self._bare) if self._bare else found
 
     def everywhere(self, source: str, event_id: str) -> str:
         """Return all periods that may have an id, as JSON."""
         return as_json((*self.elsewhere(source, event_id), self._current))
 
-    def places(self, source: str, event_id: str) -> id_filter.Probes:
-        """Return the places of an id in a filter."""
-        return id_filter.probes(self._key, source, event_id, FILTER_BYTES)
+    def use(self, filters: IdFilters) -> None:
+        """Use filters of full periods.
 
-    def store(self, db: sqlite3.Connection, period: int, bits: bytes) -> None:
-        """Store and use the filter of a full period.
-
-        A failed transaction leaves it in use, which is right: a full period gets no other ids.
+        A transaction that fails afterwards does no harm: a full period gets no other ids.
         """
-        db.execute(_STORE, (period, _digest(self._key, period, bits), bits))
-        self._bare = tuple(each for each in self._bare if each != period)
-        others = (each for each in self._filters if each[0] != period)
-        self._filters = (*others, (period, bits))
+        covered = set(filters.periods())
+        self._bare = tuple(period for period in self._bare if period not in covered)
+        self.filters = filters
 
     def forget(self, db: sqlite3.Connection) -> None:
         """Forget the periods whose events are all removed; not for use within a transaction.
@@ -107,11 +108,23 @@ class KnownIds:
         """
         kept = set(id_periods.numbers(db))
         self._bare = tuple(period for period in self._bare if period in kept)
-        self._filters = tuple(each for each in self._filters if each[0] in kept)
+        blocks = {id_filter.block_of(period) for period in kept}
+        self.filters = self.filters.without(self.filters.blocks - blocks)
+
+
+def stored(db: sqlite3.Connection, block: int) -> Stored | None:
+    """Return the stored filters of a block."""
+    row = db.execute(_STORED, (block,)).fetchone()
+    return None if row is None else Stored(*row)
+
+
+def store(db: sqlite3.Connection, key: bytes, block: int, periods: int, column: bytes) -> None:
+    """Store the filters of some periods of a block."""
+    db.execute(_STORE, (block, periods, _digest(key, block, periods, column), column))
 
 
 def drop(db: sqlite3.Connection) -> None:
-    """Remove the stored filters of periods whose events are all removed."""
+    """Remove the stored filters of blocks whose events are all removed."""
     db.execute(_DROP)
 
 
@@ -120,10 +133,6 @@ def as_json(periods: Sequence[int]) -> str:
     return orjson.dumps(periods).decode()
 
 
-def is_sound(key: bytes, period: int, digest: bytes, bits: bytes) -> bool:
-    """Whether a stored filter is as it was made, for this period."""
-    return len(bits) == FILTER_BYTES and digest == _digest(key, period, bits)
-
-
-def _digest(key: bytes, period: int, bits: bytes) -> bytes:
-    return blake2b(bits, digest_size=32, key=key, person=period.to_bytes(8)).digest()
+def _digest(key: bytes, block: int, periods: int, column: bytes) -> bytes:
+    person = block.to_bytes(8) + periods.to_bytes(8)
+    return blake2b(column, digest_size=32, key=key, person=person).digest()

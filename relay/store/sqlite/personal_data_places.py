@@ -12,7 +12,7 @@ from relay.store.personal_data import UnderWay
 from relay.store.personal_data_traces import Traces
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.id_periods import ERASED
+from relay.store.sqlite.id_periods import BLOCK_BITS, ERASED
 
 _EVENT = "SELECT source, id, kind FROM events WHERE seq = ?"
 _SENT = """
@@ -80,7 +80,13 @@ PLACES = (
             """,
             "UPDATE attempts SET answer = '' WHERE event = :key",
             "UPDATE events SET body = NULL, headers = NULL, created_at = NULL WHERE seq = :key",
-            # The id of a reconstruction is a digest of facts, one of which is the address.
+            # The id of a reconstruction is a digest of facts, one of which is the address. A filter
+            # would still tell whether the id was there; the next start makes it anew.
+            f"""
+            DELETE FROM id_filters WHERE block = (
+                SELECT seq >> {BLOCK_BITS} FROM events WHERE seq = :key AND reconstructed > 0
+            )
+            """,
             f"""
             UPDATE events SET id = '{ERASED}' || hex(randomblob(8))
             WHERE seq = :key AND reconstructed > 0

@@ -17,12 +17,12 @@ from relay.store.sqlite import id_periods
 from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
+from tests.store.conformance import event
 from tests.store.places import SqlitePlace
 from tests.store.sqlite.test_known_ids import (
     DAY_MS,
     KEPT_DAYS,
     end_of,
-    event,
     filters_made,
     go_to,
     opened,
@@ -88,9 +88,11 @@ class Model:
         self.known = {key: value for key, value in self.known.items() if value[1] >= oldest_ms}
 
     async def make_filters(self, store: SqliteStore) -> None:
-        if self.known:
-            await self.accept(store)
-            await filters_made(store)
+        # A period is full for good with an event in the next one.
+        fresh = replace(event(f"fresh{self.random.random()}"), received_ms=self.clock.ms)
+        assert await store.accept(fresh, [], lambda _: None) == "accepted"
+        self.known[fresh.source, fresh.id] = 0, self.clock.ms
+        await filters_made(store)
 
     async def live(self, store: SqliteStore) -> None:
         operations = (self.accept, self.fail, self.make_filters, self.expire)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from relay.core.config_values import Duration
 from relay.store.selection import Selection
-from relay.store.sqlite import id_periods
+from relay.store.sqlite import id_filter, id_periods
 from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
@@ -20,6 +20,7 @@ from tests.store.places import SqlitePlace
 
 DAY_MS = 86_400_000
 KEPT_DAYS = 90
+BLOCK = 1 << id_filter.BLOCK_BITS
 
 
 def opened(place: SqlitePlace, clock: ManualClock) -> AbstractAsyncContextManager[SqliteStore]:
@@ -135,12 +136,26 @@ async def test_a_period_without_events_is_forgotten(
         while await store.expire(now_ms=clock.ms):
             pass
         assert await accept(store, late[0], verdicts=[]) == ["accepted"]
-    go_to(sqlite_place, id_periods.first(4))
+    assert sqlite_place.rows("SELECT block FROM relay.id_filters") == [(0,)]
+    go_to(sqlite_place, id_periods.first(3 * BLOCK))
     async with opened(sqlite_place, clock) as store:
         await accept(store, replace(late[0], id="last"), verdicts=[])
         await filters_made(store)
-        await accept(store, *(replace(each, received_ms=clock.ms) for each in late), verdicts=[])
-    assert sqlite_place.rows("SELECT period FROM relay.id_filters") == [(2,)]
+        assert await accept(store, late[0], verdicts=[]) == ["duplicate"]
+    assert sqlite_place.rows("SELECT block, periods FROM relay.id_filters") == [(0, 7)]
+    clock.ms += (KEPT_DAYS + 1) * DAY_MS
+    async with opened(sqlite_place, clock) as store:
+        while await store.expire(now_ms=clock.ms):
+            pass
+        assert await accept(store, replace(late[0], received_ms=clock.ms), verdicts=[]) == [
+            "accepted"
+        ]
+        await store.filters.close()
+    go_to(sqlite_place, id_periods.first(4 * BLOCK))
+    async with opened(sqlite_place, clock) as store:
+        await accept(store, event("other"), verdicts=[])
+        await filters_made(store)
+    assert sqlite_place.rows("SELECT block, periods FROM relay.id_filters") == [(3, 1)]
 
 
 async def test_an_id_is_known_as_long_as_its_event_is(
@@ -183,7 +198,7 @@ async def test_a_filter_of_the_current_period_is_not_used(
     sqlite_place: SqlitePlace, clock: ManualClock
 ) -> None:
     await through(sqlite_place, clock, "a")
-    sqlite_place.rows("UPDATE relay.id_filters SET period = 1")
+    sqlite_place.rows("UPDATE relay.id_filters SET block = 0, periods = 2")
     async with opened(sqlite_place, clock) as store:
         assert await accept(store, event("a"), event("new"), verdicts=[]) == [
             "duplicate",
@@ -208,12 +223,12 @@ async def test_a_filter_of_the_current_period_is_not_used(
             "event a of source main is stored twice, the second time as 300000",
         ),
         (
-            "UPDATE relay.id_filters SET bits = zeroblob(length(bits)) WHERE period = 0",
-            "the filter of ids in period 0 is damaged",
+            "UPDATE relay.id_filters SET bits = zeroblob(length(bits))",
+            "the filter of ids in block 0 is damaged",
         ),
         (
             "UPDATE relay.events SET id = 'changed' WHERE id = 'b'",
-            "the filter of ids in period 1 lacks some",
+            "the filter of ids in block 0 lacks some",
         ),
     ],
 )

@@ -107,7 +107,7 @@ class Steps:
 
 def cycle(db: sqlite3.Connection, made: OrderingKeys, *, key: str) -> int:
     """Accept an event, lease and settle it; return the number of steps that took."""
-    accepting = acceptance.Acceptance(made, KnownIds(b"", 0, (), ()), acceptance.last_number(db))
+    accepting = acceptance.Acceptance(made, KnownIds(b"", 0, ()), acceptance.last_number(db))
     with Steps(db) as steps:
         new = event("new")
         assert accepting(db, [(new, [of_key(key)], Totals().of(new))]) == ["accepted"]

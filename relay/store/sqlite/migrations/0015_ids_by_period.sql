@@ -1,4 +1,4 @@
--- Ids are unique by period, 131,072 event numbers: in one index of all ids, each new one would
+-- Ids are unique by period, 65,536 event numbers: in one index of all ids, each new one would
 -- change a page of its own. The relay looks for an id in the older periods before it stores it.
 
 DROP INDEX events_reconstructed;
@@ -19,7 +19,7 @@ CREATE TABLE events_by_period (
 ) STRICT;
 
 -- Before the rows, because a sort of all ids takes as much memory as they do.
-CREATE UNIQUE INDEX events_ids ON events_by_period (seq >> 17, source, id);
+CREATE UNIQUE INDEX events_ids ON events_by_period (seq >> 16, source, id);
 CREATE INDEX events_reconstructed ON events_by_period (source, id) WHERE reconstructed = 1;
 CREATE INDEX events_superseded ON events_by_period (seq) WHERE reconstructed = 2;
 
@@ -29,9 +29,10 @@ FROM events ORDER BY seq;
 DROP TABLE events;
 ALTER TABLE events_by_period RENAME TO events;
 
--- Bloom filters of the ids of full periods. The relay makes them anew where they are missing.
+-- Bloom filters of the ids of full periods, eight in a block. The relay makes missing ones anew.
 CREATE TABLE id_filters (
-    period INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL,                  -- keyed, of the bits
+    block INTEGER PRIMARY KEY,             -- 524,288 event numbers
+    periods INTEGER NOT NULL,              -- bits: the periods in it that have a filter
+    digest BLOB NOT NULL,                  -- keyed, of all of this
     bits BLOB NOT NULL
 ) STRICT;
