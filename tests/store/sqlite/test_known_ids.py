@@ -278,3 +278,30 @@ async def test_an_erased_id_is_known_in_a_period_with_a_filter(
         again = event("a"), event("erased-0123")
         assert await accept(store, *again, verdicts=[]) == ["accepted", "conflict"]
     assert (await inspect(sqlite_place.path)).faults == ()
+
+
+async def test_a_block_whose_stored_filters_are_removed_keeps_those_in_use(
+    sqlite_place: SqlitePlace, clock: ManualClock
+) -> None:
+    await through(sqlite_place, clock, "a", "b")
+    go_to(sqlite_place, end_of(2) - 2)
+    async with opened(sqlite_place, clock) as store:
+        await filters_made(store)
+        await store._writer.execute("DELETE FROM id_filters")
+        for number in range(9):
+            assert await accept(store, event(f"e{number}"), verdicts=[]) == ["accepted"]
+        await filters_made(store)
+        again = [*map(event, ("a", "b", "last", "e0", "e8"))]
+        assert await accept(store, *again, verdicts=[]) == ["duplicate"] * 5
+    assert sqlite_place.rows("SELECT block, periods FROM relay.id_filters") == [(0, 7)]
+
+
+async def test_many_periods_are_told_apart(sqlite_place: SqlitePlace, clock: ManualClock) -> None:
+    count = 3 * BLOCK + 2
+    await through(sqlite_place, clock, *([f"e{number}"] for number in range(count)))
+    async with opened(sqlite_place, clock) as store:
+        await filters_made(store)
+        assert len(store.filters._ids.filters.periods()) == count
+        again = [event(f"e{number}") for number in range(count)]
+        assert await accept(store, *again, verdicts=[]) == ["duplicate"] * count
+        assert not store.filters._ids.elsewhere("main", "new")
