@@ -305,3 +305,21 @@ async def test_many_periods_are_told_apart(sqlite_place: SqlitePlace, clock: Man
         again = [event(f"e{number}") for number in range(count)]
         assert await accept(store, *again, verdicts=[]) == ["duplicate"] * count
         assert not store.filters._ids.elsewhere("main", "new")
+
+
+async def test_an_erased_reconstruction_is_in_no_stored_filter(
+    sqlite_place: SqlitePlace, clock: ManualClock
+) -> None:
+    await through(sqlite_place, clock, "a", "b")
+    sqlite_place.rows("UPDATE relay.events SET reconstructed = 1 WHERE id = 'a'")
+    email = event("a").document()["data"]["email"]
+    async with opened(sqlite_place, clock) as store:
+        await filters_made(store)
+        await store.personal_data.erase(email, now_ms=clock.ms)
+        (erased,) = sqlite_place.rows("SELECT id FROM relay.events WHERE reconstructed = 1")
+        assert sqlite_place.rows("SELECT * FROM relay.id_filters") == []
+        outcomes = await accept(store, event(erased[0]), event("b"), event("a"), verdicts=[])
+        assert outcomes == ["conflict", "duplicate", "accepted"]
+    async with opened(sqlite_place, clock) as store:
+        await filters_made(store)
+    assert (await inspect(sqlite_place.path)).faults == ()
