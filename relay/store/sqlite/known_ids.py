@@ -57,7 +57,7 @@ class KnownIds:
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
-        """Find the periods before the current one, and drop what cannot be a filter of them."""
+        """Find the periods before the current one; drop filters that none of them can have."""
         block, bit = id_filter.block_of(current), id_filter.bit_of(current)
         db.execute(_DROP_EARLY, (block, bit))
         full = [period for period in id_periods.numbers(db) if period < current]
