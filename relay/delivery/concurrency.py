@@ -11,7 +11,7 @@ class ConcurrencyLimit:
     def __init__(self, slots: int, batch: int) -> None:
         self._batch = batch
         self._batches_max = slots // batch
-        self._unsettled_max = min(UNSETTLED_PER_SLOT * slots, UNSETTLED_MAX)
+        self.unsettled_max = min(UNSETTLED_PER_SLOT * slots, UNSETTLED_MAX)
         self._batches = 0
         self.in_flight = 0
 
@@ -19,7 +19,7 @@ class ConcurrencyLimit:
         """Return how many events may start as one batch; `alone` allows one and nothing beside."""
         if alone:
             return 0 if self.in_flight or unsettled else 1
-        if self._batches == self._batches_max or unsettled >= self._unsettled_max:
+        if self._batches == self._batches_max or unsettled >= self.unsettled_max:
             return 0
         return self._batch
 

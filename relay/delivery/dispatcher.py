@@ -81,7 +81,11 @@ class Dispatcher:
         self._slots: set[asyncio.Task[None]] = set()
         self._concurrency = ConcurrencyLimit(settings.slots(), settings.batch())
         self._settlement_writer = SettlementWriter(
-            store=store, clock=clock, reporter=self._reporter, on_settled=self._on_settled
+            store=store,
+            clock=clock,
+            reporter=self._reporter,
+            on_settled=self._on_settled,
+            gathered_max=self._concurrency.unsettled_max // 2,
         )
         self._fetcher = Fetcher(
             settings,
@@ -264,7 +268,8 @@ class Dispatcher:
             random=self._random,
         )
         self._update_breaker(finished, ticket, now_s=now_s)
-        self._settlement_writer.add(group, finished)
+        # While requests wait, the next send waits for this outcome.
+        self._settlement_writer.add(group, finished, at_once=self._backpressure.is_high())
 
     async def _try(self, events: list[Event]) -> list[AttemptResult]:
         if self._enrichment is None:

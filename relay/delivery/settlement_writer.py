@@ -13,11 +13,19 @@ from relay.store import Store
 
 STORE_RETRY_S = 1.0
 
+GATHER_S = 0.02
+GATHERED_MAX = 16
+"""Confirmed deliveries share a write: the first waits this long for this many at most.
+
+A crash within that time sends them again.
+"""
+
 
 class SettlementWriter:
     """Persists attempt results and retries until it succeeds: an unsettled delivery is sent again.
 
-    Results that arrive during a write share the next one.
+    Results that arrive during a write share the next one, and so do live deliveries that succeeded
+    within a moment. A failure, a replay, and a delivery that others wait for, are written at once.
     A failed attempt that finds the disk full is dropped, so that it blocks no delivered one.
     """
 
@@ -28,21 +36,36 @@ class SettlementWriter:
         clock: Clock,
         reporter: DeliveryReporter,
         on_settled: Callable[[Delivery, float | None], None],
+        gathered_max: int = GATHERED_MAX,
     ) -> None:
-        """`on_settled` takes each delivery and its next due time, None if it is finished."""
+        """`on_settled` takes each delivery and its next due time, None if it is finished.
+
+        With `gathered_max` results, or `GATHERED_MAX`, none waits for more.
+        """
         self._store = store
         self._clock = clock
         self._reporter = reporter
         self._on_settled = on_settled
+        self._gathered_max = min(gathered_max, GATHERED_MAX)
         self._queue: list[FinishedAttempt] = []
+        self._is_due = asyncio.Event()
+        """The queue is not to wait for more."""
         self._writing: asyncio.Task[None] | None = None
         self.unsettled = 0
         """Number of results that are not on disk yet."""
 
-    def add(self, group: asyncio.TaskGroup, batch: Sequence[FinishedAttempt]) -> None:
+    def add(
+        self,
+        group: asyncio.TaskGroup,
+        batch: Sequence[FinishedAttempt],
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Queue results; a broken store raises StoreBroken in the group."""
         self.unsettled += len(batch)
         self._queue += batch
+        if at_once or len(self._queue) >= self._gathered_max or not all(map(_may_wait, batch)):
+            self._is_due.set()
         if self._writing is None:
             self._writing = group.create_task(self._write_all())
 
@@ -57,6 +80,7 @@ class SettlementWriter:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all results are on disk, or for the timeout."""
+        self._is_due.set()
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=timeout_s)
 
@@ -74,12 +98,20 @@ class SettlementWriter:
 
     async def _write_all(self) -> None:
         while self._queue:
+            await self._gather()
             queue, self._queue = self._queue, []
             failed = await self._write(queue)
             if failed:
                 self._queue = failed + self._queue
                 await asyncio.sleep(STORE_RETRY_S)
+                self._is_due.set()
         self._writing = None
+
+    async def _gather(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_S):
+                await self._is_due.wait()
+        self._is_due.clear()
 
     async def _write(self, batch: list[FinishedAttempt]) -> list[FinishedAttempt]:
         """Return the results to be written again."""
@@ -109,6 +141,12 @@ class SettlementWriter:
         next_due_ms = due_ms if _stays_pending(finished) else None
         self._on_settled(finished.settlement.delivery, next_due_ms)
         self._reporter.attempted(finished.settlement, seconds=finished.seconds)
+
+
+def _may_wait(finished: FinishedAttempt) -> bool:
+    delivery = finished.settlement.delivery
+    is_delivered = finished.settlement.attempt.result == "delivered"
+    return is_delivered and delivery.replay is None and delivery.turn is None
 
 
 def _stays_pending(finished: FinishedAttempt) -> bool:

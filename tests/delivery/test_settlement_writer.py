@@ -14,7 +14,12 @@ from relay.core.event import Event
 from relay.core.sink import SinkSettings
 from relay.delivery.attempt import FinishedAttempt
 from relay.delivery.reporter import DeliveryReporter
-from relay.delivery.settlement_writer import STORE_RETRY_S, SettlementWriter
+from relay.delivery.settlement_writer import (
+    GATHER_S,
+    GATHERED_MAX,
+    STORE_RETRY_S,
+    SettlementWriter,
+)
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -50,7 +55,7 @@ class SlowStore:
 
 
 class Bench:
-    def __init__(self, group: asyncio.TaskGroup, lead: Event) -> None:
+    def __init__(self, group: asyncio.TaskGroup, lead: Event, gathered_max: int) -> None:
         self.store = SlowStore()
         self.due: list[float | None] = []
         self.clock = LoopClock()
@@ -63,26 +68,42 @@ class Bench:
                 settings, metrics=metrics, clock=self.clock, activity=ActivityStream(self.clock)
             ),
             on_settled=lambda _, due_ms: self.due.append(due_ms),
+            gathered_max=gathered_max,
         )
         self._group = group
         self._lead = lead
 
-    def end(self, *numbers: int, result: Result = "delivered", due_ms: int = 0) -> None:
+    def end(
+        self,
+        *numbers: int,
+        result: Result = "delivered",
+        due_ms: int = 0,
+        at_once: bool = False,
+        **fields: Any,
+    ) -> None:
         for number in numbers:
             delivery = Delivery(
-                seq=number, sink=SINK, event=self._lead, attempts=0, first_attempt_ms=None
+                seq=number, sink=SINK, event=self._lead, attempts=0, first_attempt_ms=None, **fields
             )
             attempt = Attempt(
                 started_ms=0, duration_ms=5, result=result, status=None, reason="", answer=""
             )
             settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
-            self.settlement_writer.add(self._group, [FinishedAttempt(settlement, 0.005)])
+            finished = [FinishedAttempt(settlement, 0.005)]
+            self.settlement_writer.add(self._group, finished, at_once=at_once)
+
+    async def written_after_s(self) -> float:
+        """Return the seconds until the store gets a write, which then takes one."""
+        began_s, writes = self.clock.monotonic(), len(self.store.writes)
+        while len(self.store.writes) == writes:
+            await asyncio.sleep(0.001)
+        return self.clock.monotonic() - began_s
 
 
 @asynccontextmanager
-async def settling(lead: Event) -> AsyncIterator[Bench]:
+async def settling(lead: Event, *, gathered_max: int = GATHERED_MAX) -> AsyncIterator[Bench]:
     async with asyncio.TaskGroup() as group:
-        bench = Bench(group, lead)
+        bench = Bench(group, lead, gathered_max)
         yield bench
         await bench.settlement_writer.stop()
 
@@ -97,6 +118,70 @@ async def test_results_that_arrive_during_a_write_share_the_next(lead: Event) ->
         await bench.settlement_writer.flush(10)
         assert bench.store.writes == [[1], [2, 3, 4]]
         assert bench.settlement_writer.unsettled == 0
+
+
+async def test_successes_within_a_moment_share_a_write(lead: Event) -> None:
+    async with settling(lead) as bench:
+        bench.end(1)
+        await asyncio.sleep(GATHER_S / 2)
+        bench.end(2)
+        assert await bench.written_after_s() == pytest.approx(GATHER_S / 2, abs=0.002)
+        assert bench.store.writes == [[1, 2]]
+
+
+async def test_enough_successes_do_not_wait_for_more(lead: Event) -> None:
+    async with settling(lead, gathered_max=3) as bench:
+        bench.end(1, 2, 3)
+        assert await bench.written_after_s() < GATHER_S / 2
+        bench.end(*range(4, 4 + GATHERED_MAX))
+        await bench.settlement_writer.flush(10)
+        assert bench.store.writes == [[1, 2, 3], list(range(4, 4 + GATHERED_MAX))]
+
+
+async def test_no_more_are_gathered_than_a_crash_may_repeat(lead: Event) -> None:
+    async with settling(lead, gathered_max=1000) as bench:
+        bench.end(*range(GATHERED_MAX))
+        assert await bench.written_after_s() < GATHER_S / 2
+
+
+@pytest.mark.parametrize(
+    "urgent",
+    [
+        {"result": "retry"},
+        {"result": "parked"},
+        {"result": "dead"},
+        {"turn": 1},
+        {"replay": 1},
+        {"at_once": True},
+    ],
+    ids=str,
+)
+async def test_a_result_that_others_wait_for_is_written_at_once_with_all_others(
+    lead: Event, urgent: dict[str, Any]
+) -> None:
+    async with settling(lead) as bench:
+        bench.end(1)
+        await asyncio.sleep(GATHER_S / 4)
+        bench.end(2, **urgent)
+        assert await bench.written_after_s() < GATHER_S / 2
+        assert bench.store.writes == [[1, 2]]
+
+
+async def test_a_flush_ends_the_wait_for_more(lead: Event) -> None:
+    async with settling(lead) as bench:
+        bench.end(1)
+        began_s = bench.clock.monotonic()
+        await bench.settlement_writer.flush(10)
+        assert bench.clock.monotonic() - began_s == pytest.approx(1)
+        assert bench.settlement_writer.unsettled == 0
+
+
+async def test_a_stop_hands_over_what_waits_for_more(lead: Event) -> None:
+    async with settling(lead) as bench:
+        bench.end(1)
+        await asyncio.sleep(GATHER_S / 2)
+        await bench.settlement_writer.stop()
+        assert bench.store.writes == [[1]]
 
 
 async def test_one_faulty_result_does_not_block_the_others(lead: Event) -> None:
