@@ -151,6 +151,7 @@ class Service:
             backpressure=backpressure,
             clock=self._clock,
             wake=self.supervisor.wake,
+            offer=self.supervisor.offer,
         )
         rotations = SecretRotations(
             self._store.quarantine,

@@ -96,17 +96,43 @@ class Dispatcher:
             dead_letter=self._settlement_writer.dead_letter,
         )
         self._gap_timer: asyncio.TimerHandle | None = None
+        self._group: asyncio.TaskGroup | None = None
+        """That of `run`, until it drains."""
+        self._is_starting = False
         self._draining = False
+        self._is_resting = False
+        """Whether `run` waits only until a fetch is due."""
         self._deadlines = Deadlines(clock)
 
     def wake(self) -> None:
         """Report that a delivery may be due; cheap when called often."""
         self._fetcher.wake()
 
+    def offer(self, delivery: Delivery) -> bool:
+        """Take a new delivery that is leased already; False where it has to be fetched in its turn.
+
+        It is one that `wake` would announce.
+        """
+        is_open = self._group is not None and self._breaker.state == "active"
+        is_taken = is_open and min(self._breaker_wait()) <= 0 and self._fetcher.take(delivery)
+        if is_taken and not self._is_starting:
+            self._is_starting = True
+            # Later, so that the events of one commit can share a batch.
+            self._deadlines.loop.call_soon(self._start_taken)
+        return is_taken
+
+    def _start_taken(self) -> None:
+        """Start deliveries without a turn of `run`, whose timeout costs as much as a send's."""
+        self._is_starting = False
+        if self._is_resting and self._group is not None:
+            self._start_all(self._group)
+        self._wake_unless_resting()
+
     async def run(self) -> None:
         """Send due deliveries until drained; raises StoreBroken."""
         self._reporter.state(self._breaker.state)
         async with asyncio.TaskGroup() as group:
+            self._group = None if self._draining else group
             while not self._draining:
                 # Cleared before fetching, so that a wakeup during the fetch is not lost.
                 self._wakeup.clear()
@@ -148,7 +174,7 @@ class Dispatcher:
 
         Their deliveries are due again after the next start.
         """
-        self._draining = True
+        self._draining, self._group = True, None
         self._wakeup.set()
         until_s = self._clock.monotonic() + grace.seconds
         if self._slots:
@@ -161,7 +187,8 @@ class Dispatcher:
 
     def _prefetch(self, group: asyncio.TaskGroup) -> None:
         # While the breaker blocks, deliveries are better left in the store.
-        if min(self._breaker_wait()) <= 0:
+        is_due = self._fetcher.is_due() and not self._draining
+        if is_due and min(self._breaker_wait()) <= 0:
             self._fetcher.fill(group)
 
     def _start_all(self, group: asyncio.TaskGroup) -> float:
@@ -171,19 +198,24 @@ class Dispatcher:
             self._slots.add(task)
             task.add_done_callback(self._slots.discard)
         room = self._room()
+        self._is_resting = False
         if self._fetcher.buffer and room:
             return self._wait_for_next_s()
         if self._fetcher.buffer or self._fetcher.fetching or not room:
             # The end of backpressure sets no wakeup, so it is polled for.
             return BACKPRESSURE_POLL_S if self._backpressure.is_high() else math.inf
+        # A tripped breaker may wait for a send in flight to end.
+        self._is_resting = not self._breaker.is_tripped
         return max(self._fetcher.due_s(), min(self._breaker_wait()))
 
     def _next(self) -> _Start | None:
         """Take the next batch that may start now from the buffer."""
+        buffer = self._fetcher.buffer
+        if not buffer:
+            return None
         sends = 0 if self._draining or not self._may_send() else self._room()
         now_s = self._clock.monotonic()
         room = self._breaker.room(sends, in_flight=self._concurrency.in_flight, now_s=now_s)
-        buffer = self._fetcher.buffer
         pop = buffer.pop_probe if self._breaker.is_tripped else buffer.pop
         batch = pop(room, now_s)
         if not batch:
@@ -238,6 +270,10 @@ class Dispatcher:
                 self._prefetch(group)
                 start = self._next()
         finally:
+            self._wake_unless_resting()
+
+    def _wake_unless_resting(self) -> None:
+        if not self._is_resting:
             self._wakeup.set()
 
     async def _attempt(self, start: _Start, group: asyncio.TaskGroup) -> None:
@@ -316,9 +352,9 @@ class Dispatcher:
             self._fetcher.fetch_now()
 
     def _on_settled(self, delivery: Delivery, due_ms: float | None) -> None:
-        if due_ms is not None:
-            self._fetcher.fetch_by(due_ms)
-        elif delivery.turn is not None:
-            # The next delivery of the same ordering key may be due now.
-            self._fetcher.fetch_by(0)
+        if due_ms is None and delivery.turn is None:
+            self._wake_unless_resting()
+            return
+        # The next delivery of the same ordering key may be due now.
+        self._fetcher.fetch_by(0 if due_ms is None else due_ms)
         self._wakeup.set()

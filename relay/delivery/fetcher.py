@@ -49,6 +49,8 @@ class Fetcher:
         self._fetch_at_ms = 0.0
         self._outdated = False
         """Whether to release the deliveries that the running fetch will return."""
+        self._taken: list[Delivery] = []
+        """Deliveries taken during the running fetch, which may return older ones."""
         self.fetching = False
         self.buffer = PrefetchBuffer(settings.slots())
 
@@ -56,6 +58,17 @@ class Fetcher:
         """Report that a delivery may be due; cheap when called often."""
         if self._fetch_at_ms > 0:
             self.fetch_now()
+
+    def take(self, delivery: Delivery) -> bool:
+        """Keep a new delivery that is leased; False where older ones may have to come first."""
+        is_behind = self._fetch_at_ms <= self._clock.now_ms()
+        if is_behind or not self.buffer.has_room(len(self._taken) + 1):
+            return False
+        if self.fetching:
+            self._taken.append(delivery)
+        else:
+            self.buffer.add((delivery,))
+        return True
 
     def check_clock(self) -> None:
         """Fetch again, and correct due times, once the clock has been set back."""
@@ -77,8 +90,9 @@ class Fetcher:
         return (self._fetch_at_ms - self._clock.now_ms()) / 1000
 
     def release(self) -> None:
-        """Release all buffered deliveries."""
+        """Release all deliveries that have not started."""
         self._store.release(self.buffer.clear())
+        self._release_taken()
 
     def refetch(self) -> None:
         """Fetch again all that has not started, because it may have changed in the store."""
@@ -86,14 +100,17 @@ class Fetcher:
         self._outdated = self.fetching
         self.fetch_now()
 
+    def is_due(self) -> bool:
+        """Whether the store may have more now, and no fetch runs."""
+        is_time = self._fetch_at_ms <= self._clock.now_ms()
+        return not self.fetching and (is_time or self.buffer.is_short())
+
     def fill(self, group: asyncio.TaskGroup) -> None:
-        """Start a fetch if the buffer runs low and there may be more."""
+        """Start a fetch, which is due, if the buffer runs low."""
         limits = self.buffer.demand()
-        if self.fetching or not limits:
+        if not limits:
             return
         now_ms = self._clock.now_ms()
-        if now_ms < self._fetch_at_ms and not self.buffer.is_short():
-            return
         # Set before the fetch: a wakeup during it resets the time, and that must win.
         self._fetch_at_ms = math.inf
         self.fetching = True
@@ -107,6 +124,7 @@ class Fetcher:
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
         except StoreUnavailable as error:
             self._reporter.store_failed(error)
+            self._release_taken()
             self._fetch_at_ms = now_ms + STORE_RETRY_S * 1000
         else:
             self.buffer.fetched(limits)
@@ -117,8 +135,22 @@ class Fetcher:
             else:
                 self.buffer.add(lease.deliveries)
             self.fetch_by(math.inf if lease.next_due_ms is None else lease.next_due_ms)
+            self._add_taken(now_ms)
         self.fetching = self._outdated = False
         self._notify()
+
+    def _add_taken(self, now_ms: int) -> None:
+        """Buffer deliveries taken during the fetch, unless older ones are still in the store."""
+        if self._fetch_at_ms > now_ms and self.buffer.has_room(len(self._taken)):
+            self.buffer.add(self._taken)
+            self._taken.clear()
+        elif self._taken:
+            self._release_taken()
+            self.fetch_by(0)
+
+    def _release_taken(self) -> None:
+        self._store.release(tuple(self._taken))
+        self._taken.clear()
 
     async def _cap_waits(self, now_ms: int) -> None:
         """Shorten waits beyond the sink's longest retry, which a wrong clock has made."""

@@ -57,6 +57,11 @@ class PrefetchBuffer:
     def has_tried(self) -> bool:
         return bool(self._tiers["tried"])
 
+    def has_room(self, count: int) -> bool:
+        """Whether this many live deliveries may be added that were not fetched."""
+        is_free = len(self._tiers["live"]) + count <= self._capacity
+        return is_free and self._bytes < BUFFERED_BYTES_MAX
+
     def demand(self) -> dict[Tier, int]:
         """Return how many more to fetch of each tier that runs low, once the live one does."""
         if len(self._tiers["live"]) >= self._low or self._bytes >= BUFFERED_BYTES_MAX:

@@ -12,6 +12,7 @@ from relay import sinks
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
+from relay.core.delivery import Delivery
 from relay.core.errors import StoreError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
@@ -233,6 +234,11 @@ class DispatcherSupervisor:
         member = self._members.get(name)
         if member is not None and member.life is not None:
             member.dispatcher.wake()
+
+    def offer(self, delivery: Delivery) -> bool:
+        """Take a new delivery that is leased; False where the sink has to fetch it in its turn."""
+        member = self._members.get(delivery.sink)
+        return member is not None and member.life is not None and member.dispatcher.offer(delivery)
 
     def refetch(self) -> None:
         """Have every sink look again at what it has not begun to send."""

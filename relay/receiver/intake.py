@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from relay.core.authentication import Authenticated
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
+from relay.core.delivery import Delivery
 from relay.core.event import Event, Outcome, Unreadable
-from relay.core.routing import Route, Verdict, match
+from relay.core.routing import Route, match
 from relay.receiver.reporter import RequestReporter
-from relay.store import Store
+from relay.store import Offer, Store
 
 
 class Intake:
@@ -23,8 +24,12 @@ class Intake:
         backpressure: Backpressure,
         clock: Clock,
         wake: Callable[[str], None],
+        offer: Offer,
     ) -> None:
-        """`wake` is called with the name of each sink that has a new delivery."""
+        """`offer` takes a new delivery that the store has leased.
+
+        `wake` is called with the name of each sink whose new delivery it has not taken.
+        """
         self.routes = routes
         """Routes of the config in use."""
         self._store = store
@@ -32,6 +37,7 @@ class Intake:
         self._backpressure = backpressure
         self._clock = clock
         self._wake = wake
+        self._offer = offer
 
     async def store(self, content: Event | Unreadable, routes: Sequence[Route]) -> Outcome:
         """Return once it is durable; raises StoreError."""
@@ -51,13 +57,20 @@ class Intake:
                 content, lambda outcome: self._reporter.kept(content, outcome)
             )
         verdicts = match(content, routes)
-        return await self._store.accept(
-            content, verdicts, lambda outcome: self._stored(content, verdicts, outcome)
-        )
+        taken: list[str] = []
 
-    def _stored(self, event: Event, verdicts: Sequence[Verdict], outcome: Outcome) -> None:
-        """Report and wake, whether or not the sender still waits."""
-        self._reporter.stored(event, verdicts, outcome)
-        if outcome == "accepted":
-            for verdict in verdicts:
-                self._wake(verdict.sink)
+        def offer(delivery: Delivery) -> bool:
+            is_taken = self._offer(delivery)
+            if is_taken:
+                taken.append(delivery.sink)
+            return is_taken
+
+        def stored(outcome: Outcome) -> None:
+            # Whether or not the sender still waits.
+            self._reporter.stored(content, verdicts, outcome)
+            if outcome == "accepted":
+                for verdict in verdicts:
+                    if verdict.sink not in taken:
+                        self._wake(verdict.sink)
+
+        return await self._store.accept(content, verdicts, stored, offer)

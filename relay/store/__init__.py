@@ -88,6 +88,10 @@ class Space:
     """With less free space, nothing is accepted."""
 
 
+Offer = Callable[[Delivery], bool]
+"""Takes a leased delivery, or declines it, which ends the lease."""
+
+
 class EngineVersion(NamedTuple):
     """An engine and its version, such as `sqlite` and `3.51.0`."""
 
@@ -195,7 +199,11 @@ class Store(Protocol):
         ...
 
     async def accept(
-        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        stored: Callable[[Outcome], None],
+        offer: Offer | None = None,
     ) -> Outcome:
         """Write the event and one delivery per verdict, in one transaction.
 
@@ -205,6 +213,8 @@ class Store(Protocol):
         the reconstruction, and withdraws it from the others.
         A known `(source, id)` changes nothing: duplicate for the same body, conflict for another.
         `stored` is called with the outcome once it is on disk, even if the caller was cancelled.
+        Right before it, the store may lease deliveries of the new event that are due, and `offer`
+        them; all others have to be found by `lease`.
         """
         ...
 

@@ -15,12 +15,12 @@ from relay.core import sample_events
 from relay.core.backpressure import THRESHOLD, Backpressure
 from relay.core.config_values import Duration, Rate, Size
 from relay.core.delivery import Delivery, Settlement, SinkResponse
-from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.event import LEAD_CAPTURED, Event, Outcome
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
 from relay.core.sink import BatchSettings, BatchSink, Enricher, Outcomes, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
-from relay.store import Lease, Tier
+from relay.store import Lease, Offer, Tier
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
@@ -153,6 +153,22 @@ class Watched:
             await meanwhile()
         return lease
 
+    async def accept(
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        stored: Callable[[Outcome], None],
+        offer: Offer | None = None,
+    ) -> Outcome:
+        def counted(delivery: Delivery) -> bool:
+            is_taken = offer is not None and offer(delivery)
+            if is_taken:
+                self.held.add(delivery.seq)
+                self.most_held = max(self.most_held, len(self.held))
+            return is_taken
+
+        return await self._store.accept(event, verdicts, stored, counted)
+
     def release(self, deliveries: Sequence[Delivery]) -> None:
         self._store.release(deliveries)
         self.held -= {delivery.seq for delivery in deliveries}
@@ -215,6 +231,26 @@ class Bench:
 
         events = [lead(each, received_ms=self.clock.now_ms()) for each in ids]
         await asyncio.gather(*(self.store.accept(event, taken(), stored) for event in events))
+
+    async def hand_over(self, *ids: str) -> None:
+        """Accept new events, and offer them to the dispatcher."""
+
+        async def accept(event: Event) -> None:
+            offered: list[bool] = []
+
+            def offer(delivery: Delivery) -> bool:
+                offered.append(self.dispatcher.offer(delivery))
+                return offered[-1]
+
+            def stored(_: object) -> None:
+                if not any(offered):
+                    self.dispatcher.wake()
+
+            await self.store.accept(event, verdicts, stored, offer)
+
+        verdicts = taken()
+        events = [lead(each, received_ms=self.clock.now_ms()) for each in ids]
+        await asyncio.gather(*map(accept, events))
 
     async def pending(self) -> int:
         return int((await self.store.backlogs())[SINK].pending)

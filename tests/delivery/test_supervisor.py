@@ -4,12 +4,15 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relay.app.service import Service
 from relay.core.config_values import Duration
 from relay.core.errors import Temporary
+from relay.store import Lease
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.admin.test_api import body
 from tests.brokers.mqtt_double import MqttDouble
@@ -48,6 +51,32 @@ async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
         assert "nobody" not in supervisor
         assert set(supervisor.names) == set(supervisor.statuses()) == {"all", "leads", "tests"}
         assert await supervisor.paused() == {}
+
+
+def _has_received(far_end: FarEnd, count: int) -> bool:
+    return len(far_end.requests) == count
+
+
+async def test_an_accepted_request_is_delivered_without_a_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases: list[str] = []
+    lease = SqliteStore.lease
+
+    async def counted(store: SqliteStore, sink: str, **rest: Any) -> Lease:
+        leases.append(sink)
+        return await lease(store, sink, **rest)
+
+    monkeypatch.setattr(SqliteStore, "lease", counted)
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        fetchers = [m.dispatcher._fetcher for m in relay.service.supervisor._everyone()]
+        await until(lambda: all(each.due_s() > 0 for each in fetchers), what="the first fetches")
+        await until(lambda: not any(each.fetching for each in fetchers), what="their ends")
+        leases.clear()
+        for number in range(1, 6):
+            assert (await relay.ask(post(body(f"evt_{number}")))).status == 202
+            await until(partial(_has_received, far_end, 2 * number), what="both sends")
+        assert leases == []
 
 
 async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path) -> None:

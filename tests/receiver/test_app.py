@@ -4,7 +4,7 @@ The numbers in a test's id are rows of hostile-requests.md, section 7.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ import pytest
 from relay.core import sample_events
 from relay.core.clock import SystemClock
 from relay.core.delivery_rules import WAITS_S
-from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event, Outcome
-from relay.core.routing import Verdict
+from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Outcome
 from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.caller import post, signed
@@ -39,14 +38,9 @@ class SlowStore:
         patch.setattr(SqliteStore, "accept", self._slow())
 
     def _slow(self) -> Callable[..., Any]:
-        async def accept(
-            store: SqliteStore,
-            event: Event,
-            verdicts: Sequence[Verdict],
-            stored: Callable[[Outcome], None],
-        ) -> Outcome:
+        async def accept(store: SqliteStore, *rest: Any) -> Outcome:
             self.entered += 1
-            return await asyncio.shield(self._later(store, event, verdicts, stored))
+            return await asyncio.shield(self._later(store, *rest))
 
         return accept
 

@@ -208,6 +208,39 @@ class Accepting:
             assert [each.event for each in (await lease(store)).deliveries] == [odd]
 
 
+class Offering:
+    """Offers of new deliveries, which a store may leave out."""
+
+    async def test_a_delivery_is_taken_from_an_offer_or_leased_and_never_both(
+        self, shelf: Shelf
+    ) -> None:
+        taken: list[Delivery] = []
+
+        def offer(delivery: Delivery) -> bool:
+            if delivery.seq % 2:
+                return False
+            taken.append(delivery)
+            return True
+
+        names = [f"e{number}" for number in range(8)]
+        async with shelf.open() as store:
+            for name in names:
+                assert await store.accept(event(name), [TAKES], _unheard, offer) == "accepted"
+            assert sorted(ids(await lease(store)) + [each.event.id for each in taken]) == names
+            assert (await lease(store)).deliveries == ()
+            await store.settle(*(settlement(each) for each in taken[:2]))
+            store.release(taken[2:])
+            assert ids(await lease(store)) == [each.event.id for each in taken[2:]]
+
+    async def test_an_event_that_was_handed_over_is_due_again_after_a_restart(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await store.accept(event("a"), [TAKES], _unheard, lambda _: True)
+        async with shelf.open() as store:
+            assert ids(await lease(store)) == ["a"]
+
+
 class Leasing:
     """Leases of deliveries, and their due times."""
 

@@ -51,6 +51,10 @@ class TestAccepting(conformance.Accepting):
     pass
 
 
+class TestOffering(conformance.Offering):
+    pass
+
+
 class TestLeasing(conformance.Leasing):
     pass
 

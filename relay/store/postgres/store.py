@@ -9,7 +9,7 @@ from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, EngineVersion, Lease, StoreWarning, Tier
+from relay.store import Backlog, EngineVersion, Lease, Offer, StoreWarning, Tier
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import accept, keys, place, schema, search, totals
 from relay.store.postgres.absences import PostgresAbsences
@@ -129,7 +129,11 @@ class PostgresStore:
         return self._totals.of_source(source)
 
     async def accept(
-        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        stored: Callable[[Outcome], None],
+        offer: Offer | None = None,  # noqa: ARG002  a sink may have another owner
     ) -> Outcome:
         total = self._totals.of(event)
 

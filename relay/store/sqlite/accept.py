@@ -100,6 +100,14 @@ class Acceptance:
         new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
         return ["accepted" if row[0] in new else self._compare(db, row) for row in events]
 
+    def numbered(
+        self, db: sqlite3.Connection, arrivals: Sequence[Arrival]
+    ) -> list[tuple[Outcome, int]]:
+        """Insert events; return with each outcome the number, unused unless it was accepted."""
+        outcomes = self(db, arrivals)
+        first = self._last - len(arrivals) + 1
+        return [(outcome, seq) for seq, outcome in enumerate(outcomes, first)]
+
     @property
     def last(self) -> int:
         """The last number that was given."""

@@ -22,6 +22,7 @@ from relay.store import (
     Backlog,
     EngineVersion,
     Lease,
+    Offer,
     Space,
     StoreWarning,
     Tier,
@@ -54,6 +55,7 @@ from relay.store.sqlite.errors import classify, may_lack_room
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
+from relay.store.sqlite.handover import hand_over
 from relay.store.sqlite.integrity import SqliteInspections, check
 from relay.store.sqlite.known_ids import KnownIds
 from relay.store.sqlite.login_limits import SqliteLoginLimits
@@ -107,7 +109,7 @@ class SqliteStore:
         self._clock = clock
         self._held = held
         self._files = files
-        self._accept = Statement(accept)
+        self._accept = Statement(accept.numbered)
         self.filters = filters
         self._totals = totals
         self._counted = counted
@@ -160,7 +162,11 @@ class SqliteStore:
         return self._totals.of_source(source)
 
     async def accept(
-        self, event: Event, verdicts: Sequence[Verdict], stored: Callable[[Outcome], None]
+        self,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        stored: Callable[[Outcome], None],
+        offer: Offer | None = None,
     ) -> Outcome:
         self._shared.room.require()
         total = self._totals.of(event)
@@ -173,11 +179,18 @@ class SqliteStore:
                 self.filters.start()
             stored(outcome)
 
+        def added(result: tuple[Outcome, int]) -> None:
+            outcome, seq = result
+            if outcome == "accepted" and offer is not None:
+                hand_over(self._leased, seq, event, verdicts, offer)
+            done(outcome)
+
         outstanding = self._shared.outstanding
         known = outstanding.find(event) if outstanding else None
         if known is not None:
             return await self.reconstructions.supersede((event, verdicts, total), known, done)
-        return await self._writer.submit(self._accept, (event, verdicts, total), done)
+        outcome, _ = await self._writer.submit(self._accept, (event, verdicts, total), added)
+        return outcome
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         self._shared.room.require()
