@@ -31,10 +31,10 @@ def main() -> None:
     print(
         f"from POST to the sink's receipt at {RATE} per second: p50 {p50:.1f} ms, p99 {p99:.1f} ms"
     )
-    before = _plain()
+    before = plain()
     with tempfile.TemporaryDirectory() as folder:
         drained = _drain(Path(folder), backlog)
-    after = _plain()
+    after = plain()
     best = max(*before.values(), *after.values())
     shapes = {shape: max(before[shape], after[shape]) for shape in PLAIN_SHAPES}
     rig.table(
@@ -89,7 +89,8 @@ def _drain(folder: Path, backlog: int) -> float:
     return (backlog - first) / took_s
 
 
-def _plain() -> dict[tuple[int, int], float]:
+def plain() -> dict[tuple[int, int], float]:
+    """Requests per second of plain httpx, by clients and connections of each."""
     port = rig.free_port()
     with rig.far_end("sink", port):
         return {shape: uvloop.run(_post(port, *shape)) for shape in PLAIN_SHAPES}

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from relay.core.delivery_credit import DeliveryCredit
+
 THRESHOLD = 8
 """Verified requests waiting for the store; a sender with a few connections stays below it."""
 
@@ -12,13 +14,16 @@ class Backpressure:
 
     def __init__(self) -> None:
         self._waiting = 0
+        self.credit = DeliveryCredit()
+        """What dispatchers may start all the same."""
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count one more request during the block."""
+        """Count one more request during the block; unless it raises, the request earns credit."""
         self._waiting += 1
         try:
             yield
+            self.credit.earn()
         finally:
             self._waiting -= 1
 

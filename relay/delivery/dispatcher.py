@@ -10,6 +10,7 @@ from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
+from relay.core.delivery_credit import CreditAccount
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State
@@ -60,7 +61,7 @@ class Dispatcher:
         activity: ActivityStream,
         enricher: Enricher | None = None,
     ) -> None:
-        """While `backpressure` is high, one send runs at a time: requests go first.
+        """While `backpressure` is high, sends need its credit, or run one at a time.
 
         `enricher` is asked for a sink with `enrich`; without one, nothing is enriched.
         """
@@ -78,6 +79,7 @@ class Dispatcher:
         self._reporter = DeliveryReporter(settings, metrics=metrics, clock=clock, activity=activity)
         self._breaker = CircuitBreaker(settings.retry, settings.pace(), random=random)
         self._wakeup = asyncio.Event()
+        self._credit = CreditAccount(notify=self._wakeup.set)
         self._slots: set[asyncio.Task[None]] = set()
         self._concurrency = ConcurrencyLimit(settings.slots(), settings.batch())
         self._settlement_writer = SettlementWriter(
@@ -197,13 +199,18 @@ class Dispatcher:
             task = group.create_task(self._run_slot(start, group))
             self._slots.add(task)
             task.add_done_callback(self._slots.discard)
-        room = self._room()
+        room = self._room_at_leisure()
         self._is_resting = False
         if self._fetcher.buffer and room:
-            return self._wait_for_next_s()
-        if self._fetcher.buffer or self._fetcher.fetching or not room:
+            wait_s = self._wait_for_next_s()
+            if wait_s > 0 or not self._backpressure.is_high():
+                return wait_s
+            self._backpressure.credit.request(self._credit)
             # The end of backpressure sets no wakeup, so it is polled for.
-            return BACKPRESSURE_POLL_S if self._backpressure.is_high() else math.inf
+            return BACKPRESSURE_POLL_S
+        if self._fetcher.buffer or self._fetcher.fetching or not room:
+            # The end of a send or of a fetch sets the wakeup.
+            return math.inf
         # A tripped breaker may wait for a send in flight to end.
         self._is_resting = not self._breaker.is_tripped
         return max(self._fetcher.due_s(), min(self._breaker_wait()))
@@ -223,6 +230,7 @@ class Dispatcher:
         tried = sum(1 for delivery in batch if delivery.tries)
         ticket = self._breaker.start(untried=len(batch) - tried, tried=tried, now_s=now_s)
         self._concurrency.begin(len(batch))
+        self._credit.spend(len(batch))
         return batch, ticket
 
     def _wait_for_next_s(self) -> float:
@@ -244,9 +252,19 @@ class Dispatcher:
         self._wakeup.set()
 
     def _room(self) -> int:
-        return self._concurrency.room(
-            unsettled=self._settlement_writer.unsettled, alone=self._backpressure.is_high()
+        room = self._room_at_leisure()
+        if not self._backpressure.is_high():
+            return room
+        unsettled = self._settlement_writer.unsettled
+        return max(
+            min(self._credit.balance, room),
+            self._concurrency.room(unsettled=unsettled, alone=True),
         )
+
+    def _room_at_leisure(self) -> int:
+        """Return the room without backpressure."""
+        unsettled = self._settlement_writer.unsettled
+        return self._concurrency.room(unsettled=unsettled, alone=False)
 
     def _breaker_wait(self) -> Wait:
         return self._breaker.wait(

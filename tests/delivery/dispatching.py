@@ -15,6 +15,7 @@ from relay.core import sample_events
 from relay.core.backpressure import THRESHOLD, Backpressure
 from relay.core.config_values import Duration, Rate, Size
 from relay.core.delivery import Delivery, Settlement, SinkResponse
+from relay.core.delivery_credit import ACKNOWLEDGEMENTS_PER_DELIVERY
 from relay.core.event import LEAD_CAPTURED, Event, Outcome
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
@@ -221,6 +222,12 @@ class Bench:
             for _ in range(THRESHOLD + 1):
                 waiting.enter_context(self._backpressure.waiting())
             yield
+
+    def earn(self, deliveries: int) -> None:
+        """Acknowledge as many requests as earn credit for these deliveries."""
+        for _ in range(deliveries * ACKNOWLEDGEMENTS_PER_DELIVERY):
+            with self._backpressure.waiting():
+                pass
 
     async def accept(self, *ids: str, wake: bool = True) -> None:
         """Accept new events."""

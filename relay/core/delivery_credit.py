@@ -1,0 +1,70 @@
+"""The least share of deliveries under backpressure, earned by acknowledgements.
+
+Without it, a load that never pauses would stop all deliveries.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ACKNOWLEDGEMENTS_PER_DELIVERY = 5
+"""Acknowledgements that earn one delivery."""
+
+SHARED_AT = 8
+"""Deliveries saved up before sinks get them, because each wake-up of a dispatcher costs."""
+
+SAVED_MAX = 64
+"""Deliveries saved up at most, which bounds the burst after a time without any to send."""
+
+
+@dataclass(eq=False, slots=True)
+class CreditAccount:
+    """The deliveries that one sink may start; `notify` is called when it gets some."""
+
+    notify: Callable[[], None]
+    balance: int = 0
+
+    def spend(self, deliveries: int) -> None:
+        """Record that deliveries start, whether or not they needed credit."""
+        self.balance = max(0, self.balance - deliveries)
+
+
+class DeliveryCredit:
+    """Shares the deliveries that acknowledgements earn between the sinks that wait for them.
+
+    All sinks together get what is earned once, so that more sinks do not cost more requests.
+    What a sink has left at the next sharing is shared again, so that none can hoard it.
+    """
+
+    def __init__(self) -> None:
+        self._acknowledgements = 0
+        self._saved = 0
+        # In the order in which they asked.
+        self._waiting: dict[CreditAccount, None] = {}
+        self._credited: list[CreditAccount] = []
+
+    def earn(self) -> None:
+        """Record one acknowledgement."""
+        self._acknowledgements += 1
+        if self._acknowledgements == ACKNOWLEDGEMENTS_PER_DELIVERY:
+            self._acknowledgements = 0
+            self._saved = min(self._saved + 1, SAVED_MAX)
+            self._share()
+
+    def request(self, account: CreditAccount) -> None:
+        """Let an account take part in the next sharing: its sink lacks nothing but credit."""
+        self._waiting[account] = None
+        self._share()
+
+    def _share(self) -> None:
+        """Share equally once enough is saved; where it is not enough, the first get one each."""
+        if not self._waiting or self._saved < SHARED_AT:
+            return
+        for account in self._credited:
+            self._saved = min(self._saved + account.balance, SAVED_MAX)
+            account.balance = 0
+        self._credited = list(self._waiting)[: self._saved]
+        share, self._saved = divmod(self._saved, len(self._credited))
+        for account in self._credited:
+            del self._waiting[account]
+            account.balance = share
+            account.notify()

@@ -1,0 +1,128 @@
+"""A dispatcher while requests wait: what credit starts, and what it never overrides."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.config_values import Duration
+from relay.core.delivery import SinkResponse
+from relay.core.delivery_credit import SAVED_MAX, SHARED_AT
+from relay.core.errors import Temporary
+from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from tests.delivery.dispatching import Bench, ScriptedBatches, policy, rate, working
+from tests.virtual_time import VirtualLoop, still_while_the_store_works
+
+IDS = [f"evt_{number:02}" for number in range(40)]
+HOUR = Duration.parse("1h")
+DOWN = Temporary("connection refused")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _still() -> Iterator[None]:
+    with still_while_the_store_works():
+        yield
+
+
+async def accept(bench: Bench) -> None:
+    """Accept events, and let the first of them start."""
+    await bench.accept(*IDS)
+    await asyncio.sleep(1)
+
+
+async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        with bench.busy():
+            await accept(bench)
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(0.01)
+            assert bench.sink.in_flight == 1 + SHARED_AT
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(0.01)
+            assert bench.sink.in_flight == 1 + 2 * SHARED_AT
+
+
+async def test_credit_starts_no_more_than_the_slots_allow(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=5, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        with bench.busy():
+            await accept(bench)
+            bench.earn(SAVED_MAX)
+            await asyncio.sleep(10)
+            assert bench.sink.in_flight == 5
+
+
+async def test_a_slot_that_ends_goes_on_with_the_credit_left(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=2, timeout=HOUR) as bench:
+        bench.sink.reply(600.0, to=IDS[0])
+        bench.sink.always = 1.0
+        with bench.busy():
+            await accept(bench)
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(60)
+            assert len(bench.sink.done) == SHARED_AT
+
+
+async def test_credit_caps_a_batch(tmp_path: Path) -> None:
+    sink = ScriptedBatches()
+    sink.always = 60.0
+    async with working(tmp_path, sink=sink, concurrency=80, timeout=HOUR) as bench:
+        with bench.busy():
+            await accept(bench)
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(0.01)
+    assert [len(batch) for batch in sink.batches] == [1, SHARED_AT]
+
+
+async def test_credit_does_not_override_the_rate(tmp_path: Path) -> None:
+    async with working(tmp_path, rate=rate("2/s"), concurrency=50, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        bench.earn(SAVED_MAX)
+        with bench.busy():
+            await accept(bench)
+            await asyncio.sleep(9)
+        assert bench.sink.times == pytest.approx([number / 2 for number in range(20)], abs=0.002)
+
+
+async def test_credit_does_not_override_a_pause(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        with bench.busy():
+            await accept(bench)
+            bench.dispatcher.pause()
+            bench.earn(SAVED_MAX)
+            await asyncio.sleep(30)
+            assert len(bench.sink.sent) == 1
+            bench.dispatcher.resume()
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(1)
+            assert len(bench.sink.sent) > 1
+
+
+async def test_credit_does_not_override_the_breaker(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=5, retry=policy(first="1s", max="1h")) as bench:
+        bench.sink.always = DOWN
+        with bench.busy():
+            await accept(bench)
+            for _ in range(600):
+                bench.earn(SHARED_AT)
+                await asyncio.sleep(1)
+        assert len(bench.sink.sent) >= FAILURE_THRESHOLD
+        assert len(bench.sink.sent) < FAILURE_THRESHOLD + 8 + 600 / PROBE_MAX_S
+        bench.sink.always = SinkResponse(200, "ok")
+        await bench.settled()
+
+
+async def test_credit_is_not_needed_without_backpressure(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=7, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        await accept(bench)
+        assert bench.sink.in_flight == 7
