@@ -29,10 +29,11 @@ class CreditAccount:
 
 
 class DeliveryCredit:
-    """Shares the deliveries that acknowledgements earn between the sinks that wait for them.
+    """Saves up the deliveries that acknowledgements earn, and shares them between sinks.
 
-    All sinks together get what is earned once, so that more sinks do not cost more requests.
-    What a sink has left at the next sharing is shared again, so that none can hoard it.
+    There is one credit for all sinks, so ten cost no more requests than one.
+    Each sharing takes back the unused deliveries of the one before, so a sink that has stopped
+    holds up no other.
     """
 
     def __init__(self) -> None:

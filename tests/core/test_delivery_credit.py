@@ -17,7 +17,7 @@ from relay.core.delivery_credit import (
 
 
 class Sink:
-    """Starts all that it may, at once or when told, and asks for more."""
+    """A sink that counts its wakeups and starts."""
 
     def __init__(self, credit: DeliveryCredit) -> None:
         self._credit = credit
