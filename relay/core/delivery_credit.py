@@ -5,6 +5,7 @@ Without it, a load that never pauses would stop all deliveries.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 ACKNOWLEDGEMENTS_PER_DELIVERY = 5
 """Acknowledgements that earn one delivery."""
@@ -22,6 +23,8 @@ class CreditAccount:
 
     notify: Callable[[], None]
     balance: int = 0
+    turn: int = 0
+    """Number of the last sharing that it took part in."""
 
     def spend(self, deliveries: int) -> None:
         """Record that deliveries start, whether or not they needed credit."""
@@ -39,7 +42,7 @@ class DeliveryCredit:
     def __init__(self) -> None:
         self._acknowledgements = 0
         self._saved = 0
-        # In the order in which they asked.
+        self._turn = 0
         self._waiting: dict[CreditAccount, None] = {}
         self._credited: list[CreditAccount] = []
 
@@ -49,23 +52,22 @@ class DeliveryCredit:
         if self._acknowledgements == ACKNOWLEDGEMENTS_PER_DELIVERY:
             self._acknowledgements = 0
             self._saved = min(self._saved + 1, SAVED_MAX)
-            self._share()
+            if self._waiting and self._saved >= SHARED_AT:
+                self._share()
 
     def request(self, account: CreditAccount) -> None:
         """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
-        self._share()
 
     def _share(self) -> None:
-        """Share equally once enough is saved; where it is not enough, the first get one each."""
-        if not self._waiting or self._saved < SHARED_AT:
-            return
+        """Share equally; where that is less than one each, those go first that waited longest."""
         for account in self._credited:
             self._saved = min(self._saved + account.balance, SAVED_MAX)
             account.balance = 0
-        self._credited = list(self._waiting)[: self._saved]
+        self._turn += 1
+        self._credited = sorted(self._waiting, key=attrgetter("turn"))[: self._saved]
         share, self._saved = divmod(self._saved, len(self._credited))
         for account in self._credited:
             del self._waiting[account]
-            account.balance = share
+            account.balance, account.turn = share, self._turn
             account.notify()

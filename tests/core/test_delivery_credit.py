@@ -89,17 +89,20 @@ def test_a_sink_that_does_not_ask_gets_nothing(credit: DeliveryCredit) -> None:
     assert (sink.wakeups, sink.account.balance) == (0, 0)
 
 
-def test_what_was_earned_before_is_there_at_once(credit: DeliveryCredit) -> None:
-    earn(credit, SHARED_AT + 3)
-    sink = Sink(credit)
-    sink.ask()
-    assert (sink.wakeups, sink.account.balance) == (1, SHARED_AT + 3)
+def test_what_was_saved_before_is_shared_with_the_next_delivery(credit: DeliveryCredit) -> None:
+    earn(credit, 2 * SHARED_AT - 1)
+    sinks = [Sink(credit), Sink(credit)]
+    for sink in sinks:
+        sink.ask()
+    earn(credit, 1)
+    assert [sink.account.balance for sink in sinks] == [SHARED_AT, SHARED_AT]
 
 
 def test_only_so_much_is_saved_up(credit: DeliveryCredit) -> None:
     earn(credit, 10 * SAVED_MAX)
     sink = Sink(credit)
     sink.ask()
+    earn(credit, 1)
     assert sink.account.balance == SAVED_MAX
 
 
@@ -166,6 +169,7 @@ def test_what_comes_back_is_bounded_too(credit: DeliveryCredit) -> None:
     stopped.ask()
     earn(credit, SAVED_MAX)
     other.ask()
+    earn(credit, 1)
     assert (stopped.account.balance, other.account.balance) == (0, SAVED_MAX)
 
 
@@ -181,7 +185,7 @@ def test_more_sinks_share_the_same_credit(credit: DeliveryCredit, sinks: int) ->
     run(credit, members, rounds=300)
     started = [member.started for member in members]
     assert 300 * SHARED_AT - SHARED_AT < sum(started) <= 300 * SHARED_AT
-    assert max(started) - min(started) <= 1
+    assert max(started) - min(started) <= 2
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
@@ -192,7 +196,7 @@ def test_sinks_that_stop_take_nothing_from_the_others(stopped: int, others: int)
     members = [Sink(credit) for _ in range(others)]
     run(credit, members, rounds=100)
     # The share of those that stopped comes back with the second sharing.
-    assert sum(member.started for member in members) > 99 * SHARED_AT
+    assert sum(member.started for member in members) > 98 * SHARED_AT
 
 
 Step = Callable[[DeliveryCredit, Sink], None]
