@@ -24,7 +24,7 @@ class CreditAccount:
     notify: Callable[[], None]
     balance: int = 0
     turn: int = 0
-    """Number of the last sharing that it took part in."""
+    """Position of its last share among all shares."""
 
     def spend(self, deliveries: int) -> None:
         """Record that deliveries start, whether or not they needed credit."""
@@ -64,10 +64,10 @@ class DeliveryCredit:
         for account in self._credited:
             self._saved = min(self._saved + account.balance, SAVED_MAX)
             account.balance = 0
-        self._turn += 1
         self._credited = sorted(self._waiting, key=attrgetter("turn"))[: self._saved]
         share, self._saved = divmod(self._saved, len(self._credited))
         for account in self._credited:
             del self._waiting[account]
+            self._turn += 1
             account.balance, account.turn = share, self._turn
             account.notify()
