@@ -7,6 +7,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -31,10 +32,10 @@ def main() -> None:
     print(
         f"from POST to the sink's receipt at {RATE} per second: p50 {p50:.1f} ms, p99 {p99:.1f} ms"
     )
-    before = plain()
+    before = plain(PLAIN_SHAPES)
     with tempfile.TemporaryDirectory() as folder:
         drained = _drain(Path(folder), backlog)
-    after = plain()
+    after = plain(PLAIN_SHAPES)
     best = max(*before.values(), *after.values())
     shapes = {shape: max(before[shape], after[shape]) for shape in PLAIN_SHAPES}
     rig.table(
@@ -89,11 +90,11 @@ def _drain(folder: Path, backlog: int) -> float:
     return (backlog - first) / took_s
 
 
-def plain() -> dict[tuple[int, int], float]:
-    """Requests per second of plain httpx, by clients and connections of each."""
+def plain(shapes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
+    """Return the requests per second of plain httpx, by clients and connections of each."""
     port = rig.free_port()
     with rig.far_end("sink", port):
-        return {shape: uvloop.run(_post(port, *shape)) for shape in PLAIN_SHAPES}
+        return {shape: uvloop.run(_post(port, *shape)) for shape in shapes}
 
 
 async def _post(port: int, clients: int, connections: int) -> float:

@@ -20,6 +20,7 @@ from benchmarks import deliver, load, requests, rig
 SINKS = (1, 2, 8)
 REQUESTS_PER_SECOND = 15_000
 """More than the relay can take, so that no event is sent twice."""
+PLAIN_SHAPES = deliver.PLAIN_SHAPES
 STEPS = (10, 30, 50, 70, 80, 90, 100, 110, 120)
 """Offered load, in percent of the capacity."""
 BOUNDED = 0.95
@@ -54,7 +55,7 @@ class Floor(NamedTuple):
 
 def _floor(rounds: int, seconds: int) -> None:
     """Print acknowledgements and deliveries of a saturated relay beside each of them alone."""
-    plain = max(deliver.plain().values())
+    plain = max(deliver.plain(PLAIN_SHAPES).values())
     found: dict[int, list[Floor]] = {sinks: [] for sinks in SINKS}
     for _ in range(rounds):
         for sinks, turns in found.items():
