@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
-ACKNOWLEDGEMENTS_PER_DELIVERY = 5
+ACKNOWLEDGEMENTS_PER_DELIVERY = 6
 """Acknowledgements that earn one delivery."""
 
-SHARED_AT = 8
-"""Deliveries saved up before sinks get them, because each wake-up of a dispatcher costs."""
+SHARED_AT = 16
+"""Deliveries saved up before sinks get them: those sent together share wake-ups and commits."""
 
 SAVED_MAX = 64
 """Deliveries saved up at most, which bounds the burst after a time without any to send."""
@@ -25,6 +25,10 @@ class CreditAccount:
     balance: int = 0
     turn: int = 0
     """Position of its last share among all shares."""
+    seen: int = 0
+    """Acknowledgements until the last `observe`."""
+    stalled_at: int = 0
+    """Acknowledgements after which there were none between two calls of `observe`."""
 
     def spend(self, deliveries: int) -> None:
         """Record that deliveries start, whether or not they needed credit."""
@@ -49,8 +53,7 @@ class DeliveryCredit:
     def earn(self) -> None:
         """Record one acknowledgement."""
         self._acknowledgements += 1
-        if self._acknowledgements == ACKNOWLEDGEMENTS_PER_DELIVERY:
-            self._acknowledgements = 0
+        if self._acknowledgements % ACKNOWLEDGEMENTS_PER_DELIVERY == 0:
             self._saved = min(self._saved + 1, SAVED_MAX)
             if self._waiting and self._saved >= SHARED_AT:
                 self._share()
@@ -58,6 +61,16 @@ class DeliveryCredit:
     def request(self, account: CreditAccount) -> None:
         """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
+
+    def observe(self, account: CreditAccount) -> None:
+        """Find out, called once in a while, whether anything is acknowledged."""
+        if account.seen == self._acknowledgements:
+            account.stalled_at = account.seen
+        account.seen = self._acknowledgements
+
+    def has_stalled(self, account: CreditAccount) -> bool:
+        """Whether nothing is acknowledged any longer, so that an account waits in vain."""
+        return account.stalled_at == self._acknowledgements
 
     def _share(self) -> None:
         """Share equally; where that is less than one each, those go first that waited longest."""

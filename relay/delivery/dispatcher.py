@@ -61,7 +61,7 @@ class Dispatcher:
         activity: ActivityStream,
         enricher: Enricher | None = None,
     ) -> None:
-        """While `backpressure` is high, sends need its credit, or run one at a time.
+        """While `backpressure` is high, sends need its credit; where none is earned, one runs.
 
         `enricher` is asked for a sink with `enrich`; without one, nothing is enriched.
         """
@@ -255,11 +255,11 @@ class Dispatcher:
         room = self._room_at_leisure()
         if not self._backpressure.is_high():
             return room
+        room = min(room, self._credit.balance)
+        if room or not self._backpressure.credit.has_stalled(self._credit):
+            return room
         unsettled = self._settlement_writer.unsettled
-        return max(
-            min(self._credit.balance, room),
-            self._concurrency.room(unsettled=unsettled, alone=True),
-        )
+        return self._concurrency.room(unsettled=unsettled, alone=True)
 
     def _room_at_leisure(self) -> int:
         """Return the room without backpressure."""
@@ -277,6 +277,7 @@ class Dispatcher:
             async with asyncio.timeout(max(0.0, min(wait_s, POLL_INTERVAL_S))):
                 await self._wakeup.wait()
         except TimeoutError:
+            self._backpressure.credit.observe(self._credit)
             # A fetch is due, whatever the reason for the wait was.
             self._fetcher.fetch_by(self._clock.now_ms())
 

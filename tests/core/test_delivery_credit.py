@@ -130,12 +130,14 @@ def test_what_does_not_divide_is_kept_for_the_next_sharing(credit: DeliveryCredi
     for sink in sinks:
         sink.ask()
     earn(credit, SHARED_AT)
-    assert [sink.account.balance for sink in sinks] == [2, 2, 2]
+    share, rest = divmod(SHARED_AT, 3)
+    assert rest
+    assert [sink.account.balance for sink in sinks] == [share] * 3
     for sink in sinks:
         sink.start()
         sink.ask()
-    earn(credit, SHARED_AT - 2)
-    assert [sink.account.balance for sink in sinks] == [2, 2, 2]
+    earn(credit, SHARED_AT - rest)
+    assert [sink.account.balance for sink in sinks] == [share] * 3
 
 
 def test_the_sinks_that_got_nothing_are_next(credit: DeliveryCredit) -> None:
@@ -222,6 +224,19 @@ def test_no_more_is_started_than_was_earned(steps: list[tuple[Step, int]]) -> No
         assert started + held <= acknowledgements // ACKNOWLEDGEMENTS_PER_DELIVERY
         assert held <= SAVED_MAX
         assert all(sink.account.balance >= 0 for sink in sinks)
+
+
+def test_credit_has_stalled_while_nothing_is_acknowledged(credit: DeliveryCredit) -> None:
+    account = CreditAccount(lambda: None)
+    assert credit.has_stalled(account)
+    credit.earn()
+    assert not credit.has_stalled(account)
+    credit.observe(account)
+    assert not credit.has_stalled(account)
+    credit.observe(account)
+    assert credit.has_stalled(account)
+    credit.earn()
+    assert not credit.has_stalled(account)
 
 
 def test_a_request_that_is_stored_earns_credit() -> None:

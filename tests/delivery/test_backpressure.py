@@ -13,6 +13,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.delivery_credit import SAVED_MAX, SHARED_AT
 from relay.core.errors import Temporary
 from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from relay.delivery.dispatcher import BACKPRESSURE_POLL_S
 from tests.delivery.dispatching import Bench, ScriptedBatches, policy, rate, working
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
@@ -39,7 +40,7 @@ async def accept(bench: Bench) -> None:
 
 
 async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> None:
-    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+    async with working(tmp_path, concurrency=40, timeout=HOUR) as bench:
         bench.sink.always = 60.0
         with bench.busy():
             await accept(bench)
@@ -49,6 +50,33 @@ async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> Non
             bench.earn(SHARED_AT)
             await asyncio.sleep(0.01)
             assert bench.sink.in_flight == 1 + 2 * SHARED_AT
+
+
+async def test_where_credit_is_earned_no_send_starts_without_it(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        with bench.busy():
+            bench.earn(1)
+            await bench.accept(*IDS)
+            for _ in range(SHARED_AT - 2):
+                await asyncio.sleep(BACKPRESSURE_POLL_S / 2)
+                bench.earn(1)
+            assert not bench.sink.sent
+            bench.earn(1)
+            await asyncio.sleep(0.01)
+            assert len(bench.sink.sent) == SHARED_AT
+
+
+async def test_where_nothing_is_acknowledged_any_longer_one_is_sent_at_a_time(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.sink.always = 1.0
+        with bench.busy():
+            bench.earn(1)
+            await bench.accept(*IDS)
+            await asyncio.sleep(10)
+        assert bench.sink.most_in_flight == 1
+        assert 8 <= len(bench.sink.done) <= 10
 
 
 async def test_credit_starts_no_more_than_the_slots_allow(tmp_path: Path) -> None:
