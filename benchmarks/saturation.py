@@ -25,7 +25,7 @@ STEPS = (10, 30, 50, 70, 80, 90, 100, 110, 120)
 """Offered load, in percent of the capacity."""
 GROWTH = 1.5
 NOISE_MS = 50.0
-"""Lag grows if the last fifth of a load has more than this many times the middle one's, and this."""
+"""Lag grows if the last fifth of a load has more than the middle fifth by this factor and this."""
 DRAIN_S = 300.0
 
 

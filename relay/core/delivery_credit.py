@@ -11,7 +11,7 @@ ACKNOWLEDGEMENTS_PER_DELIVERY = 6
 """Acknowledgements that earn one delivery."""
 
 SHARED_AT = 16
-"""Deliveries saved up before sinks get them: those sent together share wake-ups and commits."""
+"""Deliveries saved up before sinks get them: those sent together share wakeups and commits."""
 
 SAVED_MAX = 64
 """Deliveries saved up at most, which bounds the burst after a time without any to send."""
@@ -26,9 +26,9 @@ class CreditAccount:
     turn: int = 0
     """Position of its last share among all shares."""
     seen: int = 0
-    """Acknowledgements until the last `observe`."""
+    """Acknowledgements until the last `remind`."""
     stalled_at: int = 0
-    """Acknowledgements after which there were none between two calls of `observe`."""
+    """Acknowledgements after which there were none between two calls of `remind`."""
 
     def spend(self, deliveries: int) -> None:
         """Record that deliveries start, whether or not they needed credit."""
@@ -62,14 +62,16 @@ class DeliveryCredit:
         """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
 
-    def observe(self, account: CreditAccount) -> None:
-        """Find out, called once in a while, whether anything is acknowledged."""
+    def remind(self, account: CreditAccount) -> None:
+        """Share what is saved if the account waits, because it has waited for long."""
         if account.seen == self._acknowledgements:
             account.stalled_at = account.seen
         account.seen = self._acknowledgements
+        if self._saved and account in self._waiting:
+            self._share()
 
     def has_stalled(self, account: CreditAccount) -> bool:
-        """Whether nothing is acknowledged any longer, so that an account waits in vain."""
+        """Whether nothing was acknowledged between the last reminders, nor since."""
         return account.stalled_at == self._acknowledgements
 
     def _share(self) -> None:

@@ -277,7 +277,7 @@ class Dispatcher:
             async with asyncio.timeout(max(0.0, min(wait_s, POLL_INTERVAL_S))):
                 await self._wakeup.wait()
         except TimeoutError:
-            self._backpressure.credit.observe(self._credit)
+            self._backpressure.credit.remind(self._credit)
             # A fetch is due, whatever the reason for the wait was.
             self._fetcher.fetch_by(self._clock.now_ms())
 

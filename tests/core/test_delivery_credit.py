@@ -208,6 +208,7 @@ STEPS: list[Step] = [
     lambda _, sink: sink.ask(),
     lambda _, sink: sink.start(),
     lambda _, sink: sink.start(1),
+    lambda credit, sink: credit.remind(sink.account),
 ]
 
 
@@ -226,14 +227,38 @@ def test_no_more_is_started_than_was_earned(steps: list[tuple[Step, int]]) -> No
         assert all(sink.account.balance >= 0 for sink in sinks)
 
 
+def test_a_reminder_shares_what_is_saved(credit: DeliveryCredit) -> None:
+    sinks = [Sink(credit), Sink(credit)]
+    for sink in sinks:
+        sink.ask()
+    earn(credit, 4)
+    credit.remind(sinks[1].account)
+    assert [sink.account.balance for sink in sinks] == [2, 2]
+
+
+def test_a_reminder_shares_nothing_with_a_sink_that_does_not_ask(credit: DeliveryCredit) -> None:
+    waiting, other = Sink(credit), Sink(credit)
+    waiting.ask()
+    earn(credit, 4)
+    credit.remind(other.account)
+    assert waiting.account.balance == other.account.balance == 0
+
+
+def test_a_reminder_before_anything_is_earned_shares_nothing(credit: DeliveryCredit) -> None:
+    sink = Sink(credit)
+    sink.ask()
+    credit.remind(sink.account)
+    assert (sink.wakeups, sink.account.balance) == (0, 0)
+
+
 def test_credit_has_stalled_while_nothing_is_acknowledged(credit: DeliveryCredit) -> None:
     account = CreditAccount(lambda: None)
     assert credit.has_stalled(account)
     credit.earn()
     assert not credit.has_stalled(account)
-    credit.observe(account)
+    credit.remind(account)
     assert not credit.has_stalled(account)
-    credit.observe(account)
+    credit.remind(account)
     assert credit.has_stalled(account)
     credit.earn()
     assert not credit.has_stalled(account)

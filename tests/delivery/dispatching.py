@@ -225,7 +225,11 @@ class Bench:
 
     def earn(self, deliveries: int) -> None:
         """Acknowledge as many requests as earn credit for these deliveries."""
-        for _ in range(deliveries * ACKNOWLEDGEMENTS_PER_DELIVERY):
+        self.acknowledge(deliveries * ACKNOWLEDGEMENTS_PER_DELIVERY)
+
+    def acknowledge(self, requests: int) -> None:
+        """Acknowledge requests, whose events are not for this sink."""
+        for _ in range(requests):
             with self._backpressure.waiting():
                 pass
 

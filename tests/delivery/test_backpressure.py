@@ -10,7 +10,11 @@ import pytest
 
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
-from relay.core.delivery_credit import SAVED_MAX, SHARED_AT
+from relay.core.delivery_credit import (
+    ACKNOWLEDGEMENTS_PER_DELIVERY,
+    SAVED_MAX,
+    SHARED_AT,
+)
 from relay.core.errors import Temporary
 from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
 from relay.delivery.dispatcher import BACKPRESSURE_POLL_S
@@ -54,16 +58,23 @@ async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> Non
 
 async def test_where_credit_is_earned_no_send_starts_without_it(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.acknowledge(1)
         with bench.busy():
-            bench.earn(1)
             await bench.accept(*IDS)
-            for _ in range(SHARED_AT - 2):
+            for _ in range(ACKNOWLEDGEMENTS_PER_DELIVERY - 2):
                 await asyncio.sleep(BACKPRESSURE_POLL_S / 2)
-                bench.earn(1)
+                bench.acknowledge(1)
             assert not bench.sink.sent
-            bench.earn(1)
-            await asyncio.sleep(0.01)
-            assert len(bench.sink.sent) == SHARED_AT
+
+
+async def test_a_little_credit_is_used_soon(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.acknowledge(1)
+        with bench.busy():
+            await bench.accept(*IDS)
+            bench.acknowledge(3 * ACKNOWLEDGEMENTS_PER_DELIVERY)
+            await asyncio.sleep(BACKPRESSURE_POLL_S + 0.01)
+            assert len(bench.sink.sent) == 3
 
 
 async def test_where_nothing_is_acknowledged_any_longer_one_is_sent_at_a_time(
