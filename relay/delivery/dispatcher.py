@@ -323,8 +323,7 @@ class Dispatcher:
             random=self._random,
         )
         self._update_breaker(finished, ticket, now_s=now_s)
-        # While requests wait, the next send waits for this outcome.
-        self._settlement_writer.add(group, finished, at_once=self._backpressure.is_high())
+        self._settlement_writer.add(group, finished)
 
     async def _try(self, events: list[Event]) -> list[AttemptResult]:
         if self._enrichment is None:
