@@ -1,89 +1,86 @@
 """How fast events are acknowledged, against a bare endpoint under the same load.
 
-`python -m benchmarks.acknowledge [ROUNDS]`
+`python -m benchmarks.acknowledge [--rounds N] [--seconds S]`
 """
 
+import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
-
-import uvloop
+from statistics import median
 
 from benchmarks import load, requests, rig
+from benchmarks.rounds import Rounds
 
-SECONDS = 6
-REQUESTS = 30_000 * SECONDS
-"""More than the relay can take, so that no event is sent twice; the bare endpoint may go round."""
+PER_SECOND = 30_000
+"""Requests made for each second, more than the relay can take, so that no event is sent twice.
+
+The bare endpoint may go round.
+"""
+
+BARE = "bare Starlette endpoint on plain uvicorn, 204"
+DOWN = "relay, two sinks down"
+ALIVE = "relay, two sinks alive"
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    found: dict[str, list[float]] = {"bare": [], "down": [], "alive": []}
-    for _ in range(rounds):
-        for name, measure in (("bare", _bare), ("down", _down), ("alive", _alive)):
-            with tempfile.TemporaryDirectory() as folder:
-                found[name].append(measure(Path(folder)))
-    rates = {name: median(values) for name, values in found.items()}
-    ratios = {
-        name: median(each / bare for each, bare in zip(values, found["bare"], strict=True))
-        for name, values in found.items()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.acknowledge")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=6, help="of each flood")
+    given = parser.parse_args()
+    delivered: list[float] = []
+    turns = {
+        BARE: partial(bare, given.seconds),
+        DOWN: partial(down, given.seconds),
+        ALIVE: partial(_alive, given.seconds, delivered),
     }
     print(rig.machine())
-    rig.table(
-        [
-            ("acknowledged, 64 connections, 400-byte bodies", "per second", "ratio"),
-            ("bare Starlette endpoint, 204", f"{rates['bare']:.0f}", "1.00"),
-            ("relay, two sinks down", f"{rates['down']:.0f}", f"{ratios['down']:.2f}"),
-            ("relay, two sinks alive", f"{rates['alive']:.0f}", f"{ratios['alive']:.2f}"),
-        ]
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        half = rates["down"] / 2
-        p50, p99 = _latency(Path(folder), half)
-    print(f"at {half:.0f} per second: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    print(f"acknowledged, {load.CONNECTIONS} connections, {requests.BODY_BYTES}-byte bodies")
+    Rounds.take(turns, given.rounds).print("per second", [(DOWN, BARE), (ALIVE, BARE)])
+    print(f"delivered meanwhile to two sinks together: {median(delivered):.0f} per second")
 
 
-def _file(folder: Path) -> Path:
-    file = folder / "requests"
-    requests.write(file, REQUESTS)
-    return file
-
-
-def _bare(folder: Path) -> float:
+def bare(seconds: int) -> float:
     port = rig.free_port()
-    with rig.far_end("bare", port):
-        return load.flood(port, _file(folder), seconds=SECONDS)
+    with tempfile.TemporaryDirectory() as folder, rig.far_end("bare", port):
+        return load.flood(port, written(Path(folder), seconds), seconds=seconds)
 
 
-def _down(folder: Path) -> float:
-    return _flood(_relay(folder, rig.free_port(), rig.free_port()), folder)
+def down(seconds: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        relay = rig.Relay(Path(folder), [rig.http_sink(rig.free_port()) for _ in range(2)])
+        with relay.running() as running:
+            return flood(relay, running, Path(folder), seconds)
 
 
-def _alive(folder: Path) -> float:
+def _alive(seconds: int, delivered: list[float]) -> float:
     one, other = rig.free_port(), rig.free_port()
-    with rig.far_end("sink", one), rig.far_end("sink", other):
-        return _flood(_relay(folder, one, other), folder)
+    with (
+        rig.far_end("sink", one),
+        rig.far_end("sink", other),
+        tempfile.TemporaryDirectory() as name,
+    ):
+        relay = rig.Relay(Path(name), [rig.http_sink(one), rig.http_sink(other)])
+        with relay.running() as running:
+            rate = flood(relay, running, Path(name), seconds)
+            delivered.append((rig.received(one) + rig.received(other)) / seconds)
+            return rate
 
 
-def _relay(folder: Path, *ports: int) -> rig.Relay:
-    return rig.Relay(folder, [rig.http_sink(port) for port in ports])
+def flood(relay: rig.Relay, running: rig.Running, folder: Path, seconds: int) -> float:
+    """Return acknowledgements per second; fails where an event came twice."""
+    rate = load.flood(relay.listen, written(folder, seconds), seconds=seconds)
+    if running.metric('relay_requests_total{code="200"'):
+        sys.exit("the file of requests was too short: some events came twice")
+    return rate
 
 
-def _flood(relay: rig.Relay, folder: Path) -> float:
-    with relay.running() as running:
-        rate = load.flood(relay.listen, _file(folder), seconds=SECONDS)
-        if running.metric('relay_requests_total{code="200"'):
-            sys.exit("the file of requests was too short: some events came twice")
-        return rate
-
-
-def _latency(folder: Path, rate: float) -> tuple[float, float]:
-    relay = _relay(folder, rig.free_port(), rig.free_port())
-    with relay.running():
-        times = uvloop.run(load.paced(relay.listen, rate=rate, seconds=SECONDS))
-    waits_ms = [(answered - due) / 1e6 for due, answered in times.values()]
-    return median(waits_ms), quantiles(waits_ms, n=100)[98]
+def written(folder: Path, seconds: int) -> Path:
+    """Write requests for a flood of this many seconds; their signatures expire in five minutes."""
+    file = folder / "requests"
+    requests.write(file, PER_SECOND * seconds)
+    return file
 
 
 if __name__ == "__main__":

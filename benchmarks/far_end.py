@@ -1,8 +1,9 @@
 """Small servers: the bare endpoint to compare with, and a sink.
 
-`python -m benchmarks.far_end bare PORT` reads the body and answers 204, on Starlette.
+`python -m benchmarks.far_end bare PORT` reads the body and answers 204: Starlette on plain uvicorn.
 `python -m benchmarks.far_end page PORT BYTES` answers a page of that size, on Starlette.
-`python -m benchmarks.far_end sink PORT [FILE]` answers 200 and logs requests, with times, in FILE.
+`python -m benchmarks.far_end sink PORT [FILE [SECONDS]]` answers 200 after some seconds, by default
+at once, and logs requests, with times, in FILE.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import uvicorn
 import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -26,8 +28,9 @@ from relay.server.listener import Listener
 class Sink:
     """Counts what it is sent; `GET /` tells the number."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, wait_s: float = 0) -> None:
         self._file = file
+        self._wait_s = wait_s
         self._received: list[tuple[str, int]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,6 +40,8 @@ class Sink:
         await receive()
         ids = [value.decode() for name, value in scope["headers"] if name == b"webhook-id"]
         self._received.append((ids[0] if ids else "", time.monotonic_ns()))
+        if self._wait_s:
+            await asyncio.sleep(self._wait_s)
         headers = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -72,7 +77,7 @@ def _page(size: int) -> Starlette:
 async def _serve(app: ASGIApp, port: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    # As the relay's public listener is set up, so that the applications alone differ.
+    # As the relay's own listeners are set up, so that a page differs in its application alone.
     listener = Listener(
         app,
         Address(f"127.0.0.1:{port}"),
@@ -87,11 +92,20 @@ async def _serve(app: ASGIApp, port: int) -> None:
 def main() -> None:
     kind, port, *rest = sys.argv[1:]
     if kind == "bare":
-        uvloop.run(_serve(_bare(), int(port)))
-    elif kind == "page":
+        # What `uvicorn --loop uvloop --http httptools --no-access-log` runs.
+        uvicorn.run(
+            _bare(),
+            port=int(port),
+            loop="uvloop",
+            http="httptools",
+            log_level="warning",
+            access_log=False,
+        )
+        return
+    if kind == "page":
         uvloop.run(_serve(_page(int(rest[0])), int(port)))
         return
-    sink = Sink(Path(rest[0]) if rest else None)
+    sink = Sink(Path(rest[0]) if rest else None, float(rest[1]) if len(rest) > 1 else 0)
     uvloop.run(_serve(sink, int(port)))
     sink.close()
 

@@ -4,10 +4,9 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from benchmarks import requests
+from benchmarks import pacing, requests
 
 CONNECTIONS = 64
 _SCRIPT = Path(__file__).with_name("replay.lua")
@@ -31,33 +30,24 @@ def flood(port: int, file: Path, *, seconds: int, connections: int = CONNECTIONS
 async def paced(
     port: int, *, rate: float, seconds: float, connections: int = CONNECTIONS
 ) -> dict[bytes, tuple[int, int]]:
-    """Send new events at a rate; return when each was sent and answered (monotonic ns), by body.
-
-    Every event has its own time to start, and a late start counts as waiting.
-    """
-    waiting = iter(requests.bodies(int(rate * seconds)))
-    began_ns = time.monotonic_ns() + 200_000_000
-    times: dict[bytes, tuple[int, int]] = {}
-    number = iter(range(int(rate * seconds)))
-
-    async def sender() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for index, body in zip(number, waiting, strict=False):
-            due_ns = began_ns + int(index / rate * 1e9)
-            await asyncio.sleep(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
-            writer.write(_request(body))
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", answer)
-            await reader.readexactly(int(length[1]) if length else 0)
-            if not answer.startswith(b"HTTP/1.1 2"):
-                sys.exit(f"not acknowledged: {answer!r}")
-            times[body] = (due_ns, time.monotonic_ns())
-        writer.close()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(connections):
-            group.create_task(sender())
+    """Send new events at a rate; return when each was due and answered (monotonic ns), by body."""
+    times, fault = await paced_until_down(port, rate=rate, seconds=seconds, connections=connections)
+    if fault:
+        sys.exit(f"the load was not answered as it should be: {fault}")
     return times
+
+
+async def paced_until_down(
+    port: int, *, rate: float, seconds: float, connections: int = CONNECTIONS
+) -> tuple[dict[bytes, tuple[int, int]], str]:
+    """Send like `paced`; return the events that were acknowledged, and why it ended too early."""
+    bodies = requests.bodies(int(rate * seconds))
+    whole = [_request(body) for body in bodies]
+    answers = await asyncio.to_thread(
+        pacing.send, port, whole, rate=rate, connections=min(connections, len(bodies))
+    )
+    times = zip(bodies, answers.due_ns, answers.answered_ns, strict=True)
+    return {body: (due, answered) for body, due, answered in times if answered}, answers.fault
 
 
 def _request(body: bytes) -> bytes:

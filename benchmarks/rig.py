@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite.settings import SqliteSettings
@@ -98,16 +99,17 @@ class Relay:
         started = time.perf_counter()
         with _process(command) as process:
             _wait(f"http://127.0.0.1:{self._admin}/readyz")
-            yield Running(self._admin, process.pid, time.perf_counter() - started)
+            yield Running(self._admin, process, time.perf_counter() - started)
 
 
 class Running:
     """A relay's process seen from outside."""
 
-    def __init__(self, admin: int, pid: int, start_s: float) -> None:
+    def __init__(self, admin: int, process: subprocess.Popen[bytes], start_s: float) -> None:
         self._admin = admin
-        self._pid = pid
+        self._pid = process.pid
         self.start_s = start_s
+        self.kill = process.kill
 
     @property
     def admin_url(self) -> str:
@@ -119,6 +121,23 @@ class Running:
         return sum(
             float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line)
         )
+
+    def histogram(self, name: str) -> dict[float, float]:
+        """Return the cumulative counts of all series together, by their upper bounds."""
+        text = httpx.get(f"{self.admin_url}/metrics", trust_env=False).text
+        counts: dict[float, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == f"{name}_bucket":
+                    bound = float(sample.labels["le"])
+                    counts[bound] = counts.get(bound, 0) + sample.value
+        return counts
+
+    def processor_s(self) -> float:
+        """Return the processor time of all threads so far."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+        user, system = fields.split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def get(self, path: str) -> Any:
         """Ask the admin API."""
@@ -151,11 +170,11 @@ def far_end(kind: str, port: int, *arguments: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def server(module: str, arguments: list[str], port: int) -> Iterator[None]:
+def server(module: str, arguments: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run a module that answers requests on a port."""
-    with _process(["-m", module, *arguments]):
+    with _process(["-m", module, *arguments]) as process:
         _wait(f"http://127.0.0.1:{port}/")
-        yield
+        yield process
 
 
 def received(port: int) -> int:

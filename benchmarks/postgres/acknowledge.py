@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import load, requests, rig
-from benchmarks.postgres.rounds import Rounds
 from benchmarks.postgres.server import WAYS, Server
+from benchmarks.rounds import Rounds
 from relay.store.postgres.settings import PostgresSettings
 
 _PER_SECOND = 20_000

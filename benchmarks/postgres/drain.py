@@ -8,8 +8,8 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import backlog, requests, rig
-from benchmarks.postgres.rounds import Rounds
 from benchmarks.postgres.server import WAYS, Server
+from benchmarks.rounds import Rounds
 from relay.store.postgres.settings import PostgresSettings
 
 

@@ -4,8 +4,8 @@ import time
 from functools import partial
 
 from benchmarks.postgres.acknowledge import on_postgres
-from benchmarks.postgres.rounds import Rounds
 from benchmarks.postgres.server import Server
+from benchmarks.rounds import Rounds
 from relay.store.postgres.settings import PostgresSettings
 
 _STEP = 500_000

@@ -1,0 +1,1 @@
+"""The relay beside the bridge that a team writes in an afternoon."""
