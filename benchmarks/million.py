@@ -154,7 +154,12 @@ async def _timed(search: Callable[[], Awaitable[T]]) -> tuple[T, str]:
     return last, f"{statistics.median(times):.1f} ({max(times):.1f})"
 
 
-async def _main(events: int) -> None:
+def main() -> None:
+    print(rig.machine())
+    uvloop.run(_print(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000))
+
+
+async def _print(events: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "relay.db"
         await build(path, events)
@@ -166,5 +171,4 @@ async def _main(events: int) -> None:
 
 
 if __name__ == "__main__":
-    print(rig.machine())
-    uvloop.run(_main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000))
+    main()

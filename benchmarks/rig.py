@@ -135,9 +135,7 @@ class Running:
 
     def processor_s(self) -> float:
         """Return the processor time of all threads so far."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
-        user, system = fields.split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return processor_s(self._pid)
 
     def get(self, path: str) -> Any:
         """Ask the admin API."""
@@ -160,6 +158,17 @@ class Running:
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
         kib = next(row.split()[1] for row in status.splitlines() if row.startswith("VmRSS"))
         return int(kib) / 1024
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process so far, with that of the children it has reaped."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split())]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from benchmarks import load, rig
 
 RATE = 400
 STRETCHES = 8
+WARM_S = 10
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
         relay = rig.Relay(Path(folder), [rig.http_sink(port)])
         with rig.far_end("sink", port), relay.running() as running:
             # What a start and a first load bring with them is no growth.
-            uvloop.run(load.paced(relay.listen, rate=RATE, seconds=10))
+            uvloop.run(load.paced(relay.listen, rate=RATE, seconds=WARM_S))
             before, first = running.resident_mib(), 0.0
             rows.append(("warm", f"{before:.1f} MiB", "", ""))
             for stretch in range(1, STRETCHES + 1):

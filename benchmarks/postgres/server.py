@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from benchmarks import rig
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.store.postgres.settings import PostgresSettings
@@ -43,6 +44,12 @@ class Server:
     def dsn(self, way: str) -> str:
         """Return where a relay finds it by one of `WAYS`."""
         return self._server.socket_dsn if way == "socket" else self._server.dsn
+
+    def processor_s(self) -> float:
+        """Return the processor time so far of the server and of all that it has started."""
+        lines = (self._server.data / "postmaster.pid").read_text(encoding="ascii").splitlines()
+        server = int(lines[0])
+        return sum(map(rig.processor_s, [server, *rig.children(server)]))
 
     @contextmanager
     def logged(self) -> Iterator[Callable[[], list[str]]]:

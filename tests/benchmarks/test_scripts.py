@@ -1,0 +1,83 @@
+"""Every benchmark runs, for a second or two and with small numbers; its figures mean nothing."""
+
+import importlib
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+ENDPOINTS = {"far_end"}
+"""What benchmarks start, and nobody runs by hand."""
+
+FLOOD = ("--rounds", "1", "--seconds", "1")
+
+
+class Short(NamedTuple):
+    """Arguments, and values of the module's constants, that make a run short."""
+
+    arguments: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = MappingProxyType({})
+
+
+SHORT = {
+    "acknowledge": Short(FLOOD),
+    "afternoon": Short((*FLOOD, "--kills", "1"), {"_ALIVE_S": 0.5, "_QUIET_S": 1.0}),
+    "brokers": Short(("50", "redis"), {"TURNS": 1}),
+    "deliver": Short(("200",), {"SECONDS": 1, "PLAIN_REQUESTS": 50, "PLAIN_SHAPES": ((1, 4),)}),
+    "isolation": Short(("1",), {"SECONDS": 1, "WARM_UP_S": 1}),
+    "million": Short(("20000",), {"ROUNDS": 2}),
+    "model": Short(),
+    "pages": Short(("5000",), {"VIEWS": ("/", "/events"), "READS": 3, "TURNS": 2, "SECONDS": 1}),
+    "postgres": Short(
+        (
+            *("acknowledge", "drain", "ids", "bloat", *FLOOD),
+            *("--backlog", "200", "--ids", "1000", "--settlements", "400"),
+        )
+    ),
+    "replay": Short(("2000",), {"SECONDS": 1}),
+    "scale": Short(("1000",), {"SETTLE_S": 2}),
+    "service_times": Short(("--seconds", "1", "--backlog", "500")),
+    "soak": Short(("800",), {"WARM_S": 1}),
+    "tails": Short((*FLOOD, "--rate", "200")),
+}
+
+
+def scripts() -> set[str]:
+    files = {path.stem for path in FOLDER.glob("*.py") if "\ndef main(" in path.read_text()}
+    return (files | {path.parent.name for path in FOLDER.glob("*/__main__.py")}) - ENDPOINTS
+
+
+def test_each_script_has_a_short_run_here() -> None:
+    assert SHORT.keys() == scripts()
+
+
+def test_the_readme_has_the_command_and_the_question_of_each_script() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert {
+        *re.findall(r"^\.venv/bin/python -m benchmarks\.(\w+)", text, re.MULTILINE)
+    } == scripts()
+    assert {*re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)} == scripts()
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_run_prints_its_figures(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("wrk") is None:
+        pytest.skip("wrk is not installed")
+    module = importlib.import_module(f"benchmarks.{name}")
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"benchmarks.{name}.__main__")
+    for constant, value in SHORT[name].constants.items():
+        monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr(sys, "argv", [name, *SHORT[name].arguments])
+    module.main()
+    assert re.search(r"\d", capsys.readouterr().out)
