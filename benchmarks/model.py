@@ -1,9 +1,9 @@
 """Relays at loads that no benchmark makes: a queueing model, fed with measured service times.
 
-`python -m benchmarks.model [--sinks N] [--answer-ms N] [--slots N] [--cores N]` reads
-`service_times.toml`, which `benchmarks.service_times` measures. With SQLite, each relay has its own
-store and its share of the sources; with PostgreSQL, relays share one database, and each sink is
-dispatched by one of them.
+`python -m benchmarks.model [--sinks N] [--per-event N] [--answer-ms N] [--slots N] [--cores N]`
+reads `service_times.toml`, which `benchmarks.service_times` measures. With SQLite, each relay has
+its own store and its share of the sources; with PostgreSQL, relays share one database, and each
+sink is dispatched by one of them.
 """
 
 import argparse
@@ -55,6 +55,15 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processors: float
     """Processors that a saturated relay uses."""
 
+    def used(self, items: float, accepted_per_s: float, delivered_per_s: float) -> float:
+        """Return the relay's utilisation with this many items in a transaction."""
+        accepting_ms = accepted_per_s * self.accept.per_item(items)
+        delivering_ms = delivered_per_s * self.deliver.per_item(items)
+        return (accepting_ms + delivering_ms) / 1000 / self.processors
+
+    def commit_ms(self, items: float) -> float:
+        return self.commit.transaction + items * self.commit.item
+
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `service_times.toml` holds."""
@@ -67,11 +76,14 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Surroundings(NamedTuple):
-    """Sinks that take every event, and the cores of the database's server."""
+    """Sinks, among which deliveries are spread evenly, and the cores of the database's server."""
 
     sinks: int
+    per_event: float
+    """Sinks that take one event."""
     answer_ms: float
     slots: int
+    """Requests to one sink at once."""
     cores: int
 
 
@@ -84,7 +96,7 @@ class Estimate(NamedTuple):
     sink: float
     answer_ms: float
     answer_p99_ms: float
-    sink_wait_ms: float
+    slot_wait_ms: float
 
     @property
     def busiest(self) -> str:
@@ -108,12 +120,26 @@ def load(path: Path) -> Times:
     return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Times)
 
 
-def batch(commit: Share, per_s: float) -> float:
-    """Return the events per transaction: those that arrive during the one before."""
-    per_ms = per_s / 1000
-    room = 1 - per_ms * commit.item
-    waiting = per_ms * commit.transaction / room if room > 0 else math.inf
-    return min(max(1.0, waiting), BATCH_MAX)
+def batch(engine: Engine, accepted_per_s: float, delivered_per_s: float) -> float:
+    """Return the acceptances and settlements in one transaction, which grow with the load.
+
+    They are those that arrive while the one before is written and the relay is busy with others.
+    """
+
+    def missing(items: float) -> float:
+        wait_ms = _queue(
+            engine.accept.per_item(items), engine.used(items, accepted_per_s, delivered_per_s)
+        )
+        per_ms = (accepted_per_s + delivered_per_s) / 1000
+        return per_ms * (engine.commit_ms(items) + wait_ms) - items
+
+    low, high = 1.0, float(BATCH_MAX)
+    if missing(low) <= 0:
+        return low
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if missing(middle) > 0 else (low, middle)
+    return high
 
 
 def erlang_c(slots: int, offered: float) -> float:
@@ -131,37 +157,40 @@ def estimate(
 ) -> Estimate:
     """Estimate the busiest of the relays; `shared` is one database, else each has its store."""
     accepted = per_s / relays
-    # A sink on a shared store has one dispatcher, so more relays than sinks deliver no faster.
-    owned = math.ceil(around.sinks / relays) * per_s if shared else around.sinks * accepted
-    to_one_sink = per_s if shared else accepted
-    items = batch(engine.commit, accepted)
-    accept_ms = engine.accept.per_item(items)
-    deliver_ms = engine.deliver.per_item(items)
+    to_one_sink = per_s * around.per_event / around.sinks
+    if shared:
+        # A sink has one dispatcher, so more relays than sinks deliver no faster.
+        delivered = math.ceil(around.sinks / relays) * to_one_sink
+    else:
+        to_one_sink /= relays
+        delivered = around.sinks * to_one_sink
+    items = batch(engine, accepted, delivered)
+    relay = engine.used(items, accepted, delivered)
+    commit_ms = engine.commit_ms(items)
+    transactions = (accepted + delivered) / items
     accepting_ms = engine.database_accept.per_item(items)
     delivering_ms = engine.database_deliver.per_item(items)
-    database_ms = accepting_ms + around.sinks * delivering_ms
-    used = (accepted * accept_ms + owned * deliver_ms) / 1000
-    commit_ms = engine.commit.transaction + items * engine.commit.item
-    relay = used / engine.processors
-    full_ms = engine.commit.per_item(BATCH_MAX)
-    committing = min(1.0, accepted / items * commit_ms / 1000)
-    waits_ms = _queue(accept_ms, relay)
-    busy_slots = to_one_sink * around.answer_ms / 1000
-    sink = busy_slots / around.slots
-    wait_ms = math.inf
-    if sink < 1:
-        free = around.slots - busy_slots
-        wait_ms = erlang_c(around.slots, busy_slots) * around.answer_ms / free
+    database_ms = per_s * (accepting_ms + around.per_event * delivering_ms)
+    service_ms = engine.accept.per_item(items)
     return Estimate(
         relay=relay,
-        commit=accepted * full_ms / 1000,
-        database=per_s * database_ms / 1000 / around.cores,
-        sink=sink,
-        answer_ms=waits_ms + committing * commit_ms / 2 + commit_ms,
+        commit=(accepted + delivered) * engine.commit.per_item(BATCH_MAX) / 1000,
+        database=database_ms / 1000 / around.cores,
+        sink=to_one_sink * around.answer_ms / 1000 / around.slots,
+        answer_ms=_queue(service_ms, relay)
+        + min(1.0, transactions * commit_ms / 1000) * commit_ms / 2
+        + commit_ms,
         # The slowest come right after a commit has begun, and wait for all of it.
-        answer_p99_ms=_queue_p99(accept_ms, relay) + 2 * commit_ms,
-        sink_wait_ms=wait_ms,
+        answer_p99_ms=_queue_p99(service_ms, relay) + 2 * commit_ms,
+        slot_wait_ms=_slot_wait_ms(to_one_sink, around),
     )
+
+
+def _slot_wait_ms(to_one_sink: float, around: Surroundings) -> float:
+    busy = to_one_sink * around.answer_ms / 1000
+    if busy >= around.slots:
+        return math.inf
+    return erlang_c(around.slots, busy) * around.answer_ms / (around.slots - busy)
 
 
 def _queue(service_ms: float, used: float) -> float:
@@ -193,7 +222,7 @@ def rows(times: Times, around: Surroundings) -> list[tuple[str, ...]]:
 
 def _cells(found: Estimate) -> tuple[str, ...]:
     stations = (found.relay, found.commit, found.database, found.sink)
-    waits = (found.answer_ms, found.answer_p99_ms, found.sink_wait_ms)
+    waits = (found.answer_ms, found.answer_p99_ms, found.slot_wait_ms)
     return (
         *(f"{used:.2f}" for used in stations),
         found.busiest,
@@ -204,14 +233,17 @@ def _cells(found: Estimate) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.model")
-    parser.add_argument("--sinks", type=int, default=3, help="that take every event")
+    parser.add_argument("--sinks", type=int, default=10)
+    parser.add_argument("--per-event", type=float, default=1.0, help="sinks that take an event")
     parser.add_argument("--answer-ms", type=float, default=5.0, help="of a sink")
     parser.add_argument("--slots", type=int, default=16, help="requests to a sink at once")
     parser.add_argument("--cores", type=int, default=8, help="of the database's server")
     given = parser.parse_args()
-    around = Surroundings(given.sinks, given.answer_ms, given.slots, given.cores)
+    around = Surroundings(given.sinks, given.per_event, given.answer_ms, given.slots, given.cores)
     times = load(FILE)
     print(f"service times of {times.machine}")
+    limit = 1 / times.sqlite.used(BATCH_MAX, 1, 1)
+    print(f"one relay on SQLite, one sink: {limit:.0f} per second, {times.carried:.0f} measured")
     rig.table(rows(times, around))
 
 

@@ -15,7 +15,7 @@ ENGINE = Engine(
     database_deliver=Share(item=0.1, transaction=0.1),
     processors=1.0,
 )
-AROUND = Surroundings(sinks=1, answer_ms=10.0, slots=16, cores=4)
+AROUND = Surroundings(sinks=1, per_event=1.0, answer_ms=10.0, slots=16, cores=4)
 
 
 def estimate(per_s: float, relays: int = 1, *, shared: bool = True) -> model.Estimate:
@@ -31,9 +31,15 @@ def test_the_share_that_waits_is_the_textbooks(slots: int, offered: float, waiti
 
 
 def test_a_transaction_holds_one_event_at_leisure_and_256_at_most() -> None:
-    assert model.batch(ENGINE.commit, 100) == 1
-    assert model.batch(ENGINE.commit, 10_000) == pytest.approx(10 / 0.9)
-    assert model.batch(ENGINE.commit, 1_000_000) == 256
+    assert model.batch(ENGINE, 100, 0) == 1
+    assert model.batch(ENGINE, 1_000_000, 0) == pytest.approx(256)
+
+
+def test_transactions_grow_until_the_relay_keeps_up() -> None:
+    items = model.batch(ENGINE, 5_000, 0)
+    assert items > 5
+    assert ENGINE.used(1, 5_000, 0) > 1
+    assert ENGINE.used(items, 5_000, 0) < 1
 
 
 def test_costs_are_split_from_a_small_and_a_large_transaction() -> None:

@@ -42,7 +42,7 @@ SHORT = {
         )
     ),
     "replay": Short(("2000",), {"SECONDS": 1}),
-    "scale": Short(("1000",), {"SETTLE_S": 2}),
+    "scale": Short(("1000",), {"SINKS": (1,), "SECONDS": 1, "SETTLE_S": 0, "READS": 1}),
     "service_times": Short(("--seconds", "1", "--backlog", "500")),
     "soak": Short(("800",), {"WARM_S": 1}),
     "tails": Short((*FLOOD, "--rate", "200")),
