@@ -17,11 +17,12 @@ def flood(port: int, file: Path, *, seconds: int, connections: int = CONNECTIONS
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(_SCRIPT)]
     target = [f"http://127.0.0.1:{port}", "--", str(file)]
     try:
-        printed = subprocess.run([*command, *target], check=True, capture_output=True, text=True)
+        printed = subprocess.run([*command, *target], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         sys.exit("wrk is needed: apt-get install wrk")
-    if "Non-2xx" in printed.stdout:
-        sys.exit(f"the load was not answered as it should be:\n{printed.stdout}")
+    if printed.returncode or "Non-2xx" in printed.stdout:
+        said = f"{printed.stdout}{printed.stderr}"
+        sys.exit(f"the load was not answered as it should be:\n{said}")
     found = re.search(r"Requests/sec:\s+([0-9.]+)", printed.stdout)
     assert found is not None
     return float(found[1])

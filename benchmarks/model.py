@@ -175,7 +175,7 @@ def estimate(
     return Estimate(
         relay=relay,
         commit=(accepted + delivered) * engine.commit.per_item(BATCH_MAX) / 1000,
-        database=database_ms / 1000 / around.cores,
+        database=database_ms / 1000 / around.cores if shared else 0.0,
         sink=to_one_sink * around.answer_ms / 1000 / around.slots,
         answer_ms=_queue(service_ms, relay)
         + min(1.0, transactions * commit_ms / 1000) * commit_ms / 2

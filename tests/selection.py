@@ -40,7 +40,9 @@ _GROUPS = {
 }
 """What shares something expensive is run by one worker; the first match counts."""
 
-_APART = re.compile(r"^tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re)))")
+_APART = re.compile(
+    r"^(benchmarks|tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re))))"
+)
 """Long tests that share nothing; all others are handed out by the file."""
 
 _FIRST = [

@@ -14,6 +14,7 @@ REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     statuses: ClassVar[list[int]] = []
 
     def do_POST(self) -> None:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "benchmarks"
+FOLDER = Path(__file__).parent
 ENDPOINTS = {"far_end"}
 """What benchmarks start, and nobody runs by hand."""
 
