@@ -6,7 +6,6 @@
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -66,7 +65,7 @@ def _status_ms(running: rig.Running) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def _with_sinks(sinks: int) -> Sequence[str]:
+def _with_sinks(sinks: int) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory() as name:
         relay = rig.Relay(Path(name), [rig.http_sink(rig.free_port()) for _ in range(sinks)])
         with relay.running() as running:

@@ -73,14 +73,14 @@ def test_what_is_saturated_first_is_named_and_says_what_gets_through() -> None:
     assert found.busiest == "sink"
     assert found.sink == pytest.approx(2.5)
     assert found.carried == pytest.approx(0.4)
-    assert math.isinf(found.sink_wait_ms)
+    assert math.isinf(found.slot_wait_ms)
 
 
 def test_waits_grow_with_the_load() -> None:
     calm, busy = estimate(100), estimate(1_000)
     assert calm.answer_ms < busy.answer_ms
     assert calm.answer_p99_ms < busy.answer_p99_ms
-    assert calm.sink_wait_ms < busy.sink_wait_ms
+    assert calm.slot_wait_ms < busy.sink_wait_ms
 
 
 def test_the_table_has_a_row_for_each_engine_load_and_number_of_relays() -> None:
